@@ -1,0 +1,46 @@
+# `make demo` runs the main job, `make test` the tests; either sets everything up first, in .venv, from a fresh clone.
+# Recipes name no absolute path, so a checkout in a folder with a space in its name works too.
+
+PYTHON ?= python3
+CXX ?= g++
+PY := .venv/bin/python
+TORCH := torch==2.13.0
+DEMO_STEPS ?= 60
+
+NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name 'CMakeLists.txt')
+
+.PHONY: demo test check format clean
+
+demo: .venv/installed
+	$(PY) -m bestof run examples/train_vgg16.py --steps $(DEMO_STEPS)
+
+test: .venv/installed
+	$(PY) -m pytest
+
+check: .venv/installed
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.h')
+	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+
+format: .venv/installed
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+	.venv/bin/clang-format -i $$(find native -name '*.cpp' -o -name '*.h')
+
+# torch first, by its exact version: a looser request would pull the CUDA build, and nothing below asks for another one.
+.venv/torch: Makefile
+	@command -v $(CXX) >/dev/null 2>&1 || { echo "bestof needs a C++17 compiler: '$(CXX)' was not found; install g++, or name yours: make CXX=..." >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "bestof needs Python 3.10 or newer: '$(PYTHON)' was not found; name yours: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet $(TORCH) numpy
+	@touch $@
+
+.venv/installed: .venv/torch pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
+	CXX=$(CXX) $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist

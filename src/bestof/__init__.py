@@ -1,0 +1,1 @@
+"""Picks, while a program runs, the fastest of several implementations for every problem size."""

@@ -1,0 +1,37 @@
+"""The protocol of a policy: which alternative to try next, and when to stop.
+
+A policy asks and tells. It knows no clock, does no input or output, and uses no randomness that was not handed in, so
+that any run can be replayed from its recorded times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Search(Protocol):
+    """The state of a policy for one problem. Alternatives are positions in the list that `start` was given."""
+
+    def ask(self) -> int | None:
+        """The position to call next; None once there is a winner, or once every alternative was dropped.
+
+        Depends on what was told and dropped, and on nothing else: until then, asking again gives the same answer.
+        """
+
+    def tell(self, position: int, seconds: float) -> None:
+        """Take the time of one call. Also replays recorded evidence: any order, any number, dropped ones ignored."""
+
+    def drop(self, position: int) -> None:
+        """Take an alternative out of the search for good: it does not apply, raised, or was wrong."""
+
+    @property
+    def winner(self) -> int | None:
+        """The decision; None while the search goes on, or once every alternative was dropped."""
+
+
+class Policy(Protocol):
+    """Makes a search for each problem that a selector meets."""
+
+    def start(self, alternatives: Sequence[str]) -> Search:
+        """Begin the search for one problem among these names, in the order in which the user listed them."""
