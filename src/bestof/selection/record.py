@@ -49,3 +49,33 @@ class Record:
     decision: str | None
     evidence: tuple[Evidence, ...]
     updated: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a store finds this record by; also the order in which records are listed."""
+        return (self.selector, self.problem, self.host)
+
+    def absorb(self, newer: Record) -> Record:
+        """This record after `newer`, of the same key, was saved over it: the rule that every store follows.
+
+        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not mention stays. A
+        decision is only replaced by another: a save while a race is open again (decision None) leaves the old one in
+        force. But a decision is withdrawn where `newer` disqualifies the alternative that it names.
+        """
+        evidence = {item.alternative: item for item in (*self.evidence, *newer.evidence)}
+        decision = self.decision if newer.decision is None else newer.decision
+        if decision is not None and any(
+            item.alternative == decision and item.disqualified is not None for item in newer.evidence
+        ):
+            decision = None
+        return Record(*self.key, decision, tuple(evidence.values()), newer.updated)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A user's order to take one alternative without measuring. None stands for every problem, or for every host."""
+
+    selector: str
+    alternative: str
+    problem: str | None = None
+    host: str | None = None

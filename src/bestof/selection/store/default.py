@@ -1,0 +1,78 @@
+"""The default store of the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+from bestof.errors import StoreError
+from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.protocol import Store
+from bestof.selection.store.url import open_file, open_store
+
+_lock = threading.Lock()
+_opened: list[Store | None] = []  # empty before the first call; then what that call found
+
+
+def default_store() -> Store | None:
+    """The store of every selector that was given none; the same one at every call of a process.
+
+    BESTOF_STORE names it (`off`: None; a URL or a path as in `open_store`, StoreError where it is none). Otherwise
+    it is `bestof/decisions.sqlite` in the user's cache folder; where that cannot be had, a store in memory, with a
+    warning.
+    """
+    with _lock:
+        if _opened:
+            return _opened[0]
+        store, failure = _open()
+        _opened.append(store)
+    if failure is not None:
+        warnings.warn(
+            f"decisions are kept in memory, for this process: {failure}; BESTOF_STORE=PATH names a file for them, "
+            "BESTOF_STORE=off keeps none",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return store
+
+
+def close_default_store() -> None:
+    """Close the default store; the next call of `default_store` opens one anew. Registered to run at exit."""
+    with _lock:
+        while _opened:
+            store = _opened.pop()
+            if store is not None:
+                store.close()
+
+
+atexit.register(close_default_store)
+
+
+def _open() -> tuple[Store | None, Exception | None]:
+    setting = os.environ.get("BESTOF_STORE")
+    if setting:
+        return open_store(setting), None
+    try:
+        path = cache_folder() / "bestof" / "decisions.sqlite"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open_file(path, claimed=True), None
+    except (OSError, RuntimeError, StoreError) as error:
+        return MemoryStore(), error
+
+
+def cache_folder() -> Path:
+    """Where programs of this user keep what can be made anew. RuntimeError where there is no home."""
+    if sys.platform == "win32":
+        setting, fallback = "LOCALAPPDATA", ("AppData", "Local")
+    elif sys.platform == "darwin":
+        setting, fallback = "", ("Library", "Caches")
+    else:
+        setting, fallback = "XDG_CACHE_HOME", (".cache",)
+    folder = os.environ.get(setting, "") if setting else ""
+    if folder and Path(folder).is_absolute():  # the XDG specification: a relative path is invalid, and ignored
+        return Path(folder)
+    return Path.home().joinpath(*fallback)

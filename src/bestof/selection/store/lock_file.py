@@ -1,0 +1,144 @@
+"""The lock file: records and pins as sorted JSON text, to be reviewed, committed and carried to other machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from math import isfinite
+from typing import Any
+
+from bestof.errors import StoreError
+from bestof.selection.record import Child, Evidence, Pin, Record
+from bestof.selection.store.lock_field import Field
+from bestof.selection.store.pin_order import sorted_pins
+
+FORMAT = 1
+
+
+def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
+    """The same text for the same content: sorted, one line an alternative, a newline at the end.
+
+    Samples are written in microseconds with 6 significant digits, `updated` in milliseconds; import gives them back
+    so rounded, and everything else exactly. StoreError for a sample or a time that is not finite.
+    """
+    blocks = [_record_text(record) for record in sorted(records, key=lambda record: record.key)]
+    lines = [_json(_pin_dict(pin)) for pin in sorted_pins(pins)]
+    return f'{{\n"format": {FORMAT},\n"pins": [{_listed(lines)}],\n"records": [{_listed(blocks)}]\n}}\n'
+
+
+def import_records(text: str) -> list[Record]:
+    """The records of a lock file, sorted. StoreError that names the field, what was expected, and what was found."""
+    records = [_record(field) for field in _document(text).get("records").fields()]
+    _refuse_twice("records", [record.key for record in records])
+    return sorted(records, key=lambda record: record.key)
+
+
+def import_pins(text: str) -> list[Pin]:
+    """The pins of a lock file, sorted. Errors as for `import_records`."""
+    pins = []
+    for field in _document(text).get("pins").fields():
+        field.refuse_others("selector", "alternative", "problem", "host")
+        pins.append(
+            Pin(
+                field.get("selector").text(),
+                field.get("alternative").text(),
+                field.get("problem").text_or_none(),
+                field.get("host").text_or_none(),
+            )
+        )
+    _refuse_twice("pins", [(pin.selector, pin.problem, pin.host) for pin in pins])
+    return sorted_pins(pins)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
+def _listed(blocks: list[str]) -> str:
+    return "\n" + ",\n".join(blocks) + "\n" if blocks else ""
+
+
+def _pin_dict(pin: Pin) -> dict[str, str]:
+    fields = {"selector": pin.selector, "problem": pin.problem, "host": pin.host, "alternative": pin.alternative}
+    return {name: text for name, text in fields.items() if text is not None}
+
+
+def _record_text(record: Record) -> str:
+    head = {"selector": record.selector, "problem": record.problem, "host": record.host, "decision": record.decision}
+    updated = _number(record.updated, record, lambda value: f"{value:.3f}")
+    items = sorted(record.evidence, key=lambda item: item.alternative)
+    lines = [" " + _evidence_text(item, record) for item in items]
+    return f'{_json(head)[:-1]}, "updated": {updated}, "evidence": [{_listed(lines)}]}}'
+
+
+def _evidence_text(item: Evidence, record: Record) -> str:
+    fields: dict[str, object] = {"alternative": item.alternative, "version": item.version}
+    if item.disqualified is not None:
+        fields["disqualified"] = item.disqualified
+    if item.children:
+        fields["children"] = [[child.selector, child.problem] for child in item.children]
+    samples = ", ".join(_number(sample, record, lambda value: f"{value * 1e6:.6g}") for sample in item.samples)
+    return f'{_json(fields)[:-1]}, "microseconds": [{samples}]}}'
+
+
+def _number(value: float, record: Record, write: Callable[[float], str]) -> str:
+    if not isfinite(value):
+        raise StoreError(
+            f"the record of {record.selector!r} for {record.problem} holds the number {value}, which JSON cannot; "
+            f"clear the selector, and measure it anew"
+        )
+    return write(value)
+
+
+def _document(text: str) -> Field:
+    try:
+        document = Field(json.loads(text, parse_constant=_refuse_constant), "")
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"lock file: this is not JSON ({error}); were conflict markers left in it?") from error
+    document.get("format").wholly(FORMAT)
+    document.refuse_others("format", "pins", "records")
+    return document
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _record(field: Field) -> Record:
+    field.refuse_others("selector", "problem", "host", "decision", "updated", "evidence")
+    evidence = field.get("evidence")
+    items = [_evidence(item) for item in evidence.fields()]
+    _refuse_twice(f"{field.where}.evidence", [item.alternative for item in items])
+    return Record(
+        field.get("selector").text(),
+        field.get("problem").text(),
+        field.get("host").text(),
+        field.get("decision").text_or_none(),
+        tuple(sorted(items, key=lambda item: item.alternative)),
+        field.get("updated").number(),
+    )
+
+
+def _evidence(field: Field) -> Evidence:
+    field.refuse_others("alternative", "version", "disqualified", "children", "microseconds")
+    children = []
+    for child in field.get("children").fields_or_none():
+        pair = child.fields()
+        if len(pair) != 2:
+            raise child.wrong("a pair [selector, problem]")
+        children.append(Child(pair[0].text(), pair[1].text()))
+    return Evidence(
+        field.get("alternative").text(),
+        field.get("version").text(),
+        tuple(sample.number(least=0.0) / 1e6 for sample in field.get("microseconds").fields()),
+        field.get("disqualified").text_or_none(),
+        tuple(children),
+    )
+
+
+def _refuse_twice(where: str, keys: list[Any]) -> None:
+    seen = set()
+    for index, key in enumerate(keys):
+        if key in seen:
+            raise StoreError(f"lock file: {where}[{index}]: {key!r} stands there twice; expected it once")
+        seen.add(key)

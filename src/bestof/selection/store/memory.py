@@ -1,0 +1,89 @@
+"""A store that lasts as long as the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from bestof.selection.record import Pin, Record
+from bestof.selection.store.pin_order import closest, sorted_pins
+
+
+class MemoryStore:
+    """Keeps records in a dict. The reference for what a store does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: dict[tuple[str, str, str], Record] = {}
+        self._pins: dict[tuple[str, str | None, str | None], str] = {}
+        _STORES.add(self)
+
+    def load(self, selector: str, problem: str, host: str) -> Record | None:
+        """The record of one problem, None where there is none."""
+        return self._records.get((selector, problem, host))
+
+    def save(self, record: Record) -> None:
+        """Keep a record, by the rule of `Record.absorb`."""
+        with self._lock:
+            old = self._records.get(record.key) or Record(*record.key, None, (), record.updated)
+            self._records[record.key] = old.absorb(record)
+
+    def records(self, selector: str | None = None) -> list[Record]:
+        """Every record (of one selector, where named), sorted by selector, problem and host."""
+        with self._lock:
+            found = [record for record in self._records.values() if selector in (None, record.selector)]
+        return sorted(found, key=lambda record: record.key)
+
+    def pin(self, selector: str, alternative: str, problem: str | None = None, host: str | None = None) -> None:
+        """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
+        with self._lock:
+            self._pins[selector, problem, host] = alternative
+
+    def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:
+        """Take back the pin that was given with exactly these; whether there was one."""
+        with self._lock:
+            return self._pins.pop((selector, problem, host), None) is not None
+
+    def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
+        """The alternative of the closest pin, None where there is none."""
+        return closest(self.pins(selector), problem, host)
+
+    def pins(self, selector: str | None = None) -> list[Pin]:
+        """Every pin (of one selector, where named), sorted; None comes first."""
+        with self._lock:
+            found = [
+                Pin(name, alternative, problem, host)
+                for (name, problem, host), alternative in self._pins.items()
+                if selector in (None, name)
+            ]
+        return sorted_pins(found)
+
+    def clear(self, selector: str | None = None) -> int:
+        """Forget every record (of one selector, where named), and no pin; how many were forgotten."""
+        with self._lock:
+            gone = [key for key in self._records if selector in (None, key[0])]
+            for key in gone:
+                del self._records[key]
+            return len(gone)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def url(self) -> str:
+        """`memory:`."""
+        return "memory:"
+
+
+_STORES: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: another thread of the parent may have held a lock, and that thread is not here."""
+    for store in list(_STORES):
+        store._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

@@ -1,0 +1,21 @@
+"""The order of pins: which comes first in a list, and which is closest to a problem on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bestof.selection.record import Pin
+
+
+def sorted_pins(pins: Iterable[Pin]) -> list[Pin]:
+    """By selector, problem, host; None before every text."""
+    return sorted(pins, key=lambda pin: (pin.selector, pin.problem is not None, pin.problem or "", pin.host or ""))
+
+
+def closest(pins: Iterable[Pin], problem: str | None, host: str | None) -> str | None:
+    """The alternative of the pin that is closest to a problem on a host, among the pins of one selector."""
+    found = {(pin.problem, pin.host): pin.alternative for pin in pins}
+    for key in ((problem, host), (problem, None), (None, host), (None, None)):
+        if key in found:
+            return found[key]
+    return None
