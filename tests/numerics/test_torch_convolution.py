@@ -32,6 +32,8 @@ NETWORKS = {
     "MobileNet depthwise s2": "i96x14x14,k96x3x3,b2,s2,p1,g96",
     "ConvNeXt 7x7 depthwise": "i32x14x14,k32x7x7,b2,p3,g32",
     "AlexNet stem": "i3x63x63,k64x11x11,b2,s4,p2",
+    "31x31": "i16x32x32,k16x31x31,b2,p15",
+    "RepLKNet 31x31 depthwise": "i16x24x24,k16x31x31,b2,p15,g16",
     "deep": "i1024x4x4,k65x3x3,b2,p1",
     "many images": "i3x12x12,k5x5x5,b640",
 }
@@ -70,9 +72,7 @@ def test_float32_keeps_its_promise(name: str, catalogue: Catalogue, alternative:
     assert_within(result, reference(catalogue.direction, problem, kind), catalogue.bound(alternative, problem))
 
 
-@pytest.mark.parametrize(
-    ("name", "catalogue", "alternative"), [row for row in ROWS if row.values[0] in AWKWARD]
-)
+@pytest.mark.parametrize(("name", "catalogue", "alternative"), [row for row in ROWS if row.values[0] in AWKWARD])
 def test_float64_keeps_the_same_promise_in_its_own_units(
     name: str, catalogue: Catalogue, alternative: Alternative
 ) -> None:
@@ -154,7 +154,9 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     problem = parse_conv("i4x9x9,k6x3x3,b2,p1,g2")
     tensors = operands(problem, "integers")
     expected = {catalogue.direction: pytorch(catalogue.direction, tensors, problem) for catalogue in CATALOGUES}
-    kernels = {name: torch.library.get_kernel(f"aten::{name}", "CPU") for name in ("convolution", "convolution_backward")}
+    kernels = {
+        name: torch.library.get_kernel(f"aten::{name}", "CPU") for name in ("convolution", "convolution_backward")
+    }
     assert kernels
     library = torch.library.Library("aten", "IMPL")
     calls: list[str] = []
@@ -162,9 +164,7 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise AssertionError("an alternative reached the dispatcher")
 
-    overrides = {
-        name: lambda keyset, *arguments, name=name: calls.append(name) or refuse() for name in kernels
-    }
+    overrides = {name: lambda keyset, *arguments, name=name: calls.append(name) or refuse() for name in kernels}
     originals = type(ORIGINALS)(
         lambda *arguments: kernels["convolution"].call_boxed(CPU_KEYS, *arguments),
         lambda *arguments: kernels["convolution_backward"].call_boxed(CPU_KEYS, *arguments),

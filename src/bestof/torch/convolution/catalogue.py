@@ -19,11 +19,8 @@ from bestof.torch.convolution import (
     input_gradient_by_forward,
     weight_gradient_by_forward,
 )
-from bestof.torch.convolution.alternative import Alternative, ErrorBound
+from bestof.torch.convolution.alternative import DIRECT, SPECTRAL, Alternative, ErrorBound, summation_bound
 from bestof.torch.convolution.problem import ConvProblem
-
-DIRECT = ErrorBound(rms=1e-6, maximum=1e-5)
-SPECTRAL = ErrorBound(rms=2e-6, maximum=2e-5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +37,31 @@ class Catalogue:
     def bound(self, alternative: Alternative, problem: ConvProblem) -> ErrorBound:
         """What an alternative promises for a problem: scaled by the channels that are summed over, which are the
         images of the batch where the gradient of the weight is wanted."""
-        if self.direction == "forward":
-            summed = problem.weight_shape[1]
-        elif self.direction == "input gradient":
-            summed = problem.weight_shape[0] // problem.groups
-        else:
-            summed = problem.input_shape[0]
-        return alternative.bound.scaled(summed, problem.dtype)
+        n, k, p, q = problem.output_shape
+        _, c, r, s = problem.weight_shape
+        channels, taps = {
+            "forward": (c, r * s),
+            "input gradient": (k // problem.groups, r * s),
+            "weight gradient": (n, p * q),
+        }[self.direction]
+        if alternative.bound is None:
+            return summation_bound(channels * taps, problem.dtype)
+        return alternative.bound.scaled(channels, problem.dtype)
 
 
 FORWARD = Catalogue(
     "forward",
     (
-        Alternative("as is", as_is.forward, as_is.supports, DIRECT),
-        Alternative("channels last", channels_last.forward, channels_last.supports, DIRECT),
+        Alternative("as is", as_is.forward, as_is.supports, None),
+        Alternative("channels last", channels_last.forward, channels_last.supports, None),
         Alternative("im2row", im2row.forward, im2row.supports, DIRECT),
         Alternative("im2col", im2col.forward, im2col.supports, DIRECT),
         Alternative("fft", fft.forward, fft.supports, SPECTRAL),
         Alternative(
-            "swap: weight gradient", forward_by_weight_gradient.forward, forward_by_weight_gradient.supports, DIRECT
+            "swap: weight gradient", forward_by_weight_gradient.forward, forward_by_weight_gradient.supports, None
         ),
         Alternative(
-            "swap: input gradient", forward_by_input_gradient.forward, forward_by_input_gradient.supports, DIRECT
+            "swap: input gradient", forward_by_input_gradient.forward, forward_by_input_gradient.supports, None
         ),
     ),
 )
@@ -69,13 +69,13 @@ FORWARD = Catalogue(
 INPUT_GRADIENT = Catalogue(
     "input gradient",
     (
-        Alternative("as is", as_is.input_gradient, as_is.supports, DIRECT),
-        Alternative("channels last", channels_last.input_gradient, channels_last.supports, DIRECT),
+        Alternative("as is", as_is.input_gradient, as_is.supports, None),
+        Alternative("channels last", channels_last.input_gradient, channels_last.supports, None),
         Alternative("im2row", im2row.input_gradient, im2row.supports, DIRECT),
         Alternative("im2col", im2col.input_gradient, im2col.supports, DIRECT),
         Alternative("fft", fft.input_gradient, fft.supports, SPECTRAL),
         Alternative(
-            "swap: forward", input_gradient_by_forward.input_gradient, input_gradient_by_forward.supports, DIRECT
+            "swap: forward", input_gradient_by_forward.input_gradient, input_gradient_by_forward.supports, None
         ),
     ),
 )
@@ -83,13 +83,13 @@ INPUT_GRADIENT = Catalogue(
 WEIGHT_GRADIENT = Catalogue(
     "weight gradient",
     (
-        Alternative("as is", as_is.weight_gradient, as_is.supports, DIRECT),
-        Alternative("channels last", channels_last.weight_gradient, channels_last.supports, DIRECT),
+        Alternative("as is", as_is.weight_gradient, as_is.supports, None),
+        Alternative("channels last", channels_last.weight_gradient, channels_last.supports, None),
         Alternative("im2row", im2row.weight_gradient, im2row.supports, DIRECT),
         Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT),
         Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL),
         Alternative(
-            "swap: forward", weight_gradient_by_forward.weight_gradient, weight_gradient_by_forward.supports, DIRECT
+            "swap: forward", weight_gradient_by_forward.weight_gradient, weight_gradient_by_forward.supports, None
         ),
     ),
 )

@@ -15,8 +15,8 @@ from bestof.torch.convolution.swapped_operands import Pair, complement, extents,
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64."""
-    return not problem.empty and problem.dtype in ("float32", "float64")
+    """float32 and float64, where the zeros at most quadruple the work (with strides of 4 it took 17 times as long)."""
+    return not problem.empty and problem.dtype in ("float32", "float64") and problem.stride[0] * problem.stride[1] <= 4
 
 
 def _spread(gradient: Tensor, stride: Pair, channels_last: bool) -> Tensor:

@@ -10,13 +10,18 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """As im2row; and not where the matrix is a mere view of the input, whose later changes would reach it."""
+    """As im2row, but not 1x1: there the matrix is the input, and nothing is saved."""
     return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
 
 
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> tuple[Tensor, Tensor]:
-    """The output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g) for `weight_gradient`."""
+    """The output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g) for `weight_gradient`.
+
+    The matrix is a copy: what happens to the input afterwards does not reach it.
+    """
     lowered = lower(input, problem)
+    if lowered.untyped_storage().data_ptr() == input.untyped_storage().data_ptr():
+        lowered = lowered.clone()
     return im2row.product(lowered, weight, bias, problem), lowered
 
 
