@@ -1,0 +1,1 @@
+"""How PyTorch programs use bestof."""
