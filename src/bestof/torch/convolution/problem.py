@@ -117,6 +117,10 @@ class ConvProblem(NamedTuple):
             f"s{pair(self.stride)},p{pair(self.padding)},d{pair(self.dilation)},g{self.groups}"
         )
 
+    def canonical(self) -> str:
+        """Canonical text, for the store: all that tells two problems apart."""
+        return f"{self} threads={self.threads}"
+
     def __str__(self) -> str:
         """The notation, then whatever is unlike a float32 problem without bias, channels first.
 
