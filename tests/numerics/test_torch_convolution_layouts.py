@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,6 +14,15 @@ from bestof.torch.convolution.alternative import Alternative
 from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, parse_conv
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def channels_first(tensor: Tensor) -> Tensor:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import sqrt
 
 import pytest
 import torch
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_convolution_oracle import call, operands, pytorch, reference
+from torch_convolution_oracle import call, operands, reference
 
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, Catalogue
 from bestof.torch.convolution.fft import forward as fft_forward
 from bestof.torch.convolution.problem import ConvProblem
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @st.composite
@@ -39,7 +49,6 @@ def problems(draw: st.DrawFn) -> ConvProblem:
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-@seed(11)
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(problem=problems())
 def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: ConvProblem) -> None:
@@ -57,25 +66,20 @@ def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: Co
             assert error <= catalogue.bound(alternative, problem).maximum * scale, alternative.name
 
 
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@pytest.mark.parametrize("catalogue", CATALOGUES[:2], ids=lambda catalogue: catalogue.direction)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(problem=problems())
 def test_images_of_a_batch_do_not_touch_each_other(catalogue: Catalogue, problem: ConvProblem) -> None:
-    # One image of infinities must not leak into the others; gradients of weights sum over images, and must be lost.
     problem = problem._replace(input_shape=(3, *problem.input_shape[1:]))
-    tensors = dict(operands(problem, "integers"))
+    expected = reference(catalogue.direction, problem._replace(bias=False), "integers").float()
+    tensors = dict(operands(problem._replace(bias=False), "integers"))
     for name in ("input", "grad_output"):
         tensors[name] = tensors[name].clone()
         tensors[name][1] = torch.nan
-    expected = pytorch(catalogue.direction, tensors, problem)
     for alternative in catalogue.applying(problem):
-        result = call(catalogue, alternative, tensors, problem)
-        if catalogue.direction == "weight gradient":
-            reached = torch.ones(problem.weight_shape[2:], dtype=torch.bool)
-            if problem.padding == (0, 0):
-                assert result[..., reached].isnan().all(), alternative.name
-        else:
-            torch.testing.assert_close(result[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-3)
+        result = call(catalogue, alternative, tensors, problem._replace(bias=False)).float()
+        torch.testing.assert_close(result[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-3)
+        assert result[1].isnan().any() or not expected[1].any(), alternative.name
 
 
 def test_an_impulse_returns_the_turned_kernel_through_the_fft() -> None:

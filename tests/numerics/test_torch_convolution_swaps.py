@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,6 +17,16 @@ from bestof.torch.convolution import (
 )
 from bestof.torch.convolution.pads import Pads, pad
 from bestof.torch.convolution.swapped_operands import output_size
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 N, K, C = 2, 4, 6
 VERTICAL = [(0, 0), (1, 0), (0, 3), (2, 1), (4, 4)]
