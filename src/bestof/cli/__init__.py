@@ -20,6 +20,8 @@ COMMANDS = (
     Command("store", "bestof.cli.store", "look after the decisions that are kept: show, clear, export, import"),
 )
 
+_EPILOG = "`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure of what was run, 2 wrong usage."
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; `argv` without the name of the program, None for that of the process; the exit status.
@@ -38,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, InvalidArgument) else 1
     except BrokenPipeError:
         # The reader of our table has left (`bestof report | head`): nobody is there to be told.
-        sys.stdout = None  # type: ignore[assignment]  # documented: None means no stream; spares the flush at exit
+        sys.stdout = None  # documented to mean that there is no stream; spares the failing flush at exit
         return 1
     # A program runs outside of the `try` above: its errors are its own, also where they are BestofErrors.
     return outcome if isinstance(outcome, int) else outcome()
@@ -50,14 +52,12 @@ def _find(name: str) -> Command | None:
 
 def _without_command(arguments: list[str]) -> int:
     width = max(len(command.name) for command in COMMANDS)
+    rows = (f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS)
     parser = argparse.ArgumentParser(
         prog="bestof",
         usage="bestof [-h] [--version] COMMAND ...",
         description="Picks, while a program runs, the fastest of several implementations for every problem size.",
-        epilog="\n".join(
-            ["commands:", *(f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS), ""]
-            + ["`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure of what was run, 2 wrong usage."]
-        ),
+        epilog="\n".join(["commands:", *rows, "", _EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bestof {metadata.version('bestof')}")

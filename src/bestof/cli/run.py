@@ -7,6 +7,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 
@@ -60,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
     parser.add_argument("--report", metavar="FILE", help="write what was measured and chosen to FILE.json|.html|.txt")
     parser.add_argument("--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off")
-    parser.add_argument("--policy", metavar="TEXT", help="how to search: race, rounds, window(START, STOP), fixed(NAME)")
+    parser.add_argument(
+        "--policy", metavar="TEXT", help="how to search: race, rounds, window(START, STOP), fixed(NAME)"
+    )
     return parser
 
 
@@ -87,36 +90,41 @@ def _prepare(script: Script, report: ReportFile | None) -> None:
 
 def _tune_torch() -> None:
     try:
-        import bestof.torch as integration
+        import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
 
         integration.enable()
     except Exception as error:  # the program must run, whatever became of our part in it
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _finish(name: str, report: ReportFile | None, process: int, began: float) -> None:
+def _finish(name: str, file: ReportFile | None, process: int, began: float) -> None:
     if os.getpid() != process:
         return  # a fork of the program has come to its end
-    try:
-        # Both streams often go to one place, where the summary is to stand after the program's last words.
+    seconds = perf_counter() - began
+    # Streams may be closed, or without a reader, or None: of that the interpreter tells in its own way.
+    with suppress(OSError, ValueError, AttributeError):
+        # Both often go to one place, where the summary is to stand after the program's last words.
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        pass  # closed, or without a reader; the interpreter tells in its own way
-    lines = []
     try:
-        seconds = perf_counter() - began
-        found = selection.report_all()
-        torch = sys.modules.get("bestof.torch")
-        store = selection.default_store() if found.selectors else None
-        lines = summary_lines(
-            name, seconds, found, None if torch is None else torch.summary(), None if store is None else store.url
-        )
-        if report is not None:
-            report.write(found)
-            lines.append(f"  report   {report.path}")
-    except (BestofError, OSError) as error:
-        lines.append(f"bestof: the report was not written: {error}")
-    try:
-        print("\n".join(lines), file=sys.stderr)
-    except (OSError, ValueError, AttributeError):
-        pass  # the program closed its error output
+        text = "\n".join(_summary(name, file, seconds))
+    except BestofError as error:
+        text = f"bestof: there is no summary: {error}"
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
+    report = selection.report_all()
+    integration = sys.modules.get("bestof.torch")
+    torch = None if integration is None else integration.summary()
+    # Asking for the default store would make one; where no selector was called there is none to make.
+    store = selection.default_store() if report.selectors or torch is not None else None
+    lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
+    if file is not None:
+        try:
+            file.write(report)
+            lines.append(f"  the report is in {file.path}")
+        except (BestofError, OSError) as error:
+            lines.append(f"  the report was not written to {file.path}: {error}")
+    return lines

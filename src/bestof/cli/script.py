@@ -15,6 +15,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
@@ -75,8 +77,8 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
             source = file.read()
     except OSError as error:
         raise InvalidArgument(f"cannot run {path!r}: {error.strerror or error}") from error
-    # The interpreter joins and drops a leading "./", and leaves ".." and links as they are: they show in tracebacks.
-    file_name = path if os.path.isabs(path) else os.path.join(os.getcwd(), path.removeprefix("./"))
+    # The interpreter joins, and leaves ".", ".." and links as they are: they show in tracebacks.
+    file_name = os.path.join(os.getcwd(), path)
     attributes = {
         "__loader__": SourceFileLoader("__main__", file_name),
         "__builtins__": builtins,
@@ -103,7 +105,7 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
     finally:
         sys.path[:] = before
     loader = spec.loader
-    if not hasattr(loader, "get_code"):
+    if not isinstance(loader, InspectLoader) or not _has_code(loader, spec.name):
         raise InvalidArgument(f"cannot run the module {name!r}: it is not made of Python code")
     attributes = {
         "__loader__": loader,
@@ -118,8 +120,21 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
         argv=(spec.origin or name, *arguments),
         path_entry=entry,
         attributes=_with_annotations(attributes),
-        compiled=lambda: loader.get_code(spec.name),
+        compiled=partial(_module_code, loader, spec.name),
     )
+
+
+def _module_code(loader: InspectLoader, name: str) -> CodeType:
+    code = loader.get_code(name)
+    assert code is not None
+    return code
+
+
+def _has_code(loader: InspectLoader, name: str) -> bool:
+    try:
+        return loader.get_code(name) is not None
+    except Exception:  # such as a SyntaxError, which the program is to raise by itself when it runs
+        return True
 
 
 def _main_spec(name: str) -> ModuleSpec:

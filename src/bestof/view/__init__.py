@@ -16,7 +16,7 @@ from bestof.errors import InvalidArgument
 from bestof.selection.record import Record
 from bestof.selection.report import Report
 from bestof.view.html import html
-from bestof.view.quantity import age
+from bestof.view.quantity import age, plural
 
 _HINT = "(install bestof[view] for tables and colours)"
 
@@ -36,42 +36,34 @@ def render(
         raise InvalidArgument(f"there is no format {format!r}; take text, json or html")
     if not _rich():
         return f"{report}\n{_HINT}"
-    from bestof.view.text import text
+    from bestof.view.text import text  # noqa: PLC0415  rich is optional, and slow to import
 
     return text(report, width, color)
 
 
 def print_report(report: Report) -> None:
     """Print the report to the standard output, in colour and full width where that is a terminal."""
-    if not _rich():
-        print(render(report))
-        return
-    from rich.console import Console
+    if _rich() and sys.stdout.isatty():
+        from bestof.view.text import print_text, terminal  # noqa: PLC0415  rich is optional, and slow to import
 
-    from bestof.view.text import print_text
-
-    if sys.stdout.isatty():
-        print_text(report, Console(highlight=False))
+        print_text(report, terminal())
     else:
         print(render(report))
 
 
 def print_records(records: Sequence[Record], url: str, now: float) -> None:
     """Print what the store of this URL holds to the standard output; `now` is seconds since the epoch."""
-    if not _rich():
-        print(f"{url}: {len(records)} problems")
-        for one in records:
-            samples = sum(len(evidence.samples) for evidence in one.evidence)
-            decision = one.decision or "unsettled"
-            print(f"{one.selector}  {one.problem}  {decision}  {samples} samples  {age(now - one.updated)}")
-        print(_HINT)
+    if _rich():
+        from bestof.view.text import print_records, terminal  # noqa: PLC0415  rich is optional, and slow to import
+
+        print_records(records, url, now, terminal())
         return
-    from rich.console import Console
-
-    from bestof.view.text import print_records as print_table
-
-    # Into a file or a pipe go whole lines, however long: whoever reads them there cuts for himself.
-    print_table(records, url, now, Console(highlight=False, width=None if sys.stdout.isatty() else 240))
+    print(f"{url}: {plural(len(records), 'problem')}")
+    for one in records:
+        samples = sum(len(evidence.samples) for evidence in one.evidence)
+        decision = one.decision or "unsettled"
+        print(f"{one.selector}  {one.problem}  {decision}  {plural(samples, 'sample')}  {age(now - one.updated)}")
+    print(_HINT)
 
 
 def _rich() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -21,6 +22,9 @@ from bestof.view.words import NOTHING, node_state, problem_state, selector_line,
 # A name longer than this is folded, so that at 80 columns a reason still has room to be read in.
 _NAME_WIDTH = 24
 
+# Wide enough for whole lines of most stores.
+_PIPE_WIDTH = 240
+
 _HEADINGS = ("time", "spread", "trials", "speed-up")
 
 
@@ -38,6 +42,11 @@ def text(report: Report, width: int | None, color: bool) -> str:
     print_text(report, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # the StringIO of six lines above
     return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+def terminal() -> Console:
+    """The standard output; where it is no terminal, lines are long, for whoever reads them there to cut."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def print_text(report: Report, console: Console) -> None:

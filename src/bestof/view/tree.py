@@ -51,8 +51,7 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
 
 def _children(problem: ProblemReport) -> Iterator[Key]:
     for alternative in problem.alternatives:
-        for selector, inner in alternative.children:
-            yield selector, inner
+        yield from alternative.children
 
 
 def _node(key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: frozenset[Key]) -> Node:
