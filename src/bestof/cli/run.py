@@ -19,15 +19,17 @@ from bestof.cli.summary import summary_lines
 from bestof.errors import BestofError, InvalidArgument
 
 _EPILOG = """\
-Everything after the script belongs to the script, which cannot tell the difference: its output, exit status, errors
-and signals are those of `python script.py`. PyTorch, where the script imports it, is tuned from that moment on; so is
-every BestOf of the script. At the end a summary goes to the standard error output; it is lost where the script ends by
-os._exit, exec or a signal.
+Everything after the script belongs to the script, which cannot tell the
+difference: its output, exit status, errors and signals are those of
+`python script.py`. PyTorch is tuned as soon as the script imports it, and so is
+every BestOf of the script. At the end a summary goes to the standard error
+output, also when the script fails; it is lost where the script ends by os._exit
+or exec, or is killed.
 
-Processes that the script starts anew (subprocess, spawn) are not tuned; those that it forks keep what was decided
-before the fork.
+Processes that the script starts anew (subprocess, spawn) are not tuned; those
+that it forks keep what was decided before the fork.
 
---store and --policy take precedence over the environment (BESTOF_STORE, BESTOF_POLICY)."""
+--store and --policy take precedence over the environment."""
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:

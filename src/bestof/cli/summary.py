@@ -65,8 +65,10 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
     rows = [("layers", f"{torch.layers} distinct, {plural(len(torch.passes), 'problem')} over all passes")]
     for name in dict.fromkeys(row.name for row in torch.passes):
         rows.append((name, _counted(row.chosen for row in torch.passes if row.name == name)))
-    share = f" ({_share(torch.seconds_saved, seconds + torch.seconds_saved)} of it)" if torch.seconds_saved > 0 else ""
-    rows.append(("saved", f"{duration(torch.seconds_saved)} against PyTorch as is{share}"))
+    as_is = seconds + torch.seconds_saved
+    rows.append(
+        ("saved", f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch as is would have taken")
+    )
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
     return rows
 
