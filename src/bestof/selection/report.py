@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from bestof.errors import InvalidArgument
 
 Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable", "not tried"]
 
@@ -111,3 +113,28 @@ def seconds_text(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def report_from_dict(content: Any) -> Report:
+    """The report that `to_dict` was made from, also after a way through JSON; InvalidArgument for anything else."""
+    try:
+        return Report(tuple(_selector(selector) for selector in content["selectors"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"this is not the content of a report: {type(error).__name__}: {error}") from error
+
+
+def _selector(content: dict[str, Any]) -> SelectorReport:
+    problems = tuple(_problem(problem) for problem in content["problems"])
+    return SelectorReport(**{**content, "problems": problems})
+
+
+def _problem(content: dict[str, Any]) -> ProblemReport:
+    alternatives = tuple(_alternative(alternative) for alternative in content["alternatives"])
+    return ProblemReport(**{**content, "alternatives": alternatives})
+
+
+def _alternative(content: dict[str, Any]) -> AlternativeReport:
+    if content["status"] not in get_args(Status):
+        raise ValueError(f"no alternative has the status {content['status']!r}")
+    children = tuple((selector, problem) for selector, problem in content.get("children", ()))
+    return AlternativeReport(**{**content, "children": children})
