@@ -110,7 +110,7 @@ class RaceSearch:
     def best(self) -> int | None:
         """The leader so far; None without any counted sample."""
         self._advance()
-        return self._winner if self._winner is not None else self._front()
+        return self._winner if self._winner is not None else self._front()[0]
 
     def _restart(self) -> None:
         self._contenders = list(self._live)
@@ -134,8 +134,15 @@ class RaceSearch:
     def _judge(self) -> None:
         """Drop who has lost; end the race or set the number of rounds of the next judgement."""
         rounds, policy = self._rounds, self._policy
-        leader = min(self._contenders, key=lambda position: self._lower_median(position, rounds))
-        left = [position for position in self._contenders if position == leader or not self._lost(position, leader)]
+        half = (rounds - 1) // 2  # the lower median
+        ranked = {position: sorted(self._samples[position][:rounds]) for position in self._contenders}
+        leader = min(self._contenders, key=lambda position: ranked[position][half])
+        usual = ranked[leader][half]
+        left = [
+            position
+            for position in self._contenders
+            if position == leader or not self._lost(position, ranked[position], leader, usual)
+        ]
         self._contenders = left
         first = left[0]
         if len(left) == 1 or all(self._tied(first, other) for other in left[1:]):
@@ -150,14 +157,12 @@ class RaceSearch:
         else:
             self._rounds = min(rounds + max(1, rounds // 5), policy.max_trials)
 
-    def _lost(self, position: int, leader: int) -> bool:
-        """Whether the times say that it is slower than the leader by more than the tie."""
+    def _lost(self, position: int, times: list[float], leader: int, usual: float) -> bool:
+        """Whether its times, sorted, say that it is slower than the leader, that usually takes `usual`, by the tie."""
         rounds, bar = self._rounds, 1.0 + self._policy.tie
-        times = sorted(self._samples[position][:rounds])
         if rounds < 2 or times[1] > AGREE * times[0]:
             return False
         ratios = self._ratios(position, leader)
-        usual = self._lower_median(leader, rounds)
         for exceptions, factor in enumerate(margins(rounds, self._policy.confidence)):
             if ratios[exceptions] > bar * factor or times[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual:
                 return True
@@ -177,26 +182,23 @@ class RaceSearch:
         divisors = [seconds if seconds > tiny else tiny for seconds in self._samples[other][:rounds]]
         return sorted(map(truediv, self._samples[position][:rounds], divisors))
 
-    def _lower_median(self, position: int, rounds: int) -> float:
-        """Of the first so many samples, or of those that there are."""
-        times = sorted(self._samples[position][:rounds])
-        return times[(len(times) - 1) // 2]
-
-    def _front(self) -> int | None:
-        """The contender with the lowest lower median so far, the first of equals; None without any sample."""
-        sampled = [position for position in self._contenders if self._samples[position]]
-        most = self._policy.max_trials
-        return min(sampled, key=lambda position: self._lower_median(position, most), default=None)
+    def _front(self) -> tuple[int | None, float]:
+        """The contender with the lowest lower median so far, the first of equals, and its time; None without any."""
+        front, lowest = None, float("inf")
+        for position in self._contenders:
+            times = sorted(self._samples[position])
+            if times and times[(len(times) - 1) // 2] < lowest:
+                front, lowest = position, times[(len(times) - 1) // 2]
+        return front, lowest
 
     def _afford(self, position: int) -> int:
         """`position`, or the leader where the others have cost more than the bound."""
         bound = self._policy.max_overhead
         if bound >= 1.0 or not self._samples[position]:
             return position
-        front = self._front()
+        front, usual = self._front()
         if front is None or front == position:
             return position
-        usual = self._lower_median(front, self._policy.max_trials)
         excess = sum(
             seconds - calls * usual
             for other, (seconds, calls) in enumerate(zip(self._seconds, self._calls, strict=True))
