@@ -1,6 +1,6 @@
 """Replay recorded and synthetic times through the policies: how well, how soon and how steadily do they decide?
 
-    python benchmarks/policies.py [--repeats 100] [--policy race --policy rounds:rounds=5] [--detail]
+    python benchmarks/policies.py [--repeats 100] [--seed 1] [--policy race --policy rounds:rounds=5] [--detail]
 
 A trace is a table: the time that each alternative would take at each call. The policy sees only what it asks for; its
 regret is what its first 150 calls take beyond as many of the best alternative, in calls of the best and by true times,
@@ -97,7 +97,7 @@ NOISES: dict[str, Noise] = {
 }
 
 
-def synthetic(instances: int, seed: int = 1) -> Iterator[Trace]:
+def synthetic(instances: int, seed: int) -> Iterator[Trace]:
     """Every noise with every number of alternatives: gaps from half a percent to 8 times, evenly in their logarithm.
 
     The last instance of each is made of near-ties alone (up to 1.5 %) beside one alternative 30 % behind. First calls
@@ -123,7 +123,7 @@ def synthetic(instances: int, seed: int = 1) -> Iterator[Trace]:
                 yield Trace(f"{kind}-{n}-{instance}", truth, cold, tables)
 
 
-def recorded(folder: Path, seed: int = 2) -> Iterator[Trace]:
+def recorded(folder: Path, seed: int) -> Iterator[Trace]:
     """The files in `folder`: each as a whole, and as random selections of its alternatives, begun at any row."""
     for path in sorted(folder.glob("*.csv")):
         with path.open() as file:
@@ -151,7 +151,7 @@ class Outcome:
     winners: list[int] = field(default_factory=list)
 
 
-def replay(policy: Policy, trace: Trace, repeats: int, seed: int = 3) -> Outcome:
+def replay(policy: Policy, trace: Trace, repeats: int, seed: int) -> Outcome:
     """Run one policy over so many tables of one trace."""
     outcome = Outcome()
     best = int(np.argmin(trace.truth))
@@ -230,16 +230,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--instances", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1, help="another one gives other synthetic traces and other runs")
     parser.add_argument("--policy", action="append", help="as `bestof` takes it; ratios are against the first")
     parser.add_argument("--traces", type=Path, default=Path(__file__).parent / "traces")
     parser.add_argument("--detail", action="store_true", help="every trace on which a policy is not perfect")
     options = parser.parse_args()
     policies = {text: parse_policy(text) for text in options.policy or ["rounds", "race"]}
-    sources = {"recorded": list(recorded(options.traces)), "synthetic": list(synthetic(options.instances))}
+    sources = {
+        "recorded": list(recorded(options.traces, options.seed)),
+        "synthetic": list(synthetic(options.instances, options.seed)),
+    }
     both: dict[str, list[tuple[Trace, Outcome]]] = defaultdict(list)
     for title, traces in sources.items():
         results = {
-            name: [(trace, replay(policy, trace, options.repeats)) for trace in traces]
+            name: [(trace, replay(policy, trace, options.repeats, options.seed)) for trace in traces]
             for name, policy in policies.items()
         }
         table(title, policies, results)
