@@ -2,6 +2,7 @@
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf, best_of
+from bestof.selection.policies import parse_policy
 from bestof.selection.registry import report_all, use_policy, use_store
 from bestof.selection.reporting import store_report
 from bestof.selection.store import default_store, open_store
@@ -12,6 +13,7 @@ __all__ = [
     "best_of",
     "default_store",
     "open_store",
+    "parse_policy",
     "report_all",
     "store_report",
     "use_policy",

@@ -20,8 +20,7 @@ from bestof.selection.guard import validate_check
 from bestof.selection.host import host
 from bestof.selection.hot_path import HotPath
 from bestof.selection.journal import DecisionEntry, Journal
-from bestof.selection.policies import Rounds
-parse_policy=None
+from bestof.selection.policies import Race, Rounds, parse_policy
 from bestof.selection.policy import Policy
 from bestof.selection.problem import canonical
 from bestof.selection.record import Record
@@ -41,8 +40,8 @@ class BestOf(HotPath):
     name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or for a group
     `(name, [f0, f1, ...])`, or `Alternative` objects; the first is the reference. get_problem_size: called with the
     arguments of each call (without the stage), returns a hashable value that says which problem it is.
-    rounds, pruning_speedup, prune_after_round: the policy `Rounds` of the paper, with its defaults.
-    policy: another policy, or its text such as "race"; the three arguments above are then not used.
+    policy: how the search goes, a Policy or its text such as "race:tie=0.05". By default `Race`; where one of rounds,
+    pruning_speedup and prune_after_round differs from its default, the paper's `Rounds` with these three.
     check: None, a relative tolerance, or a function of (expected, got): the first result of every alternative is
     compared with the first alternative's, and a wrong one disqualifies. restore: called with the arguments before each
     trial, returns a function that puts them back; needed where alternatives change their arguments and may fail.
@@ -330,7 +329,7 @@ class BestOf(HotPath):
             tuning.passes.clear()
 
     def _policy(self) -> Policy:
-        return self._own_policy or registry.shared_policy() or Rounds()
+        return self._own_policy or registry.shared_policy() or Race()
 
     def _store(self) -> Store | None:
         return self._own_store if self._store_named else registry.shared_store()

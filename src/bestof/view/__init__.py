@@ -14,6 +14,7 @@ from typing import Literal
 
 from bestof.errors import InvalidArgument
 from bestof.selection.record import Record
+from bestof.selection.registry import report_all
 from bestof.selection.report import Report
 from bestof.view.html import html
 from bestof.view.quantity import age, plural
@@ -39,6 +40,11 @@ def render(
     from bestof.view.text import text  # noqa: PLC0415  rich is optional, and slow to import
 
     return text(report, width, color)
+
+
+def report(format: Literal["text", "json", "html"] = "text") -> str:
+    """What is known of every selector of the process: tables and the tree of decisions, JSON, or an HTML page."""
+    return render(report_all(), format)
 
 
 def print_report(report: Report) -> None:

@@ -1,0 +1,106 @@
+"""The canonical text of a problem, by which it is persisted and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+# By exact type, so that a subclass (a bool among ints, a numpy.float64 among floats) is never mistaken for its parent.
+# `ascii` instead of `repr`: which characters repr escapes changes with the Unicode tables of the Python version, and
+# SQLite refuses the lone surrogates that it lets through.
+_SCALARS: dict[type, Callable[[Any], str]] = {
+    int: repr,
+    str: ascii,
+    float: repr,
+    bool: repr,
+    type(None): repr,
+    bytes: repr,
+}
+
+
+def canonical(problem: object) -> str | None:
+    """The same text for the same problem in every process; None where no such text exists.
+
+    Written are None, bool, int, float, str, bytes, members of an Enum, and tuples, frozensets, NamedTuples and frozen
+    dataclasses of such. Types are told apart: 1, True, 1.0 and "1" have different texts. All NaNs share one text. A
+    frozenset is sorted by the texts of its members. Classes are named by `__qualname__`, without the module, because
+    the same class is `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
+    part in its equality are left out. A class with a method `canonical()` writes its own text: all that its equality
+    compares, and nothing else. A `torch.Size` is a tuple; a numpy scalar is the Python number that it holds.
+
+    None comes back for anything else, and for an integer of more digits than Python agrees to write: such problems
+    are remembered by the process alone.
+    """
+    try:
+        return _text(problem)
+    except ValueError:  # sys.set_int_max_str_digits
+        return None
+
+
+def _text(value: Any) -> str | None:
+    kind = type(value)
+    write = _SCALARS.get(kind)
+    if write is not None:
+        return write(value)
+    if kind is tuple:
+        return _tuple(value)
+    own = getattr(kind, "canonical", None)
+    if own is not None:
+        return str(own(value))
+    if isinstance(value, Enum):
+        if value.name is not None:
+            return f"{kind.__qualname__}.{value.name}"
+        return _call(kind, (_text(value.value),))  # a combination of flags without a name (Python 3.10)
+    if isinstance(value, tuple):
+        names = getattr(kind, "_fields", None)
+        return _tuple(value) if names is None else _fields(kind, names, value)
+    if kind is frozenset:
+        members = [_text(member) for member in value]
+        texts = [text for text in members if text is not None]
+        return f"frozenset({{{', '.join(sorted(texts))}}})" if len(texts) == len(members) else None
+    settings = getattr(kind, "__dataclass_params__", None)
+    if settings is not None:
+        if not (settings.frozen and settings.eq):
+            return None  # changes, or is equal to itself alone
+        names = tuple(name for name, field in kind.__dataclass_fields__.items() if _compared(field))
+        return _fields(kind, names, (getattr(value, name) for name in names))
+    if _is_numpy_scalar(kind):
+        write = _SCALARS.get(type(item := value.item()))
+        return None if write is None else write(item)  # a longdouble gives itself, a datetime64 a datetime
+    return None
+
+
+def _tuple(values: Iterable[Any]) -> str | None:
+    texts = []
+    for value in values:
+        write = _SCALARS.get(type(value))
+        text = _text(value) if write is None else write(value)
+        if text is None:
+            return None
+        texts.append(text)
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _fields(kind: type, names: tuple[str, ...], values: Iterable[Any]) -> str | None:
+    texts = [_text(value) for value in values]
+    return _call(kind, (None if text is None else f"{name}={text}" for name, text in zip(names, texts, strict=True)))
+
+
+def _call(kind: type, arguments: Iterable[str | None]) -> str | None:
+    texts = []
+    for argument in arguments:
+        if argument is None:
+            return None
+        texts.append(argument)
+    return f"{kind.__qualname__}({', '.join(texts)})"
+
+
+def _compared(field: Any) -> bool:
+    # ClassVar and InitVar pseudo-fields lie in the same table; only true fields have this marker.
+    return bool(field.compare) and field._field_type.name == "_FIELD"
+
+
+def _is_numpy_scalar(kind: type) -> bool:
+    # By name, for the engine imports the standard library only. A tensor has .item() too, but is no value.
+    return any(parent.__name__ == "generic" and parent.__module__ == "numpy" for parent in kind.__mro__)
