@@ -10,9 +10,9 @@ from bestof.selection.policies.argument import check_count, check_names, check_n
 from bestof.selection.policies.bound import margins, spare
 
 # A first call is often slow (compilation, cold caches), and any later call may be late. Two late calls seldom agree, so
-# an alternative cannot lose before its two lowest times lie within this factor. The value hardly matters: of 80 replayed
-# traces with a clear best (`benchmarks/policies.py --seed 21`), 76, 77 and 77 had one decision in 100 of 100 runs at
-# 1.25, 1.35 and 1.5, with 0.43, 0.43 and 0.41 of the regret of `Rounds` for 2 to 6 alternatives.
+# an alternative cannot lose before its two lowest times lie within this factor. The value hardly matters: of 80 traces
+# with a clear best (`benchmarks/policies.py --seed 21`), 76, 77 and 77 had one decision in 100 of 100 runs at 1.25,
+# 1.35 and 1.5, with 0.43, 0.43 and 0.41 of the regret of `Rounds` for 2 to 6 alternatives.
 AGREE = 1.35
 
 # From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the leader's lower median is
