@@ -12,7 +12,8 @@ NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.
 .PHONY: demo test check format clean
 
 demo: .venv/installed
-	$(PY) -m bestof run examples/train_vgg16.py --steps $(DEMO_STEPS)
+	$(PY) -m bestof run --policy rounds:rounds=5 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
+	$(PY) -m bestof report build/demo.json
 
 test: .venv/installed
 	$(PY) -m pytest

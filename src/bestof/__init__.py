@@ -1,1 +1,6 @@
 """Picks, while a program runs, the fastest of several implementations for every problem size."""
+
+from bestof.selection import Alternative, BestOf, best_of, use_policy, use_store
+from bestof.view import report
+
+__all__ = ["Alternative", "BestOf", "best_of", "report", "use_policy", "use_store"]

@@ -9,6 +9,10 @@ class BestofError(Exception):
     """The root of every error that this project raises by itself."""
 
 
+class BestofWarning(RuntimeWarning):
+    """Something went wrong that cost nothing but speed: the call was answered all the same."""
+
+
 class InvalidArgument(BestofError, ValueError):
     """An argument that cannot be used; the message names it, and says what was expected and what came."""
 

@@ -1,0 +1,21 @@
+"""The selection engine: what to call for each problem, found out on the live calls. Standard library only."""
+
+from bestof.selection.alternative import Alternative
+from bestof.selection.best_of import BestOf, best_of
+from bestof.selection.policies import parse_policy
+from bestof.selection.registry import report_all, use_policy, use_store
+from bestof.selection.reporting import store_report
+from bestof.selection.store import default_store, open_store
+
+__all__ = [
+    "Alternative",
+    "BestOf",
+    "best_of",
+    "default_store",
+    "open_store",
+    "parse_policy",
+    "report_all",
+    "store_report",
+    "use_policy",
+    "use_store",
+]

@@ -35,3 +35,18 @@ class Policy(Protocol):
 
     def start(self, alternatives: Sequence[str]) -> Search:
         """Begin the search for one problem among these names, in the order in which the user listed them."""
+
+
+class OpenSearch(Search, Protocol):
+    """A search that can be cut short: every search of this project is one."""
+
+    @property
+    def best(self) -> int | None:
+        """The decision, or before there is one, the best so far; None without a counted sample."""
+
+
+class SearchingPolicy(Protocol):
+    """A policy whose searches can be cut short, as those that wrap another need it."""
+
+    def start(self, alternatives: Sequence[str]) -> OpenSearch:
+        """Begin the search for one problem among these names, in the order in which the user listed them."""

@@ -26,7 +26,8 @@ def canonical(problem: object) -> str | None:
     dataclasses of such. Types are told apart: 1, True, 1.0 and "1" have different texts. All NaNs share one text. A
     frozenset is sorted by the texts of its members. Classes are named by `__qualname__`, without the module, because
     the same class is `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
-    part in its equality are left out. A `torch.Size` is a tuple; a numpy scalar is the Python number that it holds.
+    part in its equality are left out. A class with a method `canonical()` that gives a str writes its own text: all
+    that its equality compares, and nothing else. A `torch.Size` is a tuple; a numpy scalar is the Python number that it holds.
 
     None comes back for anything else, and for an integer of more digits than Python agrees to write: such problems
     are remembered by the process alone.
@@ -44,6 +45,9 @@ def _text(value: Any) -> str | None:
         return write(value)
     if kind is tuple:
         return _tuple(value)
+    own = getattr(kind, "canonical", None)
+    if callable(own) and isinstance(written := own(value), str):  # decimal.Decimal has one that gives a Decimal
+        return written
     if isinstance(value, Enum):
         if value.name is not None:
             return f"{kind.__qualname__}.{value.name}"

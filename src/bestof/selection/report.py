@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from bestof.errors import InvalidArgument
 
 Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable", "not tried"]
 
@@ -21,6 +24,16 @@ class AlternativeReport:
     speedup: float | None = None
     reason: str | None = None
     children: tuple[tuple[str, str], ...] = ()
+
+    def line(self, width: int) -> str:
+        """As plain text, the name padded to `width`; the chosen one is marked with a star."""
+        mark = "*" if self.status == "chosen" else " "
+        reason = f": {self.reason}" if self.reason else ""
+        if self.seconds is None:
+            return f"{mark} {self.name:<{width}}  {self.status}{reason}"
+        speedup = "" if self.speedup is None else f"  {self.speedup:.2f}x"
+        failed = f"  disqualified{reason}" if self.status == "disqualified" else ""
+        return f"{mark} {self.name:<{width}}  {seconds_text(self.seconds):>8}  {self.trials} trials{speedup}{failed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,16 @@ class ProblemReport:
         """Whether there is a decision."""
         return self.decision is not None
 
+    def lines(self) -> Iterator[str]:
+        """As plain text: the decision, then a line an alternative."""
+        yield f"{self.problem}: {self.decision} ({self.source})" if self.settled else f"{self.problem}: unsettled"
+        width = max(len(alternative.name) for alternative in self.alternatives)
+        for alternative in self.alternatives:
+            yield "  " + alternative.line(width)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
 
 @dataclass(frozen=True, slots=True)
 class SelectorReport:
@@ -56,6 +79,19 @@ class SelectorReport:
     trial_seconds: float = 0.0
     loss_seconds: float = 0.0
 
+    def lines(self) -> Iterator[str]:
+        """As plain text: every problem, then the price of finding out."""
+        yield self.selector
+        for problem in self.problems:
+            for line in problem.lines():
+                yield "  " + line
+        if self.trials:
+            took, lost = seconds_text(self.trial_seconds), seconds_text(self.loss_seconds)
+            yield f"  {self.trials} trials took {took}, of which {lost} were lost"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -66,3 +102,39 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The same content in dicts, lists, strings and numbers, ready for JSON."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(line for selector in self.selectors for line in selector.lines())
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds in the unit that leaves one to three digits before the point."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def report_from_dict(content: Any) -> Report:
+    """The report that `to_dict` was made from, also after a way through JSON; InvalidArgument for anything else."""
+    try:
+        return Report(tuple(_selector(selector) for selector in content["selectors"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"this is not the content of a report: {type(error).__name__}: {error}") from error
+
+
+def _selector(content: dict[str, Any]) -> SelectorReport:
+    problems = tuple(_problem(problem) for problem in content["problems"])
+    return SelectorReport(**{**content, "problems": problems})
+
+
+def _problem(content: dict[str, Any]) -> ProblemReport:
+    alternatives = tuple(_alternative(alternative) for alternative in content["alternatives"])
+    return ProblemReport(**{**content, "alternatives": alternatives})
+
+
+def _alternative(content: dict[str, Any]) -> AlternativeReport:
+    if content["status"] not in get_args(Status):
+        raise ValueError(f"no alternative has the status {content['status']!r}")
+    children = tuple((selector, problem) for selector, problem in content.get("children", ()))
+    return AlternativeReport(**{**content, "children": children})

@@ -1,0 +1,123 @@
+"""Trains VGG16 on 32x32 images: an ordinary PyTorch program that knows nothing of bestof.
+
+    python examples/train_vgg16.py                       as it is
+    bestof run examples/train_vgg16.py                   the same, its convolutions chosen among alternatives
+    bestof run examples/train_vgg16.py --data cifar-10-batches-py
+
+Images: CIFAR-10, where --data names the folder of its Python batches; else scikit-learn's handwritten digits, 1,797
+real scans of 8x8 points, enlarged four times.
+"""
+
+import argparse
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm import tqdm
+
+FILTERS = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
+
+
+def vgg16(classes):
+    layers, channels = [], 3
+    for filters in FILTERS:
+        if filters == "pool":
+            layers.append(nn.MaxPool2d(2))
+        else:
+            convolution = nn.Conv2d(channels, filters, 3, padding=1)
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+            nn.init.zeros_(convolution.bias)
+            layers += [convolution, nn.ReLU(inplace=True)]
+            channels = filters
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(512, 512),
+        nn.ReLU(inplace=True),
+        nn.Linear(512, 512),
+        nn.ReLU(inplace=True),
+        nn.Linear(512, classes),
+    )
+
+
+class BatchUnpickler(pickle.Unpickler):
+    """Reads the arrays and plain values of a CIFAR-10 batch, and runs no other code that a file may name."""
+
+    ALLOWED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module, name):
+        if (module, name) not in self.ALLOWED:
+            raise pickle.UnpicklingError(f"a CIFAR-10 batch does not contain {module}.{name}")
+        return super().find_class(module, name)
+
+
+def read_cifar10(folder):
+    """Images (N, 3, 32, 32) of uint8 and labels (N,) from the five training batches that the folder holds."""
+    files = sorted(Path(folder).glob("data_batch_*"))
+    if not files:
+        raise SystemExit(f"{folder}: no file data_batch_1 ... data_batch_5 of CIFAR-10's Python version is there")
+    images, labels = [], []
+    for file in files:
+        with file.open("rb") as stream:
+            batch = BatchUnpickler(stream, encoding="bytes").load()
+        images.append(np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, 32, 32))
+        labels.append(np.asarray(batch[b"labels"], np.int64))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def read_digits():
+    """The same of scikit-learn's digits: grey of 0 to 16, enlarged from 8x8, on all three channels."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.kron(digits.images, np.ones((4, 4))) * (255 / 16)
+    return np.repeat(images.astype(np.uint8)[:, None], 3, axis=1), digits.target.astype(np.int64)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Train VGG16 on 32x32 images.")
+    parser.add_argument("--data", help="folder of CIFAR-10's Python batches (default: scikit-learn's digits)")
+    parser.add_argument("--steps", type=int, default=240, help="training steps (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="images a step (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=0.005, help="learning rate (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--losses", help="write the loss of every step to this file, a number a line")
+    args = parser.parse_args()
+
+    images, labels = read_cifar10(args.data) if args.data else read_digits()
+    print(f"{len(images)} images, batches of {args.batch}")
+    torch.manual_seed(args.seed)
+    model = vgg16(classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.rate, momentum=0.9)
+    rng = np.random.default_rng(args.seed)
+
+    losses = []
+    progress = tqdm(range(args.steps), unit="step")
+    for _ in progress:
+        chosen = rng.integers(0, len(images), args.batch)
+        x = torch.from_numpy(images[chosen]).float().div_(127.5).sub_(1.0)
+        y = torch.from_numpy(labels[chosen])
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        progress.set_postfix(loss=f"{losses[-1]:.3f}")
+    last = losses[-10:]
+    print(f"loss: {losses[0]:.3f} at first, {sum(last) / len(last):.3f} over the last {len(last)} steps")
+    if args.losses:
+        Path(args.losses).write_text("".join(f"{loss:.9g}\n" for loss in losses))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The command `bestof`: one module a subcommand, each of which parses, calls and prints.
+
+Exit status 0 for success, 1 for a failure of what was run, 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+
+from bestof.cli.command import Command, Subcommand
+from bestof.errors import BestofError, InvalidArgument
+
+# A subcommand's module is imported when it is called, so `bestof --help` reads neither the engine nor rich nor torch.
+COMMANDS = (
+    Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
+    Command("report", "bestof.cli.report", "show what was measured and chosen"),
+    Command("store", "bestof.cli.store", "look after the decisions that are kept: show, clear, export, import"),
+)
+
+_EPILOG = "`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure of what was run, 2 wrong usage."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; `argv` without the name of the program, None for that of the process; the exit status.
+
+    Wrong usage raises SystemExit(2), as argparse does. What a program under `bestof run` raises passes through.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = _find(arguments[0]) if arguments else None
+    if command is None:
+        return _without_command(arguments)
+    subcommand: Subcommand = import_module(command.module)
+    try:
+        outcome = subcommand.call(arguments[1:])
+    except BestofError as error:
+        print(f"bestof: {_one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgument) else 1
+    except BrokenPipeError:
+        # The reader of our table has left (`bestof report | head`): nobody is there to be told.
+        sys.stdout = None  # documented to mean that there is no stream; spares the failing flush at exit
+        return 1
+    # A program runs outside of the `try` above: its errors are its own, also where they are BestofErrors.
+    return outcome if isinstance(outcome, int) else outcome()
+
+
+def _find(name: str) -> Command | None:
+    return next((command for command in COMMANDS if command.name == name), None)
+
+
+def _without_command(arguments: list[str]) -> int:
+    width = max(len(command.name) for command in COMMANDS)
+    rows = (f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS)
+    parser = argparse.ArgumentParser(
+        prog="bestof",
+        usage="bestof [-h] [--version] COMMAND ...",
+        description="Picks, while a program runs, the fastest of several implementations for every problem size.",
+        epilog="\n".join(["commands:", *rows, "", _EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"bestof {metadata.version('bestof')}")
+    _, rest = parser.parse_known_args(arguments)
+    names = ", ".join(command.name for command in COMMANDS)
+    if rest:
+        parser.error(f"there is no command {rest[0]!r}; the commands are {names}")
+    parser.error(f"a command is missing; the commands are {names}")
+
+
+def _one_line(error: BestofError) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

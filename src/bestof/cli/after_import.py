@@ -1,0 +1,74 @@
+"""Do something as soon as a module has been imported, and nothing where the program never imports it.
+
+PyTorch reads its environment (`OMP_NUM_THREADS`, `CUDA_VISIBLE_DEVICES`) while it is imported, and programs set these
+in their first lines: importing it for them, earlier, would change what they do, and costs seconds where they never use
+it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def after_import(name: str, action: Callable[[], object]) -> None:
+    """Call `action` once, right after the module `name` was imported: now, where it is already there."""
+    if name in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _Watcher(name, action))
+
+
+class _Watcher(MetaPathFinder):
+    """Stands first among the finders until the module is asked for, then steps aside for good."""
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self:
+                spec = finder.find_spec(fullname, path, target)
+                if spec is not None:
+                    break
+        else:
+            return None
+        # Asking whether the module exists (`importlib.util.find_spec`) goes this way too, so the watcher stays until
+        # the module is executed.
+        if spec.loader is not None:
+            spec.loader = _WatchedLoader(spec.loader, self)
+        return spec
+
+    def imported(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._action()
+
+
+class _WatchedLoader(Loader):
+    """The module's own loader, which it puts back before the module sees it, plus a word to the watcher at the end."""
+
+    def __init__(self, loader: Loader, watcher: _Watcher) -> None:
+        self._loader = loader
+        self._watcher = watcher
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._watcher.imported()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)

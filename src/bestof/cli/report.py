@@ -1,0 +1,61 @@
+"""`bestof report`: what was measured and chosen, from the store of this user or from a saved report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from bestof import selection
+from bestof.cli.kept import kept
+from bestof.cli.report_file import ReportFile
+from bestof.errors import InvalidArgument, StoreError
+from bestof.selection.report import Report, report_from_dict
+from bestof.view import print_report, render
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse, read, print."""
+    options = _parser().parse_args(argv)
+    if options.file is not None and options.store is not None:
+        raise InvalidArgument("a report file and --store were both given; name one of them")
+    if options.html is not None and not options.html.lower().endswith(".html"):
+        raise InvalidArgument(f"cannot write HTML to {options.html!r}: its name must end in .html")
+    page = None if options.html is None else ReportFile.at(options.html)
+    report = _saved(options.file) if options.file is not None else selection.store_report(kept(options.store))
+    if page is not None:
+        page.write(report)
+        print(f"written to {page.path}")
+    elif options.json:
+        print(render(report, "json"))
+    else:
+        print_report(report)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bestof report",
+        description="Show what was measured and chosen: tables, and the tree of decisions.",
+        epilog="Without FILE and --store: what this user's store holds.",
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a report that `bestof run --report FILE.json` wrote")
+    parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--html", metavar="PAGE", help="write an HTML page, PAGE.html")
+    return parser
+
+
+def _saved(path: str) -> Report:
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StoreError(f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`") from error
+    try:
+        return report_from_dict(content)
+    except InvalidArgument as error:
+        raise StoreError(f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`") from error

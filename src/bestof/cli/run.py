@@ -1,0 +1,132 @@
+"""`bestof run`: a Python program, unchanged, in this process, with tuning on."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+
+from bestof import selection
+from bestof.cli.after_import import after_import
+from bestof.cli.report_file import ReportFile
+from bestof.cli.script import Script, find_module, find_script
+from bestof.cli.summary import summary_lines
+from bestof.errors import BestofError, InvalidArgument
+
+_EPILOG = """\
+Everything after the script belongs to the script, which cannot tell the
+difference: its output, exit status, errors and signals are those of
+`python script.py`. PyTorch is tuned as soon as the script imports it, and so is
+every BestOf of the script. At the end a summary goes to the standard error
+output, also when the script fails; it is lost where the script ends by os._exit
+or exec, or is killed.
+
+Processes that the script starts anew (subprocess, spawn) are not tuned; those
+that it forks keep what was decided before the fork.
+
+--store and --policy take precedence over the environment."""
+
+
+def call(argv: Sequence[str]) -> Callable[[], int]:
+    """Parse, and make everything ready that can fail; what is returned runs the program."""
+    own, module, rest = _split(argv)
+    options = _parser().parse_args(own)
+    if not rest:
+        raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
+    script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    if options.policy is not None:
+        selection.use_policy(selection.parse_policy(options.policy))
+    if options.store is not None:
+        selection.use_store(selection.open_store(options.store))
+    report = None if options.report is None else ReportFile.at(options.report)
+    return partial(script.run, partial(_prepare, script, report))
+
+
+# The options that take a value, which must be known to find the script behind them.
+_VALUED = ("--report", "--store", "--policy")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bestof run",
+        usage="bestof run [options] (script.py | -m MODULE) [arguments]",
+        description="Run a Python program, unchanged, with tuning on.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
+    parser.add_argument("--report", metavar="FILE", help="write what was measured and chosen to FILE.json|.html|.txt")
+    parser.add_argument("--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off")
+    parser.add_argument(
+        "--policy", metavar="TEXT", help="how to search: race, rounds, window(START, STOP), fixed(NAME)"
+    )
+    return parser
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """Our own options; whether a module is meant; the script or module and its arguments, exactly as they came."""
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        if word == "--":
+            return list(argv[:position]), False, list(argv[position + 1 :])
+        if word == "-m":
+            return list(argv[:position]), True, list(argv[position + 1 :])
+        if not word.startswith("-") or word == "-":
+            break
+        position += 2 if word in _VALUED else 1
+    return list(argv[:position]), False, list(argv[position:])
+
+
+def _prepare(script: Script, report: ReportFile | None) -> None:
+    # First in, last out: the handlers of the program and of everything that it imports run before the summary.
+    atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
+    after_import("torch", _tune_torch)
+
+
+def _tune_torch() -> None:
+    try:
+        import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
+
+        integration.enable()
+    except Exception as error:  # the program must run, whatever became of our part in it
+        print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _finish(name: str, file: ReportFile | None, process: int, began: float) -> None:
+    if os.getpid() != process:
+        return  # a fork of the program has come to its end
+    seconds = perf_counter() - began
+    # Streams may be closed, or without a reader, or None: of that the interpreter tells in its own way.
+    with suppress(OSError, ValueError, AttributeError):
+        # Both often go to one place, where the summary is to stand after the program's last words.
+        sys.stdout.flush()
+    try:
+        text = "\n".join(_summary(name, file, seconds))
+    except BestofError as error:
+        text = f"bestof: there is no summary: {error}"
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
+    report = selection.report_all()
+    integration = sys.modules.get("bestof.torch")
+    torch = None if integration is None else integration.summary()
+    # Asking for the default store would make one; where no selector was called there is none to make.
+    store = selection.default_store() if report.selectors or torch is not None else None
+    lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
+    if file is not None:
+        try:
+            file.write(report)
+            lines.append(f"  the report is in {file.path}")
+        except (BestofError, OSError) as error:
+            lines.append(f"  the report was not written to {file.path}: {error}")
+    return lines

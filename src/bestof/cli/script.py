@@ -1,0 +1,181 @@
+"""A Python program that runs inside this process exactly as `python script.py` would run it.
+
+What a program can see of the difference: modules that were imported before it began, three more frames at the bottom
+of its stack, and `sys.orig_argv`. Everything else, down to the text of its traceback, is Python's own: the namespace
+is a module's that lives as long as the process (threads and exit handlers still find their globals), and exceptions
+are handed on to the interpreter, which prints them and picks the exit status or the signal to die by.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from bestof.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program that was found and not yet begun. `compiled` gives its code, and may raise as the program would.
+
+    `path_entry` becomes `sys.path[0]`; None where the interpreter was told to add none (`-P`).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    path_entry: str | None
+    attributes: dict[str, Any]
+    compiled: Callable[[], CodeType]
+
+    def run(self, prepare: Callable[[], object] = lambda: None) -> int:
+        """Become the main program and run to its end; 0, or whatever it raises.
+
+        `prepare` is called once `sys.path` is the program's own. To be called once a process, with no exception in
+        flight, from as near to the bottom of the stack as can be.
+        """
+        main = ModuleType("__main__")
+        vars(main).update(self.attributes)
+        sys.modules["__main__"] = main
+        sys.argv = list(self.argv)
+        if self.path_entry is not None:
+            sys.path[0] = self.path_entry
+        prepare()
+        try:
+            code = self.compiled()
+        except Exception as error:
+            # The interpreter shows no stack for a program that never began.
+            sys.excepthook = _OwnTraceback(error, None, sys.excepthook)
+            raise
+        try:
+            exec(code, vars(main))
+        except SystemExit:
+            raise
+        except BaseException as error:
+            beneath = error.__traceback__
+            assert beneath is not None
+            sys.excepthook = _OwnTraceback(error, beneath.tb_next, sys.excepthook)
+            raise
+        return 0
+
+
+def find_script(path: str, arguments: Sequence[str]) -> Script:
+    """The program in a file; InvalidArgument where there is none that can be read."""
+    if os.path.isdir(path):
+        raise InvalidArgument(f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE")
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        raise InvalidArgument(f"cannot run {path!r}: {error.strerror or error}") from error
+    # The interpreter joins, and leaves ".", ".." and links as they are: they show in tracebacks.
+    file_name = os.path.join(os.getcwd(), path)
+    attributes = {
+        "__loader__": SourceFileLoader("__main__", file_name),
+        "__builtins__": builtins,
+        "__file__": file_name,
+        "__cached__": None,
+    }
+    return Script(
+        name=path,
+        argv=(path, *arguments),
+        path_entry=None if _safe_path() else os.path.dirname(os.path.realpath(path)),
+        attributes=_with_annotations(attributes),
+        compiled=lambda: compile(source, file_name, "exec", dont_inherit=True),
+    )
+
+
+def find_module(name: str, arguments: Sequence[str]) -> Script:
+    """The program that `python -m name` would run; InvalidArgument where there is none."""
+    entry = None if _safe_path() else os.getcwd()
+    before = sys.path[:]
+    if entry is not None:
+        sys.path[0] = entry
+    try:
+        spec = _main_spec(name)
+    finally:
+        sys.path[:] = before
+    loader = spec.loader
+    if not isinstance(loader, InspectLoader) or not _has_code(loader, spec.name):
+        raise InvalidArgument(f"cannot run the module {name!r}: it is not made of Python code")
+    attributes = {
+        "__loader__": loader,
+        "__builtins__": builtins,
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__package__": spec.parent,
+        "__spec__": spec,
+    }
+    return Script(
+        name=f"-m {name}",
+        argv=(spec.origin or name, *arguments),
+        path_entry=entry,
+        attributes=_with_annotations(attributes),
+        compiled=partial(_module_code, loader, spec.name),
+    )
+
+
+def _module_code(loader: InspectLoader, name: str) -> CodeType:
+    code = loader.get_code(name)
+    assert code is not None
+    return code
+
+
+def _has_code(loader: InspectLoader, name: str) -> bool:
+    try:
+        return loader.get_code(name) is not None
+    except Exception:  # such as a SyntaxError, which the program is to raise by itself when it runs
+        return True
+
+
+def _main_spec(name: str) -> ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name += ".__main__"
+            spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise InvalidArgument(f"cannot run the module {name!r}: {error}") from error
+    if spec is None:
+        raise InvalidArgument(f"cannot run the module {name!r}: there is no such module on sys.path")
+    return spec
+
+
+def _safe_path() -> bool:
+    return bool(getattr(sys.flags, "safe_path", False))  # since Python 3.11
+
+
+def _with_annotations(attributes: dict[str, Any]) -> dict[str, Any]:
+    # Until 3.13 the main module is born with an empty dict of annotations; then they became lazy.
+    return attributes if sys.version_info >= (3, 14) else {"__annotations__": {}, **attributes}
+
+
+class _OwnTraceback:
+    """An exception hook, put in at the very end, that shows one error without the frames beneath the program's."""
+
+    def __init__(
+        self,
+        error: BaseException,
+        traceback: TracebackType | None,
+        hook: Callable[[type[BaseException], BaseException, TracebackType | None], object],
+    ) -> None:
+        self._error = error
+        self._traceback = traceback
+        self._hook = hook
+
+    def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        sys.excepthook = self._hook
+        if error is self._error:
+            traceback = self._traceback
+            error.__traceback__ = traceback
+            sys.last_traceback = traceback
+        self._hook(kind, error, traceback)

@@ -1,0 +1,104 @@
+"""What a run came to, in five to ten lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from bestof.selection.report import Report, SelectorReport
+from bestof.view.quantity import duration, plural
+
+# More selectors than this are counted, not listed: the summary ends a program's output and must not bury it.
+_LISTED = 4
+
+
+class PassRow(Protocol):
+    """One problem of one pass: what was chosen for it, what a call took before and after, and how many there were."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def problem(self) -> str: ...
+    @property
+    def chosen(self) -> str | None: ...
+    @property
+    def seconds_as_is(self) -> float | None: ...
+    @property
+    def seconds_chosen(self) -> float | None: ...
+    @property
+    def calls(self) -> int: ...
+
+
+class TorchSummary(Protocol):
+    """What `bestof.torch.summary()` gives."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def passes(self) -> Sequence[PassRow]: ...
+    @property
+    def seconds_saved(self) -> float: ...
+    @property
+    def seconds_tuning(self) -> float: ...
+    @property
+    def trials(self) -> int: ...
+
+
+def summary_lines(
+    script: str, seconds: float, report: Report, torch: TorchSummary | None, store: str | None
+) -> list[str]:
+    """The lines for a program that ran for `seconds`; `store` is the URL where decisions are kept, None for nowhere."""
+    title = f"bestof: {script} ran {duration(seconds)}"
+    if torch is not None and torch.layers:
+        rows = _torch_rows(torch, seconds)
+    elif any(selector.problems for selector in report.selectors):
+        rows = _selector_rows(report.selectors, seconds)
+    else:
+        return [f"{title}; no selector was called, so there was nothing to choose"]
+    rows.append(("kept in", store or "this process only: the store is off"))
+    width = max(len(label) for label, _ in rows)
+    return [title, *(f"  {label:<{width}}  {text}" for label, text in rows)]
+
+
+def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
+    rows = [("layers", f"{torch.layers} distinct, {plural(len(torch.passes), 'problem')} over all passes")]
+    for name in dict.fromkeys(row.name for row in torch.passes):
+        rows.append((name, _counted(row.chosen for row in torch.passes if row.name == name)))
+    as_is = seconds + torch.seconds_saved
+    rows.append(
+        ("saved", f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch as is would have taken")
+    )
+    rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
+    return rows
+
+
+def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[tuple[str, str]]:
+    used = sorted((one for one in selectors if one.problems), key=lambda one: -len(one.problems))
+    problems = [problem for selector in used for problem in selector.problems]
+    unsettled = sum(not problem.settled for problem in problems)
+    settled = f", {unsettled} unsettled" if unsettled else ", all settled"
+    rows = [("selectors", f"{len(used)}, with {plural(len(problems), 'problem')}{settled}")]
+    for selector in used[:_LISTED]:
+        rows.append((selector.selector, _counted(problem.decision for problem in selector.problems)))
+    if len(used) > _LISTED:
+        rows.append(("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`"))
+    trials = sum(selector.trials for selector in used)
+    # The whole time of the trials was not lost: the calls that were tried also answered the program.
+    rows.append(("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds)))
+    return rows
+
+
+def _counted(chosen: Iterable[str | None]) -> str:
+    counts = Counter("unsettled" if name is None else name for name in chosen)
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+
+def _price(trials: int, lost: float, seconds: float) -> str:
+    if trials == 0:
+        return "settled from the start: no trial was made"
+    return f"cost {duration(lost)}, {_share(lost, seconds)} of the run, in {plural(trials, 'trial')}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole > 0 else "0.0 %"

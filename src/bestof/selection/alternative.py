@@ -1,0 +1,97 @@
+"""One named implementation among those that a selector chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bestof.errors import InvalidArgument
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A named implementation; the pair `(name, function)` is its short form.
+
+    `function` is anything callable, or a sequence of them: a group, one function a stage, chosen as one.
+    `depends` are texts that its speed depends on, such as `"torch==2.13.0"`: stored evidence of another version is not
+    believed. `supports(problem)` is its polite refusal: where it returns false, the alternative does not apply.
+    `mutates` declares that a call may change its arguments, so that a failed call cannot simply be answered by another.
+    """
+
+    name: str
+    function: Function | Sequence[Function]
+    depends: Sequence[str] = ()
+    supports: Callable[[Hashable], bool] | None = None
+    mutates: bool = False
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a sequence of functions."""
+        return not callable(self.function)
+
+    @property
+    def stages(self) -> tuple[Function, ...]:
+        """Its functions by stage; one for a plain alternative."""
+        return (self.function,) if callable(self.function) else tuple(self.function)
+
+    @property
+    def version(self) -> str:
+        """What its evidence is valid for: the code that it names, and all that it says it depends on."""
+        return " ".join([*(_identity(function) for function in self.stages), *self.depends])
+
+
+def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:
+    """Alternatives from the pairs (or Alternative objects) that a user lists. Raises InvalidArgument."""
+    where = f"BestOf({selector!r}): alternatives"
+    if isinstance(alternatives, str | bytes) or not isinstance(alternatives, Sequence):
+        raise InvalidArgument(f"{where}: expected a list of (name, function) pairs; got {type(alternatives).__name__}")
+    if not alternatives:
+        raise InvalidArgument(f"{where}: expected at least one (name, function) pair; got an empty list")
+    parsed = tuple(_parse(f"{where}[{position}]", entry) for position, entry in enumerate(alternatives))
+    names = [alternative.name for alternative in parsed]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise InvalidArgument(f"{where}: every name must be its own; {', '.join(map(repr, duplicates))} came twice")
+    if len({alternative.is_group for alternative in parsed}) > 1:
+        plain = ", ".join(repr(alternative.name) for alternative in parsed if not alternative.is_group)
+        raise InvalidArgument(
+            f"{where}: either all are groups or none is; {plain} has one function, others have a list"
+        )
+    if len({len(alternative.stages) for alternative in parsed}) > 1:
+        lengths = ", ".join(f"{alternative.name!r} has {len(alternative.stages)}" for alternative in parsed)
+        raise InvalidArgument(f"{where}: every group needs the same number of functions; {lengths}")
+    return parsed
+
+
+def _parse(where: str, entry: Any) -> Alternative:
+    if isinstance(entry, Alternative):
+        alternative = entry
+    elif isinstance(entry, tuple | list) and len(entry) == 2:
+        alternative = Alternative(*entry)
+    else:
+        raise InvalidArgument(f"{where}: expected a pair (name, function); got {entry!r}")
+    if not isinstance(alternative.name, str) or not alternative.name.strip():
+        raise InvalidArgument(f"{where}: expected a name, a text that is not empty; got {alternative.name!r}")
+    if isinstance(alternative.depends, str):
+        raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected a list of texts; got one text")
+    if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
+        kind = type(alternative.function).__name__
+        raise InvalidArgument(f"{where} ({alternative.name!r}): expected a callable, or a list of them; got {kind}")
+    if not alternative.stages:
+        raise InvalidArgument(f"{where} ({alternative.name!r}): expected at least one function; got an empty list")
+    for stage, function in enumerate(alternative.stages):
+        if not callable(function):
+            kind = type(function).__name__
+            raise InvalidArgument(f"{where} ({alternative.name!r}): stage {stage}: expected a callable; got {kind}")
+    return alternative
+
+
+def _identity(function: Any) -> str:
+    """Names the code, so that another program's function of the same name is measured for itself."""
+    function = getattr(function, "func", function)  # a partial is named by what it calls
+    module = getattr(function, "__module__", None) or type(function).__module__
+    qualified = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    return f"{module}.{qualified or type(function).__qualname__}"

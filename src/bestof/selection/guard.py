@@ -1,0 +1,90 @@
+"""What protects a caller from an alternative: wrong results are found by comparing with the first alternative's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bestof.errors import InvalidArgument, WrongResult
+
+Check = float | Callable[[Any, Any], bool] | None
+
+
+def validate_check(selector: str, check: Any) -> Check:
+    """`check` as a selector takes it: None, a relative tolerance, or a function of (expected, got)."""
+    if check is None or callable(check):
+        return check  # type: ignore[no-any-return]  # Any until here: it came from the user
+    if isinstance(check, int | float) and not isinstance(check, bool) and 0 <= check < float("inf"):
+        return float(check)
+    raise InvalidArgument(
+        f"BestOf({selector!r}): check: expected None, a relative tolerance of at least 0, or a function of "
+        f"(expected, got); got {check!r}"
+    )
+
+
+def compare(check: Check, expected: Any, got: Any) -> None:
+    """Raise WrongResult, saying by how much, unless `got` passes for `expected`. NaN never passes.
+
+    A tolerance is relative to the largest magnitude expected. Numbers, arrays (anything with a shape that subtracts,
+    such as NumPy's and torch's) and nested sequences and mappings of them are compared so; all else must be equal.
+    """
+    if check is None:
+        return
+    if callable(check):
+        if not check(expected, got):
+            raise WrongResult("check(expected, got) returned false")
+        return
+    _compare(check, expected, got, "result")
+
+
+def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
+    if hasattr(expected, "shape"):
+        _compare_arrays(tolerance, expected, got, where)
+    elif isinstance(expected, Mapping):
+        if not isinstance(got, Mapping) or expected.keys() != got.keys():
+            raise WrongResult(f"{where}: expected a mapping with the same keys; got {type(got).__name__}")
+        for key in expected:
+            _compare(tolerance, expected[key], got[key], f"{where}[{key!r}]")
+    elif isinstance(expected, Sequence) and not isinstance(expected, str | bytes | bytearray):
+        if not isinstance(got, Sequence) or len(expected) != len(got):
+            raise WrongResult(f"{where}: expected a sequence of {len(expected)}; got {_size(got)}")
+        for position, (one, other) in enumerate(zip(expected, got, strict=True)):
+            _compare(tolerance, one, other, f"{where}[{position}]")
+    elif isinstance(expected, int | float | complex) and isinstance(got, int | float | complex):
+        _judge(tolerance, abs(got - expected), abs(expected), where)
+    elif not bool(expected == got):
+        raise WrongResult(f"{where}: expected {_short(expected)}; got {_short(got)}")
+
+
+def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> None:
+    shape = getattr(got, "shape", None)
+    if shape is None or tuple(shape) != tuple(expected.shape):
+        raise WrongResult(f"{where}: expected the shape {tuple(expected.shape)}; got {_size(got)}")
+    if 0 in tuple(expected.shape):
+        return
+    if "bool" in str(getattr(expected, "dtype", "")):
+        if not bool((expected == got).all()):
+            raise WrongResult(f"{where}: truth values differ")
+        return
+    if "int" in str(getattr(expected, "dtype", "")):
+        expected, got = expected * 1.0, got * 1.0  # unsigned integers would wrap around below
+    # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the judgement.
+    _judge(tolerance, float(abs(got - expected).max()), float(abs(expected).max()), where)
+
+
+def _judge(tolerance: float, difference: float, scale: float, where: str) -> None:
+    if not difference <= tolerance * scale:
+        share = difference / scale if scale else float("inf")
+        raise WrongResult(f"{where}: off by {share:.3g} of the largest value, where {tolerance:.3g} is allowed")
+
+
+def _size(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"the shape {tuple(shape)}"
+    return f"{len(value)} items" if isinstance(value, Sequence) else type(value).__name__
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,33 @@
+"""The checks of what a policy is made from: each message names the argument, what was expected, and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bestof.errors import InvalidArgument
+
+
+def check_count(policy: str, argument: str, value: object, least: int) -> None:
+    """Raise InvalidArgument unless `value` is an integer (True and False are none) of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgument(f"{policy}: {argument}: expected an integer of at least {least}, got {value!r}")
+
+
+def check_number(policy: str, argument: str, value: object, least: float, below: float | None = None) -> None:
+    """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never passes."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not value >= least
+        or (below is not None and not value < below)
+    ):
+        expected = f"a number of at least {least:g}" + ("" if below is None else f" and below {below:g}")
+        raise InvalidArgument(f"{policy}: {argument}: expected {expected}, got {value!r}")
+
+
+def check_names(policy: str, alternatives: Sequence[str]) -> None:
+    """Raise InvalidArgument unless there is at least one alternative, and no name comes twice."""
+    if isinstance(alternatives, str) or not alternatives:
+        raise InvalidArgument(f"{policy}: alternatives: expected a list of at least one name, got {alternatives!r}")
+    if len(set(alternatives)) != len(alternatives):
+        raise InvalidArgument(f"{policy}: alternatives: expected names that differ, got {list(alternatives)!r}")

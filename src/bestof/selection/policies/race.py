@@ -1,0 +1,208 @@
+"""The default policy: alternatives race side by side, and leave as soon as they have lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import truediv
+
+from bestof.selection.policies.argument import check_count, check_names, check_number
+from bestof.selection.policies.bound import margins, spare
+
+# A first call is often slow (compilation, cold caches), and any later call may be late. Two late calls seldom agree, so
+# an alternative cannot lose before its two lowest times lie within this factor. The value hardly matters: of 80 traces
+# with a clear best (`benchmarks/policies.py --seed 21`), 76, 77 and 77 had one decision in 100 of 100 runs at 1.25,
+# 1.35 and 1.5, with 0.43, 0.43 and 0.41 of the regret of `Rounds` for 2 to 6 alternatives.
+AGREE = 1.35
+
+# From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the leader's lower median is
+# a better measure than its call of the same round, which may have been its slow first.
+BEYOND_DRIFT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Calls the alternatives in turn, and drops each once its times say that it is slower than the best.
+
+    The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a fifth. The n-th
+    samples of two alternatives were taken side by side, so their ratio is free of drift; an alternative leaves when
+    enough of its ratios to the leader exceed 1 + `tie` that noise explains it with a probability of at most
+    1 - `confidence` (see `bound.py`). The race ends when the first of those left is within 1 + `tie` of all the others
+    at the same confidence, or after `max_trials` rounds, when the first within half the band of the leader wins; so a
+    near-tie goes to the first in the list, in every run and on every rank.
+
+    `warmup`: so many samples of each alternative, the first told, count as time spent but not as evidence; none by
+    default, as a slow first call is told from the ones after it (see AGREE). Stored evidence holds them as well, so
+    telling it again sets the same ones aside.
+    `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all the time told,
+    the leader is called in their stead (after one counted sample of each); 1 is no bound, and the default: postponing
+    a trial does not save it, and a problem that settles late keeps the selectors around it from settling.
+    Raises InvalidArgument for arguments outside their range.
+    """
+
+    tie: float = 0.02
+    confidence: float = 0.999
+    warmup: int = 0
+    max_trials: int = 60
+    max_overhead: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("Race", "tie", self.tie, 0.0)
+        check_number("Race", "confidence", self.confidence, 0.5, 1.0)
+        check_count("Race", "warmup", self.warmup, 0)
+        check_count("Race", "max_trials", self.max_trials, 1)
+        check_number("Race", "max_overhead", self.max_overhead, 0.01)  # at 0 nothing could ever be tried
+
+    def start(self, alternatives: Sequence[str]) -> RaceSearch:
+        """Begin the search for one problem; at least one name, no name twice."""
+        check_names("Race", alternatives)
+        return RaceSearch(self, len(alternatives))
+
+
+class RaceSearch:
+    """The search of `Race`.
+
+    Every judgement looks at the first so many samples of each contender, so the race is a function of each
+    alternative's samples in the order taken, however they were interleaved: told again, it takes the same course.
+    """
+
+    __slots__ = ("_calls", "_contenders", "_live", "_next", "_policy", "_rounds", "_samples", "_seconds", "_winner")
+
+    def __init__(self, policy: Race, alternatives: int) -> None:
+        self._policy = policy
+        self._live = list(range(alternatives))
+        self._samples: list[list[float]] = [[] for _ in range(alternatives)]  # the counted ones, in the order taken
+        self._calls = [0] * alternatives
+        self._seconds = [0.0] * alternatives
+        self._contenders: list[int] = []
+        self._rounds = 0  # of the judgement to come
+        self._next: int | None = None
+        self._winner: int | None = None
+        self._restart()
+
+    def ask(self) -> int | None:
+        """The contender with the fewest samples, the first of equals; the leader where the others cost too much."""
+        self._advance()
+        return self._next
+
+    def tell(self, position: int, seconds: float) -> None:
+        """Take the time of one call; beyond `max_trials` samples of an alternative it counts as time spent only."""
+        assert 0.0 <= seconds < float("inf"), seconds
+        self._calls[position] += 1
+        self._seconds[position] += seconds
+        samples = self._samples[position]
+        if self._calls[position] > self._policy.warmup and len(samples) < self._policy.max_trials:
+            samples.append(seconds)
+        self._next = None
+
+    def drop(self, position: int) -> None:
+        """Take an alternative out for good; those that lost to it are judged again without it."""
+        if position in self._live:
+            self._live.remove(position)
+            self._restart()
+
+    @property
+    def winner(self) -> int | None:
+        """The decision once the race is over."""
+        self._advance()
+        return self._winner
+
+    @property
+    def best(self) -> int | None:
+        """The leader so far; None without any counted sample."""
+        self._advance()
+        return self._winner if self._winner is not None else self._front()[0]
+
+    def _restart(self) -> None:
+        self._contenders = list(self._live)
+        self._rounds = min(2, self._policy.max_trials)
+        self._winner = self._live[0] if len(self._live) == 1 else None
+        self._next = None
+
+    def _advance(self) -> None:
+        """Judge as often as the samples allow, and find whom to call next."""
+        while self._contenders and self._next is None and self._winner is None:
+            behind, fewest = None, self._rounds
+            for position in self._contenders:
+                count = len(self._samples[position])
+                if count < fewest:
+                    behind, fewest = position, count
+            if behind is None:
+                self._judge()
+            else:
+                self._next = self._afford(behind)
+
+    def _judge(self) -> None:
+        """Drop who has lost; end the race or set the number of rounds of the next judgement."""
+        rounds, policy = self._rounds, self._policy
+        half = (rounds - 1) // 2  # the lower median
+        ranked = {position: sorted(self._samples[position][:rounds]) for position in self._contenders}
+        leader = min(self._contenders, key=lambda position: ranked[position][half])
+        usual = ranked[leader][half]
+        left = [
+            position
+            for position in self._contenders
+            if position == leader or not self._lost(position, ranked[position], leader, usual)
+        ]
+        self._contenders = left
+        first = left[0]
+        if len(left) == 1 or all(self._tied(first, other) for other in left[1:]):
+            self._winner = first
+        elif rounds == policy.max_trials:
+            close = 1.0 + policy.tie / 2
+            self._winner = next(
+                position
+                for position in left
+                if position == leader or self._ratios(position, leader)[rounds // 2] <= close
+            )
+        else:
+            self._rounds = min(rounds + max(1, rounds // 5), policy.max_trials)
+
+    def _lost(self, position: int, times: list[float], leader: int, usual: float) -> bool:
+        """Whether its times, sorted, say that it is slower than the leader, that usually takes `usual`, by the tie."""
+        rounds, bar = self._rounds, 1.0 + self._policy.tie
+        if rounds < 2 or times[1] > AGREE * times[0]:
+            return False
+        ratios = self._ratios(position, leader)
+        for exceptions, factor in enumerate(margins(rounds, self._policy.confidence)):
+            if ratios[exceptions] > bar * factor or times[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual:
+                return True
+        return False
+
+    def _tied(self, position: int, other: int) -> bool:
+        """Whether the times say that it is not slower than the other by more than the tie."""
+        allowed = spare(self._rounds, self._policy.confidence)
+        if allowed is None:
+            return False
+        return self._ratios(position, other)[self._rounds - 1 - allowed] <= 1.0 + self._policy.tie
+
+    def _ratios(self, position: int, other: int) -> list[float]:
+        """The times of one alternative over those of another, round by round, sorted."""
+        rounds = self._rounds
+        tiny = 1e-12  # seconds; a clock may be too coarse to see a call
+        divisors = [seconds if seconds > tiny else tiny for seconds in self._samples[other][:rounds]]
+        return sorted(map(truediv, self._samples[position][:rounds], divisors))
+
+    def _front(self) -> tuple[int | None, float]:
+        """The contender with the lowest lower median so far, the first of equals, and its time; None without any."""
+        front, lowest = None, float("inf")
+        for position in self._contenders:
+            times = sorted(self._samples[position])
+            if times and times[(len(times) - 1) // 2] < lowest:
+                front, lowest = position, times[(len(times) - 1) // 2]
+        return front, lowest
+
+    def _afford(self, position: int) -> int:
+        """`position`, or the leader where the others have cost more than the bound."""
+        bound = self._policy.max_overhead
+        if bound >= 1.0 or not self._samples[position]:
+            return position
+        front, usual = self._front()
+        if front is None or front == position:
+            return position
+        excess = sum(
+            seconds - calls * usual
+            for other, (seconds, calls) in enumerate(zip(self._seconds, self._calls, strict=True))
+            if other != front
+        )
+        return front if excess > bound * sum(self._seconds) else position

@@ -1,0 +1,114 @@
+"""PaddlePaddle's three stages: observe, tune inside a window of steps, then apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bestof.errors import InvalidArgument
+from bestof.selection.policies.argument import check_count, check_names
+from bestof.selection.policies.race import Race
+from bestof.selection.policy import OpenSearch, SearchingPolicy
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where the program stands; the one thing about a window that changes."""
+
+    step: int = 0
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tunes with `policy` during the steps from `start_step` up to, not including, `stop_step`.
+
+    Before the window the first alternative is called, and its times are not evidence (a program that warms up is no
+    measure); stored evidence, told before the first ask, counts at any step. After the window, searches that are still
+    open settle on their best so far, those without a counted sample on their first alternative; problems first met
+    then, without evidence that decides, settle likewise, and `missed` counts them.
+    `step()` advances by one step; whoever integrates it calls it at each step of the optimizer. All searches of one
+    window share its step, so a window belongs to one program: make one for each. Equality and repr leave the step out.
+    Source: PaddlePaddle's kernel auto-tuning, `tuning_range`.
+    Raises InvalidArgument: `start_step` below 0; `stop_step` not above it.
+    """
+
+    start_step: int
+    stop_step: int
+    policy: SearchingPolicy = field(default_factory=Race)
+    _progress: _Progress = field(default_factory=_Progress, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_count("Window", "start_step", self.start_step, 0)
+        check_count("Window", "stop_step", self.stop_step, self.start_step + 1)
+        if isinstance(self.policy, Window):
+            raise InvalidArgument(f"Window: policy: expected a policy other than a window, got {self.policy!r}")
+
+    def start(self, alternatives: Sequence[str]) -> WindowSearch:
+        """Begin the search for one problem, at whatever step the program stands."""
+        check_names("Window", alternatives)
+        return WindowSearch(self, self._progress, self.policy.start(alternatives), len(alternatives))
+
+    def step(self) -> None:
+        """The program has finished one step."""
+        self._progress.step += 1
+
+    @property
+    def steps(self) -> int:
+        """The steps finished so far."""
+        return self._progress.step
+
+    @property
+    def missed(self) -> int:
+        """The problems first met after the window that stored evidence did not decide, counted when they settle."""
+        return self._progress.missed
+
+
+class WindowSearch:
+    """The search of `Window`: depends on what was told and dropped, and on the step of its window."""
+
+    __slots__ = ("_asked", "_inner", "_late", "_live", "_progress", "_window")
+
+    def __init__(self, window: Window, progress: _Progress, inner: OpenSearch, alternatives: int) -> None:
+        self._window = window
+        self._progress = progress
+        self._inner = inner
+        self._live = list(range(alternatives))
+        self._late = progress.step >= window.stop_step
+        self._asked = False
+
+    def ask(self) -> int | None:
+        """The first alternative before the window; inside it, what the inner policy asks for; then None."""
+        self._asked = True
+        if not self._live or self.winner is not None:
+            return None
+        return self._live[0] if self._progress.step < self._window.start_step else self._inner.ask()
+
+    def tell(self, position: int, seconds: float) -> None:
+        """Take a time inside the window, or stored evidence; what was observed before it is not evidence."""
+        if not self._asked or self._window.start_step <= self._progress.step < self._window.stop_step:
+            self._inner.tell(position, seconds)
+
+    def drop(self, position: int) -> None:
+        """Take an alternative out for good."""
+        self._inner.drop(position)
+        self._live = [other for other in self._live if other != position]
+
+    @property
+    def winner(self) -> int | None:
+        """The inner policy's decision from the window on; the best so far once the window is over."""
+        if self._progress.step < self._window.start_step or not self._live:
+            return None
+        decided = self._inner.winner
+        if decided is not None or self._progress.step < self._window.stop_step:
+            return decided
+        if self._late:
+            self._late = False
+            self._progress.missed += 1
+        return self.best
+
+    @property
+    def best(self) -> int | None:
+        """The best so far, the first without any counted sample; None once every alternative was dropped."""
+        best = self._inner.best
+        return best if best is not None or not self._live else self._live[0]

@@ -1,0 +1,102 @@
+"""The live selectors of the process, and what they share: the default policy, the default store, one switch."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from bestof.selection.policy import Policy
+from bestof.selection.report import Report
+from bestof.selection.store.protocol import Store
+from bestof.selection.trial import detours
+
+if TYPE_CHECKING:
+    from bestof.selection.best_of import BestOf
+
+# Weak: a selector that its program dropped is freed, with all that it remembers.
+_selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
+_numbers = iter(range(2**62))
+
+
+class _Defaults:
+    """What selectors use that were given nothing of their own."""
+
+    policy: Policy | None = None
+    store: Store | None = None
+    store_named = False
+    first_only = False
+
+
+_FIRST_ONLY = object()
+
+
+def register(selector: BestOf) -> int:
+    """Make a selector known to reports; its number gives the order in which selectors were made."""
+    _selectors.add(selector)
+    return next(_numbers)
+
+
+def selectors() -> list[BestOf]:
+    """The live selectors, oldest first."""
+    return sorted(_selectors, key=lambda selector: selector.number)
+
+
+def use_policy(policy: Policy | None) -> None:
+    """Set the policy of every selector that was not given one of its own; None goes back to the default."""
+    _Defaults.policy = policy
+
+
+def shared_policy() -> Policy | None:
+    """What `use_policy` was told."""
+    return _Defaults.policy
+
+
+def use_store(store: Store | None) -> None:
+    """Set the store of every selector that was not given one of its own; None: remember nothing beyond the process."""
+    _Defaults.store = store
+    _Defaults.store_named = True
+
+
+def shared_store() -> Store | None:
+    """What `use_store` was told, else the store that the environment names, else the one in the cache folder."""
+    if _Defaults.store_named:
+        return _Defaults.store
+    from bestof.selection.store import default_store  # here: sqlite3 is loaded by the first selector that needs it
+
+    return default_store()
+
+
+def use_first_only(on: bool) -> None:
+    """Switch every selector to its first alternative, or back to choosing."""
+    if on and not _Defaults.first_only:
+        detours.append(_FIRST_ONLY)
+    elif not on and _Defaults.first_only:
+        detours.remove(_FIRST_ONLY)
+    _Defaults.first_only = on
+
+
+def first_only() -> bool:
+    """Whether every selector is to use its first alternative."""
+    return _Defaults.first_only
+
+
+def report_all() -> Report:
+    """What is known of every live selector, oldest first."""
+    return Report(tuple(selector.report() for selector in selectors()))
+
+
+def _flush_all() -> None:
+    for selector in selectors():
+        selector.flush()
+
+
+def _after_fork() -> None:
+    for selector in selectors():
+        selector.after_fork()
+
+
+atexit.register(_flush_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,98 @@
+"""Makes reports, plain values, out of what a selector or a store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
+from statistics import median
+
+from bestof.selection.alternative import Alternative
+from bestof.selection.record import Evidence, Record
+from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport, Status
+from bestof.selection.store.protocol import Store
+from bestof.selection.tuning import Decision, Tuning, problem_text
+
+
+def report_problem(
+    problem: Hashable, decision: Decision | None, tuning: Tuning | None, alternatives: Sequence[Alternative]
+) -> ProblemReport:
+    """One problem of a live selector: settled, on its way, or never met."""
+    names = [alternative.name for alternative in alternatives]
+    text = problem_text(problem)
+    if decision is not None:
+        return _problem(text, names, decision.alternative, decision.source, decision.evidence)
+    if tuning is not None:
+        evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
+        return _problem(text, names, None, None, evidence)
+    return ProblemReport(text, None, None, tuple(AlternativeReport(name, "not tried") for name in names))
+
+
+def report_selector(
+    name: str,
+    stages: int,
+    decisions: Mapping[Hashable, Decision],
+    tunings: Mapping[Hashable, Tuning],
+    alternatives: Sequence[Alternative],
+    price: tuple[int, float, float],
+) -> SelectorReport:
+    """A live selector; price: trials, their seconds, and what of these was lost."""
+    problems = [report_problem(problem, decision, None, alternatives) for problem, decision in decisions.items()]
+    problems += [
+        report_problem(problem, None, tuning, alternatives)
+        for problem, tuning in tunings.items()
+        if problem not in decisions
+    ]
+    return SelectorReport(name, stages, tuple(problems), *price)
+
+
+def store_report(store: Store) -> Report:
+    """Every selector that a store knows; the alternatives in the order in which the store gives them."""
+    selectors = []
+    for name, records in groupby(store.records(), key=lambda record: record.selector):
+        selectors.append(SelectorReport(name, 0, tuple(_stored(record) for record in records)))
+    return Report(tuple(selectors))
+
+
+def _stored(record: Record) -> ProblemReport:
+    names = [evidence.alternative for evidence in record.evidence]
+    return _problem(record.problem, names, record.decision, "stored" if record.decision else None, record.evidence)
+
+
+def _problem(
+    problem: str, names: Sequence[str], decision: str | None, source: str | None, evidence: Iterable[Evidence]
+) -> ProblemReport:
+    known = {one.alternative: one for one in evidence}
+    first = next((known[name].seconds for name in names if name in known), None)
+    return ProblemReport(
+        problem, decision, source, tuple(_alternative(name, known.get(name), decision, first) for name in names)
+    )
+
+
+def _alternative(name: str, evidence: Evidence | None, decision: str | None, first: float | None) -> AlternativeReport:
+    if evidence is None:
+        return AlternativeReport(name, "not applicable")
+    seconds = evidence.seconds
+    status: Status = "measured" if evidence.samples else "not tried"
+    if evidence.disqualified is not None:
+        status = "disqualified"
+    elif name == decision:
+        status = "chosen"
+    return AlternativeReport(
+        name,
+        status,
+        seconds=seconds,
+        spread=_spread(evidence.samples),
+        trials=len(evidence.samples),
+        speedup=first / seconds if first is not None and seconds else None,
+        reason=evidence.disqualified,
+        children=tuple((child.selector, child.problem) for child in evidence.children),
+    )
+
+
+def _spread(samples: Sequence[float]) -> float | None:
+    """Half the distance between the quartiles, in seconds; None for fewer than two samples."""
+    if len(samples) < 2:
+        return None
+    ordered = sorted(samples)
+    half = len(ordered) // 2
+    return (median(ordered[-half:]) - median(ordered[:half])) / 2

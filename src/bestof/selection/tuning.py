@@ -1,0 +1,182 @@
+"""The state of one problem on its way to a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from bestof.selection.alternative import Alternative, Function
+from bestof.selection.policy import Search
+from bestof.selection.problem import canonical
+from bestof.selection.record import Child, Evidence, Record
+
+_SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
+_PASSES_KEPT = 64  # forwards of an evaluation never see their backward
+_DRAIN_CALLS = 64  # first stages after a decision, until passes still open are taken for abandoned
+
+
+def problem_text(problem: Hashable) -> str:
+    """How a problem is written in records and reports."""
+    return canonical(problem) or repr(problem)
+
+
+class Candidate:
+    """What this process knows of one alternative on one problem."""
+
+    __slots__ = (
+        "alternative",
+        "applies",
+        "calls",
+        "children",
+        "disqualified",
+        "known_children",
+        "samples",
+        "seconds",
+        "stages",
+        "trusted",
+    )
+
+    def __init__(self, alternative: Alternative, stages: dict[int, Function], *, applies: bool) -> None:
+        self.alternative = alternative
+        self.stages = stages
+        self.applies = applies
+        self.samples: list[float] = []  # seconds of the trials that counted, those of earlier runs first
+        self.disqualified: str | None = None
+        self.children: set[tuple[str, Hashable]] = set()  # choices met inside its trials in this process
+        self.known_children: tuple[Child, ...] = ()  # and in earlier ones
+        self.trusted = False  # its result was compared with the first alternative's
+        self.calls = 0  # trials in this process, whether they counted or not
+        self.seconds = 0.0  # what they took
+
+    @property
+    def remains(self) -> bool:
+        """Whether it may still answer calls."""
+        return self.applies and self.disqualified is None
+
+    def evidence(self) -> Evidence:
+        """All that is known, ready to be kept."""
+        met = {Child(selector, problem_text(problem)) for selector, problem in self.children}
+        children = sorted(met.union(self.known_children), key=lambda child: (child.selector, child.problem))
+        return Evidence(
+            self.alternative.name, self.alternative.version, tuple(self.samples), self.disqualified, tuple(children)
+        )
+
+
+class Pass:
+    """One walk through the stages of a group by one alternative."""
+
+    __slots__ = ("children", "clean", "position", "remaining", "seconds")
+
+    def __init__(self, position: int, stages: int) -> None:
+        self.position = position
+        self.remaining = set(range(stages))
+        self.seconds = 0.0
+        self.clean = True
+        self.children: set[tuple[str, Hashable]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The chosen alternative for a problem, with the evidence; `position` is its place in the list."""
+
+    problem: Hashable
+    alternative: str
+    position: int
+    source: str
+    evidence: tuple[Evidence, ...]
+
+
+class Tuning:
+    """One problem of one selector until it is settled, and a little longer while passes begun before are finished."""
+
+    __slots__ = ("candidates", "decision", "drain", "key", "passes", "problem", "search", "verified")
+
+    def __init__(self, problem: Hashable, key: str | None, candidates: Sequence[Candidate], search: Search) -> None:
+        self.problem = problem
+        self.key = key  # canonical text; None where the problem cannot be written down
+        self.candidates = candidates
+        self.search = search
+        self.passes: list[Pass] = []
+        self.decision: Decision | None = None
+        self.drain = _DRAIN_CALLS
+        self.verified = True  # false for a stored decision until its winner has answered a call here
+
+    def open_pass(self, position: int, stages: int) -> Pass:
+        """Begin a pass; the oldest one leaves where too many were never finished."""
+        if len(self.passes) >= _PASSES_KEPT:
+            del self.passes[0]
+        begun = Pass(position, stages)
+        self.passes.append(begun)
+        return begun
+
+    def pass_at(self, stage: int) -> Pass | None:
+        """The youngest open pass that lacks this stage. Youngest, because backward passes come in reverse order."""
+        for begun in reversed(self.passes):
+            if stage in begun.remaining:
+                return begun
+        return None
+
+    def close_stage(self, begun: Pass, stage: int) -> bool:
+        """Take a stage off a pass; whether the pass is finished by it."""
+        begun.remaining.discard(stage)
+        if begun.remaining:
+            return False
+        if begun in self.passes:
+            self.passes.remove(begun)
+        return True
+
+    def tell(self, position: int, seconds: float) -> None:
+        """A sample that counts."""
+        samples = self.candidates[position].samples
+        if len(samples) < _SAMPLES_KEPT:
+            samples.append(seconds)
+        self.search.tell(position, seconds)
+
+    def disqualify(self, position: int, reason: str) -> None:
+        """Take an alternative out of the search for good."""
+        self.candidates[position].disqualified = reason
+        self.search.drop(position)
+
+    def replay(self, record: Record) -> None:
+        """Take the evidence of an earlier run, where it is of the versions at hand."""
+        known = {evidence.alternative: evidence for evidence in record.evidence}
+        for position, candidate in enumerate(self.candidates):
+            evidence = known.get(candidate.alternative.name)
+            if evidence is None or not candidate.applies or evidence.version != candidate.alternative.version:
+                continue
+            candidate.known_children = evidence.children
+            if evidence.disqualified is not None:
+                self.disqualify(position, evidence.disqualified)
+            else:
+                for seconds in evidence.samples:
+                    self.tell(position, seconds)
+
+    def stored_winner(self, record: Record) -> int | None:
+        """The position of a stored decision, None where it no longer stands: its alternative is gone or changed, or
+        another has come that was never measured."""
+        winner = None
+        for position, candidate in enumerate(self.candidates):
+            if not candidate.remains:
+                continue
+            if not candidate.samples:
+                return None
+            if candidate.alternative.name == record.decision:
+                winner = position
+        return winner
+
+    def record(self, selector: str, host: str, updated: float) -> Record | None:
+        """What to keep of this problem; None where nothing was measured, or the problem cannot be written down."""
+        evidence = tuple(c.evidence() for c in self.candidates if c.samples or c.disqualified is not None)
+        if self.key is None or not evidence:
+            return None
+        decision = self.decision.alternative if self.decision is not None else None
+        return Record(selector, self.key, host, decision, evidence, updated)
+
+    def draining(self) -> bool:
+        """Whether passes are still open that another alternative than the decided one must finish."""
+        decided = self.decision
+        return decided is not None and self.drain > 0 and any(p.position != decided.position for p in self.passes)
+
+    def remaining(self) -> list[int]:
+        """The positions that may still answer calls, in list order."""
+        return [position for position, candidate in enumerate(self.candidates) if candidate.remains]

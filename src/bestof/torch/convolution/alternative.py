@@ -1,0 +1,63 @@
+"""A row of a catalogue: one implementation of one pass of a convolution, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from bestof.torch.convolution.problem import ConvProblem
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """How far a float32 result may be from the float64 one, both relative to the root mean square of the latter.
+
+    `rms` bounds the root mean square of the error, `maximum` its largest magnitude.
+    """
+
+    rms: float
+    maximum: float
+
+    def scaled(self, channels: int, dtype: str) -> ErrorBound:
+        """The bound for a sum over that many channels (unchanged up to 512, then by the square root) and dtype."""
+        factor = max(1.0, sqrt(channels / 512))
+        factor *= torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.float32).eps
+        return ErrorBound(self.rms * factor, self.maximum * factor)
+
+
+DIRECT = ErrorBound(rms=1e-6, maximum=1e-5)
+SPECTRAL = ErrorBound(rms=2e-6, maximum=2e-5)
+
+
+def summation_bound(terms: int, dtype: str) -> ErrorBound:
+    """The bound of sums that are taken term by term, as PyTorch's own kernels may: nothing better is ours to promise.
+
+    A partial sum of k random terms of magnitude 1 is about sqrt(k) and is rounded by u times that at most, so that
+    the errors of n of them add up to u sqrt(n^2 / 2); a uniform error has a third of the square of its limit, and
+    the result is about sqrt(n): u sqrt(n / 6). Measured on oneDNN in channels last: two thirds of it at 4608 terms.
+    Not below DIRECT; the maximum stands to it as there.
+    """
+    growth = torch.finfo(torch.float32).eps / 2 * sqrt(terms / 6)
+    rms = max(DIRECT.rms, growth)
+    return ErrorBound(rms, rms * DIRECT.maximum / DIRECT.rms).scaled(1, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One implementation. `supports` is the only polite refusal: where it says yes, the function answers.
+
+    The function never changes its arguments, and returns a tensor of its own with the shape, dtype and strides that
+    PyTorch would return. Arguments: forward (originals, input, weight, bias, problem), input gradient (originals,
+    grad_output, weight, problem), weight gradient (originals, grad_output, input, problem).
+
+    `bound` is None where PyTorch's own kernels do the sums: see `summation_bound`.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    supports: Callable[[ConvProblem], bool]
+    bound: ErrorBound | None

@@ -1,0 +1,58 @@
+"""PyTorch's own kernels: the first alternative of every catalogue."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bestof.torch.convolution.memory_format import placeholder
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.problem import ConvProblem
+
+
+def supports(_problem: ConvProblem) -> bool:
+    """Always."""
+    return True
+
+
+def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    """The output (N, K, P, Q)."""
+    output: Tensor = originals.convolution(
+        input, weight, bias, problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
+    )
+    return output
+
+
+def input_gradient(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+    """The gradient of the input (N, C, H, W)."""
+    gradient: Tensor = originals.convolution_backward(
+        grad_output,
+        placeholder(weight, problem.input_shape, problem.input_layout == "channels_last"),
+        weight,
+        None,
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        False,
+        (0, 0),
+        problem.groups,
+        (True, False, False),
+    )[0]
+    return gradient
+
+
+def weight_gradient(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+    """The gradient of the weight (K, C/g, R, S)."""
+    gradient: Tensor = originals.convolution_backward(
+        grad_output,
+        input,
+        placeholder(input, problem.weight_shape, problem.weight_layout == "channels_last"),
+        None,
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        False,
+        (0, 0),
+        problem.groups,
+        (False, True, False),
+    )[1]
+    return gradient

@@ -1,0 +1,67 @@
+"""The forward pass computed by the kernel of the input gradient, with turned weights: stride 1 only."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bestof.torch.convolution.memory_format import in_format, placeholder
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.pads import Pads, pad, symmetric
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.swapped_operands import Pair, complement, output_size, turned_weight
+
+
+def supports(problem: ConvProblem) -> bool:
+    """float32 and float64, stride 1, no more padding than the kernel covers."""
+    return (
+        not problem.empty
+        and problem.dtype in ("float32", "float64")
+        and problem.stride == (1, 1)
+        and min(side for axis in _complement(problem) for side in axis) >= 0
+    )
+
+
+def _complement(problem: ConvProblem) -> Pads:
+    return complement(symmetric(problem.padding), problem.weight_shape[2:], problem.dilation)
+
+
+def convolve(
+    originals: Originals, input: Tensor, weight: Tensor, pads: Pads, dilation: Pair, groups: int, channels_last: bool
+) -> Tensor:
+    """The output (N, K, P, Q) for one-sided pads, none larger than dilation (R - 1).
+
+    PyTorch's input gradient crops both sides alike: the larger one-sided rest is cropped here.
+    """
+    kernel = (weight.shape[2], weight.shape[3])
+    height, width = output_size((input.shape[2], input.shape[3]), kernel, pads, (1, 1), dilation)
+    (top, bottom), (left, right) = complement(pads, kernel, dilation)
+    padding = (min(top, bottom), min(left, right))
+    shape = (
+        input.shape[0],
+        weight.shape[0],
+        height + top + bottom - 2 * padding[0],
+        width + left + right - 2 * padding[1],
+    )
+    output: Tensor = originals.convolution_backward(
+        input,
+        placeholder(input, shape, channels_last),
+        turned_weight(weight, groups),
+        None,
+        (1, 1),
+        padding,
+        dilation,
+        False,
+        (0, 0),
+        groups,
+        (True, False, False),
+    )[0]
+    return pad(output, ((padding[0] - top, padding[0] - bottom), (padding[1] - left, padding[1] - right)))
+
+
+def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    """The output (N, K, P, Q)."""
+    pads = symmetric(problem.padding)
+    output = convolve(originals, input, weight, pads, problem.dilation, problem.groups, problem.channels_last)
+    if bias is not None:
+        output += bias.reshape(-1, 1, 1)
+    return in_format(output, problem.channels_last)

@@ -1,0 +1,55 @@
+"""The forward pass computed by the kernel of the weight gradient: the weights stand in for the gradient.
+
+The output pixels are the taps of a weight whose filters are the images of the batch; stride and dilation change
+places. Pays where the output is small.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bestof.torch.convolution.memory_format import in_format, placeholder
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, extents, output_size
+
+
+def supports(problem: ConvProblem) -> bool:
+    """float32 and float64."""
+    return not problem.empty and problem.dtype in ("float32", "float64")
+
+
+def convolve(
+    originals: Originals, input: Tensor, weight: Tensor, pads: Pads, stride: Pair, dilation: Pair, groups: int
+) -> Tensor:
+    """The output (N, K, P, Q), whatever its strides, for one-sided pads."""
+    n, k, kernel = input.shape[0], weight.shape[0], (weight.shape[2], weight.shape[3])
+    outputs = output_size((input.shape[2], input.shape[3]), kernel, pads, stride, dilation)
+    image, rest = trimmed(input, pads, extents(outputs, kernel, stride, dilation))
+    image, padding = symmetric_remainder(image, rest)
+    swapped = batch_as_channels(image, groups)
+    output: Tensor = originals.convolution_backward(
+        weight.transpose(0, 1),
+        swapped,
+        placeholder(input, (k, n, *outputs)),
+        None,
+        dilation,
+        padding,
+        stride,
+        False,
+        (0, 0),
+        groups,
+        (False, True, False),
+    )[1]
+    return output.transpose(0, 1)
+
+
+def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    """The output (N, K, P, Q)."""
+    output = convolve(
+        originals, input, weight, symmetric(problem.padding), problem.stride, problem.dilation, problem.groups
+    )
+    if bias is not None:
+        output += bias.reshape(-1, 1, 1)
+    return in_format(output, problem.channels_last)

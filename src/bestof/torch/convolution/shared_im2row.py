@@ -1,0 +1,30 @@
+"""im2row whose forward pass hands out the lowered matrix, so that the backward pass need not build it again."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bestof.torch.convolution import im2row
+from bestof.torch.convolution.lowered import lower
+from bestof.torch.convolution.problem import ConvProblem
+
+
+def supports(problem: ConvProblem) -> bool:
+    """As im2row, but not 1x1: there the matrix is the input, and nothing is saved."""
+    return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
+
+
+def forward(input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> tuple[Tensor, Tensor]:
+    """The output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g) for `weight_gradient`.
+
+    The matrix is a copy: what happens to the input afterwards does not reach it.
+    """
+    lowered = lower(input, problem)
+    if lowered.untyped_storage().data_ptr() == input.untyped_storage().data_ptr():
+        lowered = lowered.clone()
+    return im2row.product(lowered, weight, bias, problem), lowered
+
+
+def weight_gradient(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -> Tensor:
+    """The gradient of the weight (K, C/g, R, S) from what `forward` handed out."""
+    return im2row.weight_product(lowered, grad_output, problem)

@@ -1,0 +1,54 @@
+"""The weight gradient computed by a forward convolution whose kernel is the gradient of the output.
+
+Channels become the batch, stride and dilation change places. Pays where the output is small.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, extents
+
+
+def supports(problem: ConvProblem) -> bool:
+    """float32 and float64."""
+    return not problem.empty and problem.dtype in ("float32", "float64")
+
+
+def gradient(
+    originals: Originals,
+    grad_output: Tensor,
+    input: Tensor,
+    kernel: Pair,
+    pads: Pads,
+    stride: Pair,
+    dilation: Pair,
+    groups: int,
+) -> Tensor:
+    """The gradient of the weight (K, C/g, *kernel), whatever its strides, for one-sided pads."""
+    read = extents((grad_output.shape[2], grad_output.shape[3]), kernel, stride, dilation)
+    image, padding = symmetric_remainder(*trimmed(input, pads, read))
+    swapped = batch_as_channels(image, groups)
+    result: Tensor = originals.convolution(
+        swapped, grad_output.transpose(0, 1), None, dilation, padding, stride, False, (0, 0), groups
+    )
+    return result.transpose(0, 1)
+
+
+def weight_gradient(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+    """The gradient of the weight (K, C/g, R, S)."""
+    result = gradient(
+        originals,
+        grad_output,
+        input,
+        problem.weight_shape[2:],
+        symmetric(problem.padding),
+        problem.stride,
+        problem.dilation,
+        problem.groups,
+    )
+    return in_format(result, problem.channels_last)

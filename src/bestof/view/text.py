@@ -1,0 +1,193 @@
+"""Reports as text for a terminal, drawn by rich."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from bestof.selection.record import Record
+from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.view.quantity import age, duration, plural, ratio
+from bestof.view.tree import Branch, Node, decision_trees
+from bestof.view.words import NOTHING, node_state, problem_state, selector_line, status_text
+
+# A name longer than this is folded, so that at 80 columns a reason still has room to be read in.
+_NAME_WIDTH = 24
+
+# Wide enough for whole lines of most stores.
+_PIPE_WIDTH = 240
+
+_HEADINGS = ("time", "spread", "trials", "speed-up")
+
+
+def text(report: Report, width: int | None, color: bool) -> str:
+    """The report in lines of at most `width` columns (None: 100); escape sequences only with `color`."""
+    console = Console(
+        file=io.StringIO(),
+        width=width or 100,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        legacy_windows=False,
+        _environ={},
+    )
+    print_text(report, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # the StringIO of six lines above
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+def terminal() -> Console:
+    """The standard output; where it is no terminal, lines are long, for whoever reads them there to cut."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def print_text(report: Report, console: Console) -> None:
+    """Print the report to a console: a table for each selector, then the tree of decisions."""
+    used = [selector for selector in report.selectors if selector.problems]
+    if not used:
+        console.print(NOTHING)
+        return
+    for number, selector in enumerate(used):
+        if number:
+            console.print()
+        console.print(_selector(selector))
+    trees = decision_trees(report)
+    if trees:
+        console.print()
+        console.print(_rule("decision tree"))
+        for tree in trees:
+            console.print(_tree(tree))
+
+
+def print_records(records: Sequence[Record], url: str, now: float, console: Console) -> None:
+    """Print what a store holds: a line for each problem; `now` is seconds since the epoch."""
+    title = Text(f"{url}: {plural(len(records), 'problem')}", style="bold")
+    console.print(title, soft_wrap=True)
+    if not records:
+        return
+    table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+    for heading in ("selector", "problem", "decision"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("samples", justify="right", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
+    for record in records:
+        samples = sum(len(one.samples) for one in record.evidence)
+        decision = Text(record.decision, style="green") if record.decision else Text("unsettled", style="yellow")
+        table.add_row(
+            Text(record.selector), Text(record.problem), decision, Text(str(samples)), Text(age(now - record.updated))
+        )
+    console.print(table)
+
+
+def _rule(title: str) -> Rule:
+    return Rule(Text(title, style="bold"), align="left", style="dim", characters="─")
+
+
+def _selector(selector: SelectorReport) -> RenderableType:
+    alternatives = [one for problem in selector.problems for one in problem.alternatives]
+    rows = [_cells(one) for one in alternatives]
+    # One width a column over all problems of the selector, so that the eye can run down the times.
+    name = min(_NAME_WIDTH, max([len("alternative"), *(len(one.name) for one in alternatives)]))
+    widths = [max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)]
+    parts: list[RenderableType] = [
+        _rule(selector.selector),
+        Text(selector_line(selector), style="dim"),
+        Text(),
+        _columns(name, widths, [("", Text("alternative"), *_HEADINGS, Text("status"))], style="dim"),
+    ]
+    for problem in selector.problems:
+        parts.append(_problem(problem, name, widths))
+    return Group(*parts)
+
+
+def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> RenderableType:
+    state = "dim" if problem.settled else "bold yellow"
+    heading = Text.assemble((problem.problem, "bold"), "  ", (f"[{problem_state(problem)}]", state), overflow="fold")
+    rows = [
+        ("*" if one.name == problem.decision else "", Text(one.name), *_cells(one), Text(status_text(one)))
+        for one in problem.alternatives
+    ]
+    styles = [_style(one, one.name == problem.decision) for one in problem.alternatives]
+    return Group(heading, _columns(name, widths, rows, styles=styles))
+
+
+def _columns(
+    name: int,
+    widths: Sequence[int],
+    rows: Sequence[tuple[str | Text, ...]],
+    style: str = "",
+    styles: Sequence[str] | None = None,
+) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(width=1, no_wrap=True)
+    table.add_column(width=name, overflow="fold")
+    for width in widths:
+        table.add_column(width=width, justify="right", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for index, row in enumerate(rows):
+        table.add_row(*row, style=style if styles is None else styles[index])
+    return table
+
+
+def _cells(alternative: AlternativeReport) -> tuple[str, str, str, str]:
+    spread = duration(alternative.spread)
+    return (
+        duration(alternative.seconds),
+        f"± {spread}" if spread else "",
+        str(alternative.trials) if alternative.trials else "",
+        ratio(alternative.speedup),
+    )
+
+
+def _style(alternative: AlternativeReport, chosen: bool) -> str:
+    if chosen:
+        return "bold green"
+    return {"disqualified": "red", "not applicable": "dim", "not tried": "dim", "pruned": "dim"}.get(
+        alternative.status, ""
+    )
+
+
+def _tree(node: Node) -> RenderableType:
+    tree = Tree(_node_label(node), guide_style="dim")
+    _grow(tree, node)
+    return Padding(tree, (0, 0, 0, 0))
+
+
+def _grow(tree: Tree, node: Node, dim: bool = False) -> None:
+    for branch in node.branches:
+        # Where nothing is chosen yet, nothing is second choice either.
+        aside = dim or (node.settled and not branch.chosen)
+        twig = tree.add(_branch_label(branch, aside), guide_style="dim")
+        for inner in branch.nodes:
+            _grow(twig.add(_node_label(inner, aside), guide_style="dim"), inner, aside)
+
+
+def _branch_label(branch: Branch, aside: bool) -> Text:
+    style = "dim" if aside else "bold green" if branch.chosen else ""
+    words = " ".join(_facts(branch))
+    return Text(f"{'* ' if branch.chosen else ''}{branch.alternative.name}  {words}".rstrip(), style, overflow="fold")
+
+
+def _facts(branch: Branch) -> Iterator[str]:
+    if branch.alternative.seconds is not None:
+        yield duration(branch.alternative.seconds)
+    if branch.alternative.status not in ("chosen", "measured"):
+        yield branch.alternative.status
+
+
+def _node_label(node: Node, aside: bool = False) -> Text:
+    state = "dim" if aside else "green" if node.settled else "yellow"
+    return Text.assemble(
+        (node.selector, "dim" if aside else "bold"),
+        (f" {node.problem} → ", "dim" if aside else ""),
+        (node_state(node), state),
+        overflow="fold",
+    )

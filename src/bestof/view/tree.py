@@ -1,0 +1,81 @@
+"""The tree of decisions: which selections were met inside which alternative."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from bestof.selection.report import AlternativeReport, ProblemReport, Report
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One alternative of a node, and the selections inside it."""
+
+    alternative: AlternativeReport
+    chosen: bool
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One problem of one selector.
+
+    `shown` tells whether its branches hang here; a problem that is met in several places has them in the first place
+    only (`above`), one that is met inside itself not again (`cycle`), and `absent` is not in the report at all.
+    """
+
+    selector: str
+    problem: str
+    shown: Literal["here", "above", "cycle", "absent"]
+    settled: bool
+    decision: str | None
+    branches: tuple[Branch, ...] = ()
+
+
+def decision_trees(report: Report) -> tuple[Node, ...]:
+    """The trees of those problems that hold others inside, from the outermost; none where nothing is nested."""
+    problems = {(one.selector, problem.problem): problem for one in report.selectors for problem in one.problems}
+    inner = {key for key, problem in problems.items() for key in _children(problem) if key in problems}
+    placed: set[Key] = set()
+    roots = []
+    # Problems in a circle are all inner; the first of each circle stands in for the root that is not there.
+    for key in [*(key for key in problems if key not in inner), *problems]:
+        if key not in placed and any(_children(problems[key])):
+            roots.append(_node(key, problems, placed, frozenset()))
+    return tuple(roots)
+
+
+def _children(problem: ProblemReport) -> Iterator[Key]:
+    for alternative in problem.alternatives:
+        yield from alternative.children
+
+
+def _node(key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: frozenset[Key]) -> Node:
+    problem = problems.get(key)
+    if problem is None:
+        return Node(*key, shown="absent", settled=False, decision=None)
+    if key in placed:
+        shown: Literal["above", "cycle"] = "cycle" if key in path else "above"
+        return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
+    placed.add(key)
+    # The chosen alternative first claims the problems that it shares with others, so that they hang where they matter.
+    order = sorted(range(len(problem.alternatives)), key=lambda i: problem.alternatives[i].name != problem.decision)
+    branches: dict[int, Branch] = {}
+    for index in order:
+        alternative = problem.alternatives[index]
+        nodes = tuple(
+            _node((selector, inner), problems, placed, path | {key})
+            for selector, inner in dict.fromkeys(alternative.children)
+        )
+        branches[index] = Branch(alternative, alternative.name == problem.decision, nodes)
+    return Node(
+        *key,
+        shown="here",
+        settled=problem.settled,
+        decision=problem.decision,
+        branches=tuple(branches[index] for index in order),
+    )

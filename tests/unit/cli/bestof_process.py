@@ -1,0 +1,92 @@
+"""A process that runs `bestof` over a fake engine and a fake PyTorch.
+
+The fakes leave marks that real ones would not, so that a test shows which one it met.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# The console script, with the parts that stand below the command line replaced.
+DRIVER = """\
+import sys, types
+from bestof import selection
+from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+
+class Store:
+    url = "sqlite:///fake.db"
+
+def use_store(store):
+    selection.default_store = lambda: store
+
+def open_store(url):
+    store = Store()
+    store.url = url
+    return store
+
+found = Report(())
+if {selectors}:
+    tried = (AlternativeReport("slow", "measured", 2.0, trials=3), AlternativeReport("fast", "chosen", 1.0, trials=3))
+    problem = ProblemReport("n=3", "fast", "measured", tried)
+    found = Report((SelectorReport("fake selector", 1, (problem,), {selectors} - 1, 9.0, 3.0),))
+selection.report_all = lambda: found
+selection.default_store = Store
+selection.open_store = open_store
+selection.use_store = use_store
+selection.parse_policy = lambda text: text
+selection.use_policy = lambda policy: print("policy", policy)
+
+integration = types.ModuleType("bestof.torch")
+def enable():
+    import torch
+    torch.enabled = True
+    if hasattr(torch, "breaks"):
+        raise RuntimeError("fake refusal")
+row = types.SimpleNamespace(
+    name="forward", problem="p", chosen="winograd4", seconds_as_is=2.0, seconds_chosen=1.0, calls=7
+)
+integration.enable = enable
+integration.summary = lambda: types.SimpleNamespace(
+    layers=int("torch" in sys.modules), passes=(row,), seconds_saved=7.0, seconds_tuning=0.5, trials={trials}
+)
+sys.modules["bestof.torch"] = integration
+
+from bestof.cli import main
+sys.exit(main())
+"""
+
+
+class Bestof:
+    """Runs `bestof` and `python` in processes of their own, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.selectors = 0
+        self.trials = 4
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        """A file in the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run `bestof` with these arguments."""
+        driver = DRIVER.replace("{selectors}", str(self.selectors)).replace("{trials}", str(self.trials))
+        path = self.write(".driver/bestof", driver)
+        return self._run([sys.executable, str(path), *arguments], stdin)
+
+    def python(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run the interpreter with these arguments."""
+        return self._run([sys.executable, *arguments], stdin)
+
+    def _run(self, command: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+        # Without PYTHONUNBUFFERED and its like, which change what a program's last moments look like.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return subprocess.run(
+            command, cwd=self.folder, input=stdin, capture_output=True, timeout=60, env=environment, check=False
+        )

@@ -1,0 +1,54 @@
+"""The command without a subcommand, and how errors end it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+
+import pytest
+
+from bestof.cli import COMMANDS, main
+from bestof.errors import BestofError, InvalidArgument, StoreError
+
+
+def test_help_lists_every_command_and_imports_little() -> None:
+    code = "import sys; from bestof.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    for command in COMMANDS:
+        assert f"{command.name} " in ended.stdout
+        assert command.summary in ended.stdout
+    assert {"torch", "numpy", "rich"}.isdisjoint(ended.stdout.split())
+
+
+@pytest.mark.parametrize(("arguments", "word"), [([], "missing"), (["fly"], "'fly'"), (["--fly"], "'--fly'")])
+def test_wrong_usage_ends_with_2(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "status"), [(StoreError("it\nbroke"), 1), (InvalidArgument("it\nbroke"), 2)])
+def test_an_error_of_ours_is_one_line(
+    error: BestofError, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(argv: object) -> int:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "bestof.cli.report", types.SimpleNamespace(call=call))
+    assert main(["report"]) == status
+    assert capsys.readouterr() == ("", "bestof: it broke\n")
+
+
+def test_a_program_s_errors_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program() -> int:
+        raise StoreError("its own")
+
+    def call(argv: object) -> Callable[[], int]:
+        return program
+
+    monkeypatch.setitem(sys.modules, "bestof.cli.run", types.SimpleNamespace(call=call))
+    with pytest.raises(StoreError, match="its own"):
+        main(["run"])

@@ -1,0 +1,161 @@
+"""The race: exact courses, robustness against the usual kinds of noise, ties, bounds, and its arguments."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from bestof.errors import InvalidArgument
+from bestof.selection.policies.race import Race, RaceSearch
+
+
+def play(search: RaceSearch, seconds: Callable[[int, int], float]) -> list[int]:
+    """Call what is asked for until it settles; `seconds(position, call)` is the time at that call of the program."""
+    calls: list[int] = []
+    while (position := search.ask()) is not None:
+        search.tell(position, seconds(position, len(calls)))
+        calls.append(position)
+        assert len(calls) < 10_000
+    return calls
+
+
+def test_drops_the_hopeless_after_two_trials_and_the_near_later() -> None:
+    search = Race().start(["a", "b", "c", "d"])
+    calls = play(search, lambda position, call: (10.0, 1.0, 1.3, 1.1)[position])
+    # Trials needed at 0.999: 2 from a factor of 2.64 on, 5 from 1.23, 10 (the sign test) from 1.02; the tie included.
+    assert calls[:8] == [0, 1, 2, 3] * 2
+    assert Counter(calls) == {0: 2, 1: 10, 2: 5, 3: 10}
+    assert search.winner == 1
+
+
+def test_exact_ties_go_to_the_first_once_that_is_certain() -> None:
+    search = Race(confidence=0.99).start(["a", "b", "c"])
+    assert play(search, lambda position, call: (1.01, 1.0, 1.005)[position]) == [0, 1, 2] * 7
+    assert search.winner == 0
+
+
+@pytest.mark.parametrize(("behind", "winner"), [(1.005, 0), (1.015, 1)])
+def test_what_stays_uncertain_ends_with_the_first_inside_half_the_band(behind: float, winner: int) -> None:
+    noise = [0.9, 1.0, 1.0, 1.1]  # of the first alternative, and backwards of the second: ratios 0.82, 1, 1, 1.22
+    search = Race(max_trials=12).start(["a", "b"])
+    calls = play(search, lambda position, call: (behind * noise[call // 2 % 4], noise[-1 - call // 2 % 4])[position])
+    assert Counter(calls) == {0: 12, 1: 12}
+    assert search.winner == winner
+
+
+def test_a_slow_first_call_does_not_lose_the_race() -> None:
+    first = {0: 1.0, 1: 50.0}
+    search = Race().start(["a", "b"])
+    told: Counter[int] = Counter()
+    while (position := search.ask()) is not None:
+        search.tell(position, (1.5, 1.0)[position] * (first[position] if not told[position] else 1.0))
+        told[position] += 1
+    assert search.winner == 1
+
+
+@pytest.mark.parametrize("late", range(6))
+def test_one_late_call_never_decides(late: int) -> None:
+    search = Race().start(["a", "b", "c"])
+    play(search, lambda position, call: (1.2, 1.0, 1.4)[position] * (100.0 if call == late else 1.0))
+    assert search.winner == 1
+
+
+def heavy(draw: random.Random, call: int) -> float:
+    return 1 + 0.02 * draw.random() + (draw.paretovariate(1.3) if draw.random() < 1 / 12 else 0.0)
+
+
+def ramp(draw: random.Random, call: int) -> float:
+    return (1 + 0.02 * draw.random()) * (1 + 0.6 * math.exp(-call / 40))
+
+
+def bursts(draw: random.Random, call: int) -> float:
+    return (1 + 0.02 * draw.random()) * (1.9 if call % 29 < 8 else 1.0)
+
+
+def bimodal(draw: random.Random, call: int) -> float:
+    return (1 + 0.02 * draw.random()) * (1.35 if draw.random() < 0.3 else 1.0)
+
+
+@pytest.mark.parametrize("noise", [heavy, ramp, bursts, bimodal])
+def test_a_hundred_noisy_runs_decide_alike(noise: Callable[[random.Random, int], float]) -> None:
+    winners: Counter[int | None] = Counter()
+    for seed in range(100):
+        draw = random.Random(seed)
+        search = Race().start(["a", "b", "c", "d"])
+        play(search, lambda position, call, draw=draw: (1.5, 1.12, 1.0, 4.0)[position] * noise(draw, call))
+        winners[search.winner] += 1
+    assert winners == {2: 100}
+
+
+def test_a_new_alternative_measures_itself() -> None:
+    search = Race().start(["old", "older"])
+    seconds = (1.0, 1.5, 1.2)
+    told = play(search, lambda position, call: seconds[position])
+    wider = Race().start(["old", "older", "new"])
+    for position in told:
+        wider.tell(position, seconds[position])
+    # The old ones have 4 samples each, after which the slower lost; the new one needs 6, side by side with the leader.
+    assert play(wider, lambda position, call: seconds[position]) == [2, 2, 2, 2, 0, 2, 0, 2]
+    assert wider.winner == 0
+
+
+def test_dropping_the_leader_brings_back_what_lost_to_it() -> None:
+    search = Race().start(["a", "b", "c"])
+    play(search, lambda position, call: (1.0, 5.0, 6.0)[position])
+    search.drop(0)
+    assert (search.winner, search.ask()) == (None, 1)
+    play(search, lambda position, call: (1.0, 5.0, 6.0)[position])
+    assert search.winner == 1
+
+
+def test_warm_ups_are_not_evidence() -> None:
+    search = Race(warmup=2, max_trials=1).start(["a", "b"])
+    times = {0: [9.0, 9.0, 1.0], 1: [0.1, 0.1, 2.0]}
+    assert play(search, lambda position, call: times[position].pop(0)) == [0, 0, 0, 1, 1, 1]
+    assert search.winner == 0
+
+
+def test_the_time_spent_on_losers_is_bounded() -> None:
+    search = Race(max_overhead=0.2).start(["a", "b"])
+    seconds = (1.0, 11.0)
+    total = excess = 0.0
+    calls: list[int] = []
+    while (position := search.ask()) is not None:
+        if calls.count(1) > 0 and position == 1:
+            assert excess <= 0.2 * total
+        search.tell(position, seconds[position])
+        total += seconds[position]
+        excess += seconds[position] - 1.0
+        calls.append(position)
+        assert len(calls) < 1000
+    assert Counter(calls) == {0: 39, 1: 2}  # 10 of 50 seconds are 0.2: 39 of the best and 11 of the other
+    assert search.winner == 0
+
+
+def test_samples_are_bounded() -> None:
+    search = Race(max_trials=5).start(["a", "b"])
+    for _ in range(100):
+        search.tell(0, 1.0)
+    assert len(search._samples[0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"tie": -0.1}, "tie"),
+        ({"tie": math.nan}, "tie"),
+        ({"confidence": 0.4}, "confidence"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"warmup": -1}, "warmup"),
+        ({"warmup": 0.5}, "warmup"),
+        ({"max_trials": 0}, "max_trials"),
+        ({"max_overhead": 0.0}, "max_overhead"),
+    ],
+)
+def test_refuses_what_cannot_be_used(arguments: dict[str, object], name: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"Race: {name}: expected .*, got"):
+        Race(**arguments)  # type: ignore[arg-type]  # the wrong types are the point

@@ -1,0 +1,62 @@
+"""The three tables, and the bounds that follow from them."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from bestof.torch.convolution.alternative import DIRECT, summation_bound
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
+from bestof.torch.convolution.problem import ConvProblem, parse_conv
+
+
+def names(catalogue: Catalogue, problem: ConvProblem) -> list[str]:
+    return [alternative.name for alternative in catalogue.applying(problem)]
+
+
+def test_the_order_of_the_tables() -> None:
+    problem = parse_conv("i4x9x9,k6x3x3,p1")
+    assert names(FORWARD, problem) == [
+        "as is", "channels last", "im2row", "im2col", "fft", "swap: weight gradient", "swap: input gradient",
+    ]  # fmt: skip
+    for catalogue in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        assert names(catalogue, problem) == ["as is", "channels last", "im2row", "im2col", "fft", "swap: forward"]
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
+def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
+    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="bfloat16")) == ["as is", "channels last"]
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
+def test_what_does_not_apply_is_not_offered(catalogue: Catalogue) -> None:
+    assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x3x3,s2"))
+    assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x1x1"))
+    assert "fft" not in names(catalogue, parse_conv("i64x112x112,k128x3x3,b4,p1"))
+    assert "fft" in names(catalogue, parse_conv("i16x64x64,k16x31x31,b16,p15"))
+    assert "im2row" not in names(catalogue, parse_conv("i64x224x224,k64x3x3,b64,p1"))
+    assert "channels last" not in names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(input_layout="channels_last"))
+    assert "swap: input gradient" not in names(catalogue, parse_conv("i4x9x9,k6x3x3,p3"))
+
+
+def test_spreading_a_gradient_is_offered_up_to_a_fourfold_work() -> None:
+    assert "swap: forward" in names(INPUT_GRADIENT, parse_conv("i4x9x9,k6x3x3,s2"))
+    assert "swap: forward" not in names(INPUT_GRADIENT, parse_conv("i4x9x9,k6x3x3,s4"))
+
+
+def test_bounds_grow_with_what_is_summed_and_with_the_unit_of_the_dtype() -> None:
+    by_name = {alternative.name: alternative for alternative in FORWARD.alternatives}
+    small, large = parse_conv("i512x9x9,k6x3x3"), parse_conv("i2048x9x9,k6x3x3")
+    assert FORWARD.bound(by_name["im2row"], small) == DIRECT
+    assert FORWARD.bound(by_name["im2row"], large).rms == pytest.approx(2e-6)
+    assert FORWARD.bound(by_name["fft"], large).maximum == pytest.approx(4e-5)
+    assert FORWARD.bound(by_name["im2row"], small._replace(dtype="float64")).rms == pytest.approx(1e-6 * 2.0**-29)
+    row = WEIGHT_GRADIENT.alternatives[2]
+    assert WEIGHT_GRADIENT.bound(row, small._replace(input_shape=(2048, 4, 9, 9))).rms == pytest.approx(2e-6)
+
+
+def test_sums_taken_term_by_term_promise_what_their_rounding_keeps() -> None:
+    assert summation_bound(9, "float32") == DIRECT
+    assert summation_bound(4608, "float32").rms == pytest.approx(2.0**-24 * sqrt(768))
+    assert FORWARD.bound(FORWARD.alternatives[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(4608, "float32")

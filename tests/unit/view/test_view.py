@@ -1,0 +1,198 @@
+"""What reports look like: everything is there, in lines that fit, in every format."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from reports import CIRCLE, EMPTY, LONG, NESTED, REASON
+
+from bestof import view
+from bestof.errors import InvalidArgument
+from bestof.selection.report import Report, report_from_dict
+from bestof.view.quantity import age, duration, plural, ratio
+from bestof.view.tree import Node, decision_trees
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_text_fits_and_nothing_is_cut(width: int) -> None:
+    text = view.render(NESTED, width=width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text
+    assert squeezed(LONG) in squeezed(text)
+    assert "\x1b" not in text
+    words = squeezed(
+        re.sub(r"(?m)^.*\n", lambda line: line[0][-(width - 50) :] if "Wrong" in line[0] else line[0], text)
+    )
+    for word in re.findall(r"\w+", REASON):
+        assert word in words
+
+
+def test_rows_tell_time_spread_trials_speed_up_and_status() -> None:
+    lines = [" ".join(line.split()) for line in view.render(NESTED, width=120).splitlines()]
+    assert "as is 4.21 ms ± 100 us 10 1.00x measured" in lines
+    assert "* winograd4 1.32 us ± 30.0 ns 10 3189.39x chosen" in lines
+    assert "fft 2.00 s 2 0.00x pruned" in lines
+    assert "direct not applicable" in lines
+    assert "b [unsettled]" in lines
+    assert "<winograd6> [bold]" in view.render(NESTED, width=120)
+    assert "never called" not in view.render(NESTED)
+
+
+def test_numbers_stand_under_one_another() -> None:
+    lines = view.render(NESTED, width=120).splitlines()
+    rows = [line for line in lines if re.search(r"\d (us|ms|s) .*x  (chosen|measured|pruned)$", line)]
+    ends = {name: [line.index("x  ") for line in rows if name in line] for name in ("as is", "winograd4", "fft")}
+    assert len({position[0] for position in ends.values()}) == 1
+
+
+def test_the_tree_shows_what_was_chosen_inside_what() -> None:
+    tree = view.render(NESTED, width=300).split("decision tree")[1].splitlines()[1:]
+    assert tree == [
+        f"layer {LONG} → shared",
+        "├── * shared  12.3 ms",
+        "│   └── forward a → winograd4",
+        "│       ├── * winograd4  1.32 us",
+        "│       ├── as is  4.21 ms",
+        "│       ├── fft  2.00 s pruned",
+        "│       ├── direct  not applicable",
+        "│       └── <winograd6> [bold]  disqualified",
+        "└── independent  18.3 ms",
+        "    ├── forward a → winograd4, shown above",
+        "    └── gone z → not in this report",
+    ]
+
+
+def test_circles_end() -> None:
+    trees = decision_trees(CIRCLE)
+    assert [(tree.selector, tree.shown) for tree in trees] == [("first", "here"), ("self", "here")]
+
+    def leaves(node: Node) -> list[tuple[str, str]]:
+        inner = [leaf for branch in node.branches for child in branch.nodes for leaf in leaves(child)]
+        return inner or [(node.selector, node.shown)]
+
+    assert [leaves(tree) for tree in trees] == [[("first", "cycle")], [("self", "cycle")]]
+    assert "first p → only, contains itself" in view.render(CIRCLE)
+
+
+def test_without_nesting_there_is_no_tree() -> None:
+    flat = Report(NESTED.selectors[1:])
+    assert decision_trees(flat) == ()
+    assert "decision tree" not in view.render(flat)
+    assert "decision tree" not in view.render(flat, "html")
+
+
+def test_color_adds_escape_sequences_and_nothing_else() -> None:
+    colored = view.render(NESTED, width=90, color=True)
+    assert "\x1b[" in colored
+    plain = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", colored).splitlines())
+    assert plain == view.render(NESTED, width=90)
+
+
+@pytest.mark.parametrize("report", [NESTED, CIRCLE, EMPTY])
+def test_json_comes_back_as_it_went(report: Report) -> None:
+    assert report_from_dict(json.loads(view.render(report, "json"))) == report
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        [],
+        {},
+        {"selectors": 3},
+        {"selectors": [{}]},
+        {"selectors": [{"selector": "s", "stages": 1, "problems": [], "more": 1}]},
+        {"selectors": [{"problems": [{"alternatives": [{"name": "n", "status": "wonderful"}]}]}]},
+    ],
+)
+def test_what_is_not_a_report_is_refused(content: object) -> None:
+    with pytest.raises(InvalidArgument, match="not the content of a report"):
+        report_from_dict(content)
+
+
+class _Balanced(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.mark.parametrize("report", [NESTED, CIRCLE, EMPTY])
+def test_html_is_well_formed_and_needs_nothing_else(report: Report) -> None:
+    page = view.render(report, "html")
+    parser = _Balanced()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert "http" not in page
+    for selector in report.selectors:
+        for problem in selector.problems:
+            assert any(problem.problem in word for word in parser.words)
+            for alternative in problem.alternatives:
+                assert alternative.name in parser.words
+
+
+def test_nothing_measured_is_said_so() -> None:
+    assert view.render(EMPTY) == "Nothing was measured yet: no selector has met a problem."
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="'pdf'"):
+        view.render(EMPTY, "pdf")  # type: ignore[arg-type]  # what a caller without types may do
+
+
+def test_without_rich_the_plain_text_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(view, "find_spec", lambda name: None)
+    assert view.render(NESTED) == f"{NESTED}\n(install bestof[view] for tables and colours)"
+    view.print_report(NESTED)
+    assert capsys.readouterr().out == view.render(NESTED) + "\n"
+
+
+def test_print_report_into_a_pipe_is_the_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_report(NESTED)
+    assert capsys.readouterr().out == view.render(NESTED) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (0.0, "0 s"),
+        (12.345, "12.3 s"),
+        (0.9999, "1.00 s"),
+        (0.99949, "999 ms"),
+        (9.996e-3, "10.0 ms"),
+        (99.96e-6, "100 us"),
+        (4.2e-7, "420 ns"),
+        (1e-11, "0.01 ns"),
+        (4321.0, "4321 s"),
+        (-0.5, "-500 ms"),
+    ],
+)
+def test_durations_have_three_digits_and_a_unit(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_other_quantities() -> None:
+    assert [age(0), age(61), age(7200), age(200000)] == ["just now", "1 minute", "2 hours", "2 days"]
+    assert [plural(1, "trial"), plural(1234, "trial")] == ["1 trial", "1,234 trials"]
+    assert [ratio(None), ratio(2.345)] == ["", "2.35x"]
