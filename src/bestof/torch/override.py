@@ -20,6 +20,19 @@ _DTYPES = frozenset({torch.float32, torch.float64})
 _Library: Any = torch.library.Library  # has no annotations
 
 
+def originals() -> Originals:
+    """The kernels that are in place at present: PyTorch's own, unless something else was enabled before.
+
+    Raises TorchError where PyTorch cannot hand its kernels out.
+    """
+    if not hasattr(torch.library, "get_kernel"):
+        raise TorchError(
+            f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which its own convolution is kept as the "
+            f"first alternative; install torch 2.13 or newer"
+        )
+    return Originals(_original("aten::convolution"), _original("aten::convolution_backward"))
+
+
 def _original(name: str) -> Any:
     call = torch.library.get_kernel(name, "CPU").call_boxed
     keyset = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -35,13 +48,8 @@ class ConvolutionOverride:
     """
 
     def __init__(self) -> None:
-        if not hasattr(torch.library, "get_kernel"):
-            raise TorchError(
-                f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which its own convolution is kept as "
-                f"the first alternative; install torch 2.13 or newer"
-            )
-        self._originals = Originals(_original("aten::convolution"), _original("aten::convolution_backward"))
-        self.layer = ConvolutionLayer(self._originals)
+        self.originals = originals()
+        self.layer = ConvolutionLayer(self.originals)
         self._library: Any = None
 
     def register(self) -> None:
@@ -82,12 +90,12 @@ class ConvolutionOverride:
             or not _is_ours(input, weight, stride, padding, dilation, groups)
             or (bias is not None and not _is_bias(bias, weight))
         ):
-            return self._originals.convolution(  # type: ignore[no-any-return]
+            return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
         problem = ConvProblem.of(input, weight, bias is not None, stride, padding, dilation, groups)
         if min(problem.output_size) < 1:
-            return self._originals.convolution(  # type: ignore[no-any-return]
+            return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
         if torch.is_grad_enabled():
@@ -127,7 +135,7 @@ class ConvolutionOverride:
                     problem.grad_layout,
                     (output_mask[0], output_mask[1], output_mask[2]),
                 )
-        return self._originals.convolution_backward(  # type: ignore[no-any-return]
+        return self.originals.convolution_backward(  # type: ignore[no-any-return]
             grad_output,
             input,
             weight,
