@@ -161,6 +161,8 @@ def _is_ours(
     """Whether these are operands of a valid 2-D convolution of a kind that the catalogues know."""
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or input.dtype not in _DTYPES:
         return False
+    if torch._C._get_tracing_state() is not None:  # sizes are tensors there, and what is done to them is recorded
+        return False
     x, w = input.shape, weight.shape
     return (
         len(x) == len(w) == 4
