@@ -66,7 +66,8 @@ def test_what_is_kept_last_counts_and_dropping_forgets() -> None:
     kept.keep(source, "g", matrix(1))
     kept.keep(source, "g", matrix(2))
     found = kept.take(source, "g")
-    assert found is not None and found[0].item() == 2
+    assert found is not None
+    assert found[0].item() == 2
     kept.keep(source, "g", matrix())
     kept.drop(source, "g")
     assert kept.take(source, "g") is None
