@@ -2,19 +2,24 @@
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf, best_of
-from bestof.selection.policies import parse_policy
-from bestof.selection.registry import report_all, use_policy, use_store
+from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
+from bestof.selection.registry import report_all, shared_policy, use_policy, use_store
 from bestof.selection.reporting import store_report
 from bestof.selection.store import default_store, open_store
 
 __all__ = [
     "Alternative",
     "BestOf",
+    "Fixed",
+    "Race",
+    "Rounds",
+    "Window",
     "best_of",
     "default_store",
     "open_store",
     "parse_policy",
     "report_all",
+    "shared_policy",
     "store_report",
     "use_policy",
     "use_store",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf
+from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.convolution import im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
@@ -22,6 +22,9 @@ INDEPENDENT = "independent"
 SHARED = "shared im2row"
 
 _VERSION = (f"torch=={torch.__version__}",)
+# A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
+# 60 rounds would go on for hundreds of steps, to win 2 %.
+_POLICY = Race(max_trials=12)
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
 
@@ -59,6 +62,7 @@ class ConvolutionLayer:
                 Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
+            policy=shared_policy() or _POLICY,
         )
 
     @property
@@ -112,6 +116,7 @@ class ConvolutionLayer:
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
+            policy=shared_policy() or _POLICY,
         )
 
     def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
