@@ -9,7 +9,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -609,23 +609,37 @@ def test_function_transforms(policy: None) -> None:
     assert_unchanged(compute)
 
 
-class Marked(Tensor):
-    """A tensor that marks the results of what it goes through."""
+class Watched(Tensor):
+    """A tensor that sees every function that it goes through."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
 
 
-def test_tensor_subclasses(policy: None) -> None:
-    weight, x = torch.randn(4, 3, 3, 3, requires_grad=True), torch.randn(2, 3, 9, 9).as_subclass(Marked)
+@pytest.mark.parametrize("which", ["input", "weight", "gradient"])
+def test_tensor_subclasses_see_what_they_saw_before(which: str, policy: None) -> None:
+    def watched(name: str, tensor: Tensor) -> Tensor:
+        return tensor.as_subclass(Watched) if name == which else tensor
 
-    def compute() -> Any:
-        out = torch.conv2d(x, weight)
-        return [out.detach(), torch.autograd.grad(out.square().sum(), weight)[0]]
+    x, weight, go = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3, requires_grad=True), torch.randn(2, 4, 7, 7)
+
+    def compute() -> tuple[list[str], list[type], list[Tensor]]:
+        Watched.seen.clear()
+        out = torch.conv2d(watched("input", x), watched("weight", weight))
+        got = [out.detach(), *torch.autograd.grad(out, weight, watched("gradient", go))]
+        seen = list(Watched.seen)
+        return seen, [type(one) for one in got], [one.as_subclass(Tensor) for one in got]
 
     expected = compute()
     with integration.enabled():
-        for _ in range(3):
+        for _ in range(CALLS):
             got = compute()
-            assert [type(one) for one in got] == [type(one) for one in expected]
-            assert_same([one.as_subclass(Tensor) for one in got], [one.as_subclass(Tensor) for one in expected])
+            assert got[:2] == expected[:2]
+            assert_same(got[2], expected[2])
 
 
 def test_deterministic_mode_is_obeyed(policy: None) -> None:
