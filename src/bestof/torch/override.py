@@ -88,11 +88,11 @@ class ConvolutionOverride:
         groups: int,
     ) -> ConvProblem | None:
         """The problem of a valid 2-D convolution of a kind that the catalogues know; None for every other call."""
+        if type(input) not in _PLAIN or type(weight) not in _PLAIN:
+            return None
         dtype = input.dtype
         if (
-            type(input) not in _PLAIN
-            or type(weight) not in _PLAIN
-            or dtype not in _DTYPES
+            dtype not in _DTYPES
             or weight.dtype is not dtype
             or not input.layout is weight.layout is torch.strided
             or not input.is_cpu
