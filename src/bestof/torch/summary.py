@@ -33,7 +33,7 @@ class Summary:
 
     layers: distinct convolutions, by whichever passes they were met. seconds_saved: by the settled calls, against
     PyTorch as it is, by the medians of either; where the search cost more than this, the sum of both is a loss.
-    seconds_tuning: what the trials took beyond calls of what was chosen. trials: timed calls.
+    seconds_tuning: what the trials took beyond calls of what was chosen, or leads so far. trials: timed calls.
     """
 
     layers: int
@@ -51,26 +51,30 @@ def summary() -> Summary:
 
 def _summary(layer: ConvolutionLayer) -> Summary:
     rows = []
-    saved = 0.0
+    saved = unsettled = 0.0
     convolutions: set[ConvProblem] = set()
     for selector, counts in layer.passes:
         calls = counts.totals()
         convolutions.update(problem._replace(bias=False, grad_layout="") for problem in calls)
         by_text = {problem.canonical(): count for problem, count in calls.items()}
-        tried = Counter(entry.problem.canonical() for entry in _trials(selector))  # type: ignore[attr-defined]
+        tried: defaultdict[str, list[float]] = defaultdict(list)
+        for entry in _trials(selector):
+            tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
         for problem in selector.report().problems:
             row = _row(selector.name.removeprefix("convolution "), problem, by_text)
             rows.append(row)
+            trials = tried[row.problem]
             if row.seconds_as_is is not None and row.seconds_chosen is not None:
-                settled = max(0, row.calls - tried[row.problem])
-                saved += settled * (row.seconds_as_is - row.seconds_chosen)
+                saved += max(0, row.calls - len(trials)) * (row.seconds_as_is - row.seconds_chosen)
+            if problem.decision is None:
+                unsettled += max(0.0, sum(trials) - len(trials) * _best(problem))
     loss, saved_by_sharing = _sharing(layer)
     selectors = (*(selector for selector, _ in layer.passes), layer.layer)
     return Summary(
         len(convolutions),
         tuple(rows),
         saved + saved_by_sharing,
-        sum(selector.report().loss_seconds for selector, _ in layer.passes) + loss,
+        sum(selector.report().loss_seconds for selector, _ in layer.passes) + unsettled + loss,
         sum(selector.trials for selector in selectors),
     )
 
@@ -99,7 +103,7 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
     for problem in layer.layer.report().problems:
         text, decision = problem.problem, problem.decision
         median = {alternative.name: alternative.seconds for alternative in problem.alternatives}
-        chosen = None if decision is None else median[decision]
+        chosen = _best(problem) if decision is None else median[decision]
         if chosen is None:
             continue
         for name in (INDEPENDENT, SHARED):
@@ -111,6 +115,11 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
         if decision == SHARED and independent is not None:
             saved += max(0, shared.get(text, 0) - taken[text][SHARED, 1]) * (independent - chosen)
     return loss, saved
+
+
+def _best(problem: ProblemReport) -> float:
+    """Seconds of the alternative that leads, for as long as there is no decision; 0 where nothing counted yet."""
+    return min((one.seconds for one in problem.alternatives if one.seconds is not None), default=0.0)
 
 
 def _trials(selector: BestOf) -> list[TrialEntry]:

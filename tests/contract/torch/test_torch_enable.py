@@ -1,0 +1,93 @@
+"""What is chosen, and what is kept for how long, while tuning is on."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from tuned_program import Prefer, assert_same, net, step
+
+import bestof
+import bestof.torch as integration
+from bestof.torch.enable import convolution_override
+
+
+def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
+    x, weight = torch.randn(4, 8, 12, 12, requires_grad=True), torch.randn(8, 8, 3, 3, requires_grad=True)
+    go = torch.randn(4, 8, 10, 10)
+    with integration.enabled():
+        for _ in range(1000):
+            torch.conv2d(x, weight).backward(go)
+            override = convolution_override()
+            assert override is not None
+            if all(problem.settled for problem in override.layer.layer.report().problems):
+                break
+    (problem,) = override.layer.layer.report().problems
+    assert problem.settled
+    children = {child for alternative in problem.alternatives for child, _ in alternative.children}
+    assert children == {"convolution forward", "convolution input gradient", "convolution weight gradient"}
+    for selector, _ in override.layer.passes:
+        assert [one.settled for one in selector.report().problems] == [True]
+
+
+@pytest.fixture
+def sharing(own_process: None) -> Iterator[Any]:
+    bestof.use_policy(Prefer("shared im2row"))
+    with integration.enabled():
+        override = convolution_override()
+        assert override is not None
+        yield override.layer.kept
+
+
+def test_what_is_shared_is_freed_by_its_backward_pass(sharing: Any) -> None:
+    model, x = net(), torch.randn(4, 3, 16, 16)
+    loss = model(x).square().sum()
+    assert len(sharing) == 3
+    loss.backward()
+    assert len(sharing) == 0
+
+
+def test_what_is_shared_is_freed_with_the_graph(sharing: Any) -> None:
+    model, x = net(), torch.randn(4, 3, 16, 16)
+    for _ in range(3):
+        loss = model(x * 1).square().sum()
+        assert len(sharing) == 3
+        del loss
+        gc.collect()
+        assert len(sharing) == 0
+
+
+def test_evaluation_over_a_living_dataset_keeps_nothing(sharing: Any) -> None:
+    model, dataset = net(), torch.randn(32, 3, 16, 16)
+    for start in range(0, 32, 4):
+        model(dataset[start : start + 4])
+    gc.collect()
+    assert len(sharing) == 0
+
+
+def test_disable_frees_what_is_shared(sharing: Any) -> None:
+    model, x = net(), torch.randn(4, 3, 16, 16)
+    loss = model(x).square().sum()
+    integration.disable()
+    assert len(sharing) == 0
+    loss.backward()
+
+
+def test_enabled_between_forward_and_backward(policy: None) -> None:
+    model, x = net(), torch.randn(4, 3, 16, 16)
+    expected = step(model, x)
+    for first in (True, False):
+        for _ in range(4):
+            model.zero_grad()
+            if first:
+                with integration.enabled():
+                    out = model(x)
+                out.square().mean().backward()
+            else:
+                out = model(x)
+                with integration.enabled():
+                    out.square().mean().backward()
+            assert_same([out.detach(), *(p.grad for p in model.parameters())], expected)
