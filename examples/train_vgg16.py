@@ -89,7 +89,7 @@ def main():
     parser.add_argument("--data", help="folder of CIFAR-10's Python batches (default: scikit-learn's digits)")
     parser.add_argument("--steps", type=int, default=240, help="training steps (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=64, help="images a step (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=0.005, help="learning rate (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=0.002, help="learning rate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--losses", help="write the loss of every step to this file, a number a line")
     args = parser.parse_args()

@@ -1,7 +1,32 @@
-"""Native CPU kernels with a NumPy face: arrays in, arrays out."""
+"""Native CPU kernels: arrays in, arrays out; NumPy or anything with DLPack."""
 
 from __future__ import annotations
 
+from bestof.kernels.conv import (
+    Algorithm,
+    Conv2dPlan,
+    PackedWeights,
+    conv2d,
+    conv2d_algorithms,
+    conv2d_backward_input,
+    conv2d_backward_weight,
+    pack_weights,
+)
+from bestof.kernels.isa import isa, isas, use_isa
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
-__all__ = ["transpose", "transpose_algorithms"]
+__all__ = [
+    "Algorithm",
+    "Conv2dPlan",
+    "PackedWeights",
+    "conv2d",
+    "conv2d_algorithms",
+    "conv2d_backward_input",
+    "conv2d_backward_weight",
+    "isa",
+    "isas",
+    "pack_weights",
+    "transpose",
+    "transpose_algorithms",
+    "use_isa",
+]

@@ -9,47 +9,72 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bestof.errors import TorchError
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, LayerProblem
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
-_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+# A subclass may mean something else by the operations that alternatives are made of.
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_DTYPES = frozenset({torch.float32, torch.float64})
+_Library: Any = torch.library.Library  # has no annotations
+
+
+def originals() -> Originals:
+    """The kernels that are in place at present: PyTorch's own, unless something else was enabled before.
+
+    Raises TorchError where PyTorch cannot hand its kernels out.
+    """
+    if not hasattr(torch.library, "get_kernel"):
+        raise TorchError(
+            f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which its own convolution is kept as the "
+            f"first alternative; install torch 2.13 or newer"
+        )
+    return Originals(_original("aten::convolution"), _original("aten::convolution_backward"))
 
 
 def _original(name: str) -> Any:
-    kernel = torch.library.get_kernel(name, "CPU")
-    return lambda *args: kernel.call_boxed(_CPU, *args)
+    call = torch.library.get_kernel(name, "CPU").call_boxed
+    keyset = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return lambda *args: call(keyset, *args)
 
 
 class ConvolutionOverride:
     """`aten::convolution` and `aten::convolution_backward` on the CPU, chosen among alternatives while registered.
 
-    What is no 2-D convolution of dense float32 or float64 tensors, and what PyTorch is to refuse, goes to PyTorch's
-    own kernel untouched.
+    What is no 2-D convolution of dense float32 or float64 tensors, what PyTorch is to refuse, and everything while
+    deterministic algorithms are asked for, goes to PyTorch's own kernel untouched. Raises TorchError where PyTorch
+    cannot hand its own kernels out.
     """
 
     def __init__(self) -> None:
-        self._originals = Originals(_original("aten::convolution"), _original("aten::convolution_backward"))
-        self.layer = ConvolutionLayer(self._originals)
-        self._library: torch.library.Library | None = None
+        self.originals = originals()
+        self.layer = ConvolutionLayer(self.originals)
+        self._library: Any = None
 
     def register(self) -> None:
-        """Put our kernels in."""
-        library = torch.library.Library("aten", "IMPL")
-        library.impl("convolution", self._convolution, "CPU", with_keyset=True, allow_override=True)
-        library.impl("convolution_backward", self._convolution_backward, "CPU", with_keyset=True, allow_override=True)
+        """Put our kernels in; nothing where they are in."""
+        if self._library is not None:
+            return
+        library = _Library("aten", "IMPL")
+        try:
+            library.impl("convolution", self._convolution, "CPU", with_keyset=True, allow_override=True)
+            library.impl("convolution_backward", self._backward, "CPU", with_keyset=True, allow_override=True)
+        except BaseException:
+            library._destroy()
+            raise
         self._library = library
 
     def remove(self) -> None:
-        """Put PyTorch's own kernels back."""
+        """Put PyTorch's own kernels back; nothing where they are in."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
-        self.layer.forget_kept()
+        self.layer.kept.clear()
 
     def _convolution(
         self,
-        keyset: object,
+        _keyset: object,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -60,24 +85,28 @@ class ConvolutionOverride:
         output_padding: Sequence[int],
         groups: int,
     ) -> Tensor:
-        if transposed or not _is_ours(input, weight, bias, stride, padding, dilation, groups):
-            return self._originals.convolution(  # type: ignore[no-any-return]
+        if (
+            transposed
+            or not _is_ours(input, weight, stride, padding, dilation, groups)
+            or (bias is not None and not _is_bias(bias, weight))
+        ):
+            return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
         problem = ConvProblem.of(input, weight, bias is not None, stride, padding, dilation, groups)
         if min(problem.output_size) < 1:
-            return self._originals.convolution(  # type: ignore[no-any-return]
+            return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
         if torch.is_grad_enabled():
-            wanted = input.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad
-            if any(wanted):
-                return self.layer.forward(LayerProblem(problem, *wanted), input, weight, bias)
+            by_input, by_weight = input.requires_grad, weight.requires_grad
+            if by_input or by_weight:
+                return self.layer.forward(LayerProblem(problem, by_input, by_weight), input, weight, bias)
         return self.layer.infer(problem, input, weight, bias)
 
-    def _convolution_backward(
+    def _backward(
         self,
-        keyset: object,
+        _keyset: object,
         grad_output: Tensor,
         input: Tensor,
         weight: Tensor,
@@ -91,53 +120,78 @@ class ConvolutionOverride:
         output_mask: Sequence[bool],
     ) -> Gradients:
         if (
-            transposed
-            or not _is_ours(input, weight, grad_output, stride, padding, dilation, groups)
-            or grad_output.numel() == 0
+            not transposed
+            and _is_ours(input, weight, stride, padding, dilation, groups)
+            and _is_gradient(grad_output, input)
         ):
-            return self._originals.convolution_backward(  # type: ignore[no-any-return]
-                grad_output,
-                input,
-                weight,
-                bias_sizes,
-                stride,
-                padding,
-                dilation,
-                transposed,
-                output_padding,
-                groups,
-                output_mask,
-            )
-        has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
-        problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups, grad_output)
-        layer = LayerProblem(problem._replace(grad_layout=""), *output_mask)
-        return self.layer.backward(layer, grad_output, input, weight, problem.grad_layout)
+            has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
+            problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups, grad_output)
+            if grad_output.shape == problem.output_shape:
+                return self.layer.backward(
+                    problem._replace(grad_layout=""),
+                    grad_output,
+                    input,
+                    weight,
+                    problem.grad_layout,
+                    (output_mask[0], output_mask[1], output_mask[2]),
+                )
+        return self.originals.convolution_backward(  # type: ignore[no-any-return]
+            grad_output,
+            input,
+            weight,
+            bias_sizes,
+            stride,
+            padding,
+            dilation,
+            transposed,
+            output_padding,
+            groups,
+            output_mask,
+        )
 
 
 def _is_ours(
     input: Tensor,
     weight: Tensor,
-    other: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
 ) -> bool:
     """Whether these are operands of a valid 2-D convolution of a kind that the catalogues know."""
+    if type(input) not in _PLAIN or type(weight) not in _PLAIN or input.dtype not in _DTYPES:
+        return False
+    if torch._C._get_tracing_state() is not None:  # sizes are tensors there, and what is done to them is recorded
+        return False
+    x, w = input.shape, weight.shape
     return (
-        input.dim() == 4
-        and weight.dim() == 4
-        and input.dtype == weight.dtype
-        and input.dtype in (torch.float32, torch.float64)
-        and (other is None or other.dtype == input.dtype)
-        and input.layout == weight.layout == torch.strided
-        and weight.device.type == "cpu"
+        len(x) == len(w) == 4
+        and weight.dtype is input.dtype
+        and input.layout is weight.layout is torch.strided
+        and input.is_cpu
+        and weight.is_cpu
         and len(stride) == len(padding) == len(dilation) == 2
         and groups > 0
-        and input.shape[1] == weight.shape[1] * groups
-        and weight.shape[0] % groups == 0
-        and input.numel() > 0
-        and weight.numel() > 0
+        and x[1] == w[1] * groups
+        and w[0] % groups == 0
+        and 0 not in x
+        and 0 not in w
         and min(*stride, *dilation) > 0
         and min(padding) >= 0
+        and not torch.are_deterministic_algorithms_enabled()
+    )
+
+
+def _is_bias(bias: Tensor, weight: Tensor) -> bool:
+    return type(bias) in _PLAIN and bias.dtype is weight.dtype and bias.is_cpu and bias.shape == weight.shape[:1]
+
+
+def _is_gradient(grad_output: Tensor, input: Tensor) -> bool:
+    return (
+        type(grad_output) in _PLAIN
+        and grad_output.dim() == 4
+        and grad_output.dtype is input.dtype
+        and grad_output.layout is torch.strided
+        and grad_output.is_cpu
+        and grad_output.numel() > 0
     )

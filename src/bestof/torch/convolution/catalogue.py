@@ -5,8 +5,11 @@ One more alternative is one more file and one more row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+from torch import Tensor
 
 from bestof.torch.convolution import (
     as_is,
@@ -17,6 +20,7 @@ from bestof.torch.convolution import (
     im2col,
     im2row,
     input_gradient_by_forward,
+    native,
     weight_gradient_by_forward,
 )
 from bestof.torch.convolution.alternative import DIRECT, SPECTRAL, Alternative, ErrorBound, summation_bound
@@ -49,6 +53,23 @@ class Catalogue:
         return alternative.bound.scaled(channels, problem.dtype)
 
 
+# What our kernels offer within the accuracy of float32, with the bounds that they promise; F(6) is beyond it.
+_NATIVE = {
+    "direct": DIRECT,
+    "convgemm": DIRECT,
+    "winograd2": ErrorBound(rms=2e-6, maximum=1e-5),
+    "winograd4": ErrorBound(rms=5e-6, maximum=5e-5),
+    "depthwise": DIRECT,
+}
+
+
+def _native(pass_: Callable[[str], Callable[..., Tensor]], direction: str) -> tuple[Alternative, ...]:
+    return tuple(
+        Alternative(f"native {name}", pass_(name), native.supports(name, direction), bound)
+        for name, bound in _NATIVE.items()
+    )
+
+
 FORWARD = Catalogue(
     "forward",
     (
@@ -63,6 +84,7 @@ FORWARD = Catalogue(
         Alternative(
             "swap: input gradient", forward_by_input_gradient.forward, forward_by_input_gradient.supports, None
         ),
+        *_native(native.forward, "forward"),
     ),
 )
 
@@ -77,6 +99,7 @@ INPUT_GRADIENT = Catalogue(
         Alternative(
             "swap: forward", input_gradient_by_forward.input_gradient, input_gradient_by_forward.supports, None
         ),
+        *_native(native.input_gradient, "backward_input"),
     ),
 )
 
@@ -91,6 +114,7 @@ WEIGHT_GRADIENT = Catalogue(
         Alternative(
             "swap: forward", weight_gradient_by_forward.weight_gradient, weight_gradient_by_forward.supports, None
         ),
+        *_native(native.weight_gradient, "backward_weight"),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -10,12 +9,17 @@ from torch import Tensor
 
 from bestof.selection import Alternative, BestOf
 from bestof.torch.convolution import im2row, shared_im2row
+from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.kept_matrices import KeptMatrices
+from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+INDEPENDENT = "independent"
+SHARED = "shared im2row"
 
 _VERSION = (f"torch=={torch.__version__}",)
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
@@ -23,17 +27,16 @@ _KEPT_BYTES = 256 * 2**20
 
 
 class LayerProblem(NamedTuple):
-    """A convolution that will be differentiated, and by what: the gradients that are wanted."""
+    """A convolution that will be differentiated: by its input, by its weight, or by both."""
 
     convolution: ConvProblem
     input: bool
     weight: bool
-    bias: bool
 
     def canonical(self) -> str:
         """Canonical text, for the store."""
-        wanted = [name for name, is_wanted in (("x", self.input), ("w", self.weight), ("b", self.bias)) if is_wanted]
-        return f"{self.convolution.canonical()} gradients={'+'.join(wanted)}"
+        wanted = [name for name, is_wanted in (("x", self.input), ("w", self.weight)) if is_wanted]
+        return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
 class ConvolutionLayer:
@@ -41,30 +44,35 @@ class ConvolutionLayer:
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
-        self._kept = KeptMatrices()
-        self.calls: Counter[tuple[str, ConvProblem]] = Counter()
+        self.kept = KeptMatrices()
+        self.forward_calls: CallCounts[ConvProblem] = CallCounts()
+        self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
+        self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
+        self.sharing_calls: CallCounts[LayerProblem] = CallCounts()
         self.forward_pass = self._selector(FORWARD)
         self.input_gradient = self._selector(INPUT_GRADIENT)
         self.weight_gradient = self._selector(WEIGHT_GRADIENT)
         self.layer = BestOf(
             "convolution layer",
             [
-                Alternative("independent", [self._independent_forward, self._independent_backward], _VERSION),
-                Alternative(
-                    "shared im2row", [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row
-                ),
+                Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], _VERSION),
+                Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
         )
 
     @property
-    def passes(self) -> tuple[BestOf, BestOf, BestOf]:
-        """The selectors of the three passes."""
-        return self.forward_pass, self.input_gradient, self.weight_gradient
+    def passes(self) -> tuple[tuple[BestOf, CallCounts[ConvProblem]], ...]:
+        """The selectors of the three passes, each with how often the pass was computed, whichever way."""
+        return (
+            (self.forward_pass, self.forward_calls),
+            (self.input_gradient, self.input_gradient_calls),
+            (self.weight_gradient, self.weight_gradient_calls),
+        )
 
     def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass that no backward pass will follow."""
-        self.calls["forward", problem] += 1
+        self.forward_calls.count(problem)
         return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -72,14 +80,24 @@ class ConvolutionLayer:
         return self.layer(0, problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def backward(
-        self, problem: LayerProblem, grad_output: Tensor, input: Tensor, weight: Tensor, grad_layout: str
+        self,
+        problem: ConvProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        grad_layout: str,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
-        """The wanted gradients of input, weight and bias; None for the others."""
-        return self.layer(1, problem, grad_output, input, weight, grad_layout)  # type: ignore[no-any-return]
+        """The gradients of input, weight and bias that the mask asks for; None for the others.
 
-    def forget_kept(self) -> None:
-        """Free what forward passes keep for their backward passes."""
-        self._kept.clear()
+        `problem` is that of the forward pass, `grad_layout` the layout of `grad_output`.
+        """
+        layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
+        if mask[:2] == layer[1:]:
+            return self.layer(1, layer, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
+        # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
+        # pass was none of the group's.
+        return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
 
     def _selector(self, catalogue: Catalogue) -> BestOf:
         originals = self._originals
@@ -97,52 +115,69 @@ class ConvolutionLayer:
         )
 
     def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.kept.drop(input, _geometry(layer.convolution))
         return self.infer(layer.convolution, input, weight, bias)
 
     def _independent_backward(
-        self, layer: LayerProblem, grad_output: Tensor, input: Tensor, weight: Tensor, grad_layout: str
+        self,
+        layer: LayerProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        grad_layout: str,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
         grad_weight = None
-        if layer.weight:
-            self.calls["weight gradient", problem] += 1
+        if mask[1]:
+            self.weight_gradient_calls.count(problem)
             grad_weight = self.weight_gradient(problem, grad_output, input)
-        return self._grad_input(layer, problem, grad_output, weight), grad_weight, _grad_bias(layer, grad_output)
+        return self._grad_input(problem, grad_output, weight, mask), grad_weight, _grad_bias(grad_output, mask)
 
     def _shared_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.forward_calls.count(layer.convolution)
         output, lowered = shared_im2row.forward(input, weight, bias, layer.convolution)
-        self._kept.keep(input, lowered)
+        self.kept.keep(input, _geometry(layer.convolution), lowered)
         return output
 
     def _shared_backward(
-        self, layer: LayerProblem, grad_output: Tensor, input: Tensor, weight: Tensor, grad_layout: str
+        self,
+        layer: LayerProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        grad_layout: str,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
-        lowered = self._kept.take(input)
+        self.weight_gradient_calls.count(problem)
+        self.sharing_calls.count(layer)
+        lowered = self.kept.take(input, _geometry(problem))
         if lowered is not None:
             grad_weight = shared_im2row.weight_gradient(lowered, grad_output, problem)
-        else:  # a second backward pass over the same graph
+        else:  # a second backward pass over the same graph, or hooks have replaced the input
             grad_weight = im2row.weight_gradient(self._originals, grad_output, input, problem)
-        return self._grad_input(layer, problem, grad_output, weight), grad_weight, _grad_bias(layer, grad_output)
+        return self._grad_input(problem, grad_output, weight, mask), grad_weight, _grad_bias(grad_output, mask)
 
     def _grad_input(
-        self, layer: LayerProblem, problem: ConvProblem, grad_output: Tensor, weight: Tensor
+        self, problem: ConvProblem, grad_output: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
     ) -> Tensor | None:
-        if not layer.input:
+        if not mask[0]:
             return None
-        self.calls["input gradient", problem] += 1
+        self.input_gradient_calls.count(problem)
         return self.input_gradient(problem, grad_output, weight)  # type: ignore[no-any-return]
 
 
-def _grad_bias(layer: LayerProblem, grad_output: Tensor) -> Tensor | None:
-    return grad_output.sum((0, 2, 3)) if layer.bias else None
+def _grad_bias(grad_output: Tensor, mask: tuple[bool, bool, bool]) -> Tensor | None:
+    return grad_output.sum((0, 2, 3)) if mask[2] else None
+
+
+def _geometry(problem: ConvProblem) -> tuple[object, ...]:
+    """What the lowered matrix depends on beside the input: branches with other dilations may read the same one."""
+    return problem.weight_shape[2:], problem.stride, problem.padding, problem.dilation, problem.groups
 
 
 def _shares_im2row(layer: object) -> bool:
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution
-    n, _, p, q = problem.output_shape
-    _, c, r, s = problem.weight_shape
-    itemsize = 8 if problem.dtype == "float64" else 4
-    size = n * p * q * r * s * c * problem.groups * itemsize
-    return layer.weight and size <= _KEPT_BYTES and shared_im2row.supports(problem)
+    return layer.weight and matrix_bytes(problem) <= _KEPT_BYTES and shared_im2row.supports(problem)

@@ -1,0 +1,81 @@
+#include "bindings/array.h"
+
+namespace bestof {
+namespace {
+
+template <class Type>
+Array take(nb::handle value, const char* name, int dimensions, const char* what) {
+  Type array;
+  bool taken = false;
+  try {
+    taken = nb::try_cast<Type>(value, array);
+  } catch (const std::bad_cast&) {
+    taken = false;  // what a read-only array gives where a writeable one is asked for
+  }
+  if (!taken) {
+    refuse(std::string(name) + ": expected " + what + " float32 array on the CPU; got " +
+           nb::cast<std::string>(nb::str(value.type().attr("__name__"))) + " that is none");
+  }
+  Array result;
+  for (std::size_t i = 0; i < array.ndim(); ++i) result.shape.push_back(static_cast<long>(array.shape(i)));
+  if (array.dtype() != nb::dtype<float>()) refuse(std::string(name) + ": expected float32; got another element type");
+  if (array.device_type() != nb::device::cpu::value) refuse(std::string(name) + ": expected an array on the CPU");
+  if (array.ndim() != static_cast<std::size_t>(dimensions)) {
+    refuse(std::string(name) + ": expected " + std::to_string(dimensions) + " dimensions; got shape " +
+           describe(result.shape));
+  }
+  long stride = 1;
+  for (int i = dimensions - 1; i >= 0; --i) {
+    if (result.count() > 0 && result.shape[i] != 1 && array.stride(i) != stride) {
+      refuse(std::string(name) + ": expected a C-contiguous array; got strides that are not, of shape " +
+             describe(result.shape));
+    }
+    stride *= result.shape[i];
+  }
+  result.data = const_cast<float*>(static_cast<const float*>(static_cast<const void*>(array.data())));
+  result.keep = std::make_shared<Type>(std::move(array));
+  return result;
+}
+
+}  // namespace
+
+void refuse(const std::string& message) {
+  nb::object error = nb::module_::import_("bestof.errors").attr("KernelError");
+  PyErr_SetString(error.ptr(), message.c_str());
+  throw nb::python_error();
+}
+
+std::string describe(const std::vector<long>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + ")";
+}
+
+long Array::count() const {
+  long total = 1;
+  for (long extent : shape) total *= extent;
+  return total;
+}
+
+Array read_array(nb::handle value, const char* name, int dimensions) {
+  return take<nb::ndarray<nb::ro>>(value, name, dimensions, "a");
+}
+
+Array write_array(nb::handle value, const char* name, int dimensions) {
+  return take<nb::ndarray<>>(value, name, dimensions, "a writeable");
+}
+
+void expect_shape(const Array& array, const char* name, const std::vector<long>& shape) {
+  if (array.shape != shape) {
+    refuse(std::string(name) + ": expected shape " + describe(shape) + "; got " + describe(array.shape));
+  }
+}
+
+void expect_apart(const Array& written, const char* name, const Array& other, const char* other_name) {
+  if (written.count() == 0 || other.count() == 0) return;
+  if (written.data < other.data + other.count() && other.data < written.data + written.count()) {
+    refuse(std::string(name) + ": expected memory of its own; it overlaps " + other_name);
+  }
+}
+
+}  // namespace bestof

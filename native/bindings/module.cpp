@@ -1,0 +1,68 @@
+// The Python face of the native kernels. Validates its arguments; only the files of this folder throw.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/arena.h"
+#include "bindings/array.h"
+#include "bindings/module.h"
+
+namespace bestof {
+
+namespace {
+const Kernels* active = nullptr;
+}
+
+const Kernels& kernels() {
+  return *active;
+}
+
+namespace {
+
+std::vector<std::string> isas() {
+  int count = 0;
+  const char* const* names = isa_names(&count);
+  std::vector<std::string> runnable;
+  for (int i = 0; i < count; ++i) {
+    if (isa_runs(names[i])) runnable.push_back(names[i]);
+  }
+  return runnable;
+}
+
+std::string isa() {
+  return active->isa;
+}
+
+void use_isa(const std::string& name) {
+  if (name.empty()) {
+    active = best_kernels();
+    return;
+  }
+  std::string known;
+  for (const std::string& runnable : isas()) {
+    if (runnable == name) {
+      active = kernels_for(name.c_str());
+      return;
+    }
+    known += (known.empty() ? "" : ", ") + runnable;
+  }
+  refuse("BESTOF_ISA: expected an instruction set that this build has and this processor runs (" + known + "); got " +
+         name);
+}
+
+}  // namespace
+}  // namespace bestof
+
+NB_MODULE(_native, m) {
+  m.doc() = "Native kernels of bestof; use bestof.kernels, which explains them.";
+  bestof::active = bestof::best_kernels();
+  m.def("isas", &bestof::isas);
+  m.def("isa", &bestof::isa);
+  m.def("use_isa", &bestof::use_isa);
+  m.def("check_scratch", &bestof::check_scratch);
+  bestof::bind_conv(m);
+  bestof::bind_transpose(m);
+}

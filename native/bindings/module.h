@@ -1,0 +1,16 @@
+// What each file of bindings adds to the module, and the kernels that they all call.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include "simd/isa.h"
+#include "simd/kernels.h"
+
+namespace bestof {
+
+// The kernels of the instruction set in use.
+const Kernels& kernels();
+
+void bind_conv(nanobind::module_& m);
+void bind_transpose(nanobind::module_& m);
+
+}  // namespace bestof

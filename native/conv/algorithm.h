@@ -1,0 +1,25 @@
+// A convolution algorithm: one row of the table that bindings, tests and benchmarks enumerate.
+#pragma once
+#include "conv/problem.h"
+
+namespace bestof {
+
+// One of the three passes of an algorithm. An algorithm without it has supports == nullptr.
+struct Pass {
+  bool (*supports)(const Problem&);
+  // Floats of the weights in this pass's own layout; 0, and pack == nullptr, where they are used as they come.
+  long (*packed_floats)(const Problem&);
+  void (*pack)(const Problem&, const float* w, float* packed, int threads);
+  long (*scratch_floats)(const Problem&, int threads);
+  void (*run)(const Problem&, const Call&);
+  // Promised rms error over rms of the result, against float64, with up to 512 channels; times sqrt(C / 512) above.
+  double error_growth;
+  double (*flops)(const Problem&);
+};
+
+struct Algorithm {
+  const char* name;
+  Pass forward, backward_input, backward_weight;
+};
+
+}  // namespace bestof

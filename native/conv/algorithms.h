@@ -1,0 +1,18 @@
+// The rows of the table, one per file, of the instruction set that is being compiled.
+#pragma once
+#include "conv/algorithm.h"
+#include "simd/vector.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+extern const Algorithm kDirect;
+extern const Algorithm kConvgemm;
+extern const Algorithm kIm2row;
+extern const Algorithm kWinograd2;
+extern const Algorithm kWinograd4;
+extern const Algorithm kWinograd6;
+extern const Algorithm kDepthwise;
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

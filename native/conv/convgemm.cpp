@@ -1,0 +1,128 @@
+// Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie, so nothing is
+// copied. Any kernel, stride, dilation, pad and groups.
+#include "conv/algorithms.h"
+#include "conv/lowered.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+long forward_scratch(const Problem& p, int threads) {
+  return forward_grid_floats(p, false, threads);
+}
+
+void run_forward(const Problem& p, const Call& call) {
+  run_forward_grid(p, call, call.second, false, call.scratch);
+}
+
+// The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so x falls into
+// stride_y * stride_x phases, each a convolution of the gradient with stride 1 and a part of the kernel.
+struct Phase {
+  long count;          // taps on this axis
+  long extent, first;  // grid points, and the first place in x
+};
+
+// Fills `taps` with the kernel positions that phase `phase` sees, and `offsets` with where each reads the gradient.
+Phase axis_phase(long phase, long stride, long dilation, long pad, long kernel, long extent, long* taps,
+                 long* offsets) {
+  Phase result = {0, extent > phase ? divide_up(extent - phase, stride) : 0, phase};
+  for (long t = 0; t < kernel; ++t) {
+    const long distance = phase + pad - t * dilation;
+    if (distance % stride != 0) continue;
+    taps[result.count] = t;
+    offsets[result.count++] = distance / stride;
+  }
+  return result;
+}
+
+long axis_floats(const Problem& p) {
+  return round_up(4 * (p.kernel_height + p.kernel_width), 16);
+}
+
+long backward_input_scratch(const Problem& p, int threads) {
+  const long inputs = p.out_channels / p.groups, outputs = p.in_channels / p.groups;
+  const long taps = p.kernel_height * p.kernel_width;
+  long most = 0;  // over the phases, which differ in taps: blocks depend on them
+  for (long t = 1; t <= taps; ++t) {
+    const long pixels = p.batch * divide_up(p.in_height, p.stride_y) * divide_up(p.in_width, p.stride_x);
+    for (long fewer = 0; fewer < 3; ++fewer) {
+      const long own = fewer == 0   ? pixels
+                       : fewer == 1 ? p.batch * (p.in_height / p.stride_y) * divide_up(p.in_width, p.stride_x)
+                                    : p.batch * divide_up(p.in_height, p.stride_y) * (p.in_width / p.stride_x);
+      most = larger(most, grid_scratch(larger(own, 1), t, inputs, p.out_channels, outputs, false, threads).total);
+    }
+    const long both = p.batch * (p.in_height / p.stride_y) * (p.in_width / p.stride_x);
+    most = larger(most, grid_scratch(larger(both, 1), t, inputs, p.out_channels, outputs, false, threads).total);
+  }
+  return axis_floats(p) + round_up(packed_floats(p.groups, outputs, inputs, taps), 16) + most;
+}
+
+// Writes zero to the grid points that no tap reaches.
+void clear_grid(const Grid& g) {
+  for (long n = 0; n < g.batch; ++n) {
+    for (long j = 0; j < g.rows; ++j) {
+      float* line =
+          g.output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x) * g.out_channels;
+      for (long i = 0; i < g.columns; ++i) {
+        __builtin_memset(line + i * g.out_step_x * g.out_channels, 0, g.out_channels * sizeof(float));
+      }
+    }
+  }
+}
+
+void run_backward_input(const Problem& p, const Call& call) {
+  const long inputs = p.out_channels / p.groups, outputs = p.in_channels / p.groups;
+  long* taps_y = reinterpret_cast<long*>(call.scratch);
+  long* taps_x = taps_y + p.kernel_height;
+  // The offsets need two more arrays of the same lengths.
+  long* dy = taps_x + p.kernel_width;
+  long* dx = dy + p.kernel_height;
+  float* packed = call.scratch + axis_floats(p);
+  WeightView view = forward_view(p, call.second);
+  const long output_stride = view.output_stride;
+  view.outputs = outputs;
+  view.output_stride = 1;
+  view.inputs = inputs;
+  view.input_stride = output_stride;
+  const long panels = divide_up(outputs, kPanel);
+  for (long phase = 0; phase < p.stride_y * p.stride_x; ++phase) {
+    const Phase y =
+        axis_phase(phase / p.stride_x, p.stride_y, p.dilation_y, p.pad_top, p.kernel_height, p.in_height, taps_y, dy);
+    const Phase x =
+        axis_phase(phase % p.stride_x, p.stride_x, p.dilation_x, p.pad_left, p.kernel_width, p.in_width, taps_x, dx);
+    const Grid grid = {p.batch,     y.extent,       x.extent, call.first,  p.out_height,
+                       p.out_width, p.out_channels, 1,        1,           dy,
+                       dx,          y.count,        x.count,  call.result, p.in_height,
+                       p.in_width,  p.in_channels,  y.first,  x.first,     p.stride_y,
+                       p.stride_x};
+    const long taps = y.count * x.count;
+    if (taps == 0) {
+      clear_grid(grid);
+      continue;
+    }
+#pragma omp parallel for schedule(static) num_threads(call.threads)
+    for (long item = 0; item < p.groups * panels; ++item) {
+      float* to = packed + item * taps * inputs * kPanel;
+      for (long tap = 0; tap < taps; ++tap, to += inputs * kPanel) {
+        const float* from = view.data + item / panels * view.group_stride + taps_y[tap / x.count] * view.y_stride +
+                            taps_x[tap % x.count] * view.x_stride;
+        pack_panel(view, from, item % panels * kPanel, to);
+      }
+    }
+    const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
+    float* scratch = packed + round_up(packed_floats(p.groups, outputs, inputs, taps), 16);
+    convolve_grid(grid, packed, p.groups, false, none, scratch, call.threads);
+  }
+}
+
+}  // namespace
+
+const Algorithm kConvgemm = {
+    "convgemm",
+    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
+    {always, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
+    {},
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,113 @@
+// Direct convolution over a padded copy of a few input rows: with one group and no dilation, a row of the kernel and
+// its channels lie together there, so the 7x7x3 stem reduces over 21 elements at a time instead of 3, and no tile
+// meets a border. Made for few input channels, where the copy is small; works for every problem.
+#include "conv/algorithms.h"
+#include "conv/lowered.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+// A band: output rows [first, first + rows) of one image, and the padded input rows that they read.
+struct Bands {
+  long rows, per_image;          // output rows of a band; bands of an image
+  long height, width;            // padded input rows and columns of a band
+  long taps, depth;              // of the GEMM
+  long pointers, thread, total;  // floats
+};
+
+// A band of about 256 KiB leaves L2 to the weights; at least four bands a thread where the image has them.
+Bands plan_bands(const Problem& p, int threads) {
+  Bands b;
+  b.width = (p.out_width - 1) * p.stride_x + p.dilation_x * (p.kernel_width - 1) + 1;
+  const long row_floats = larger(b.width * p.in_channels * p.stride_y, 1);
+  const long wanted = divide_up(p.batch * p.out_height, 4L * threads);
+  b.rows = larger(smaller(smaller(65536 / row_floats, wanted), p.out_height), 1);
+  b.rows = smaller(b.rows, larger(512 / larger(p.out_width, 1), 1));
+  b.per_image = divide_up(p.out_height, b.rows);
+  b.height = (b.rows - 1) * p.stride_y + p.dilation_y * (p.kernel_height - 1) + 1;
+  const bool joined = p.groups == 1 && p.dilation_x == 1;
+  b.taps = joined ? p.kernel_height : p.kernel_height * p.kernel_width;
+  b.depth = joined ? p.kernel_width * p.in_channels : p.in_channels / p.groups;
+  b.pointers = row_block_floats(b.rows * p.out_width, b.taps);
+  b.thread = b.pointers + round_up(b.height * b.width * p.in_channels, 16);
+  b.total = threads * b.thread;
+  return b;
+}
+
+// Copies input rows from `first_y` on, columns from -pad_left on; what lies outside the image is zero.
+void copy_band(const Problem& p, const Bands& b, const float* image, long first_y, float* band) {
+  const long channels = p.in_channels;
+  const long left = smaller(larger(p.pad_left, 0), b.width);
+  const long right = larger(smaller(p.in_width + p.pad_left, b.width), left);
+  for (long y = 0; y < b.height; ++y, band += b.width * channels) {
+    const long from = first_y + y;
+    if (from < 0 || from >= p.in_height) {
+      __builtin_memset(band, 0, b.width * channels * sizeof(float));
+      continue;
+    }
+    __builtin_memset(band, 0, left * channels * sizeof(float));
+    __builtin_memcpy(band + left * channels, image + (from * p.in_width + left - p.pad_left) * channels,
+                     (right - left) * channels * sizeof(float));
+    __builtin_memset(band + right * channels, 0, (b.width - right) * channels * sizeof(float));
+  }
+}
+
+void point_band(const Problem& p, const Bands& b, const float* band, float* out, long rows, RowBlock& block) {
+  const long channels = p.in_channels;
+  for (long at = 0; at < rows * p.out_width; ++at) {
+    const long j = at / p.out_width, i = at % p.out_width;
+    const float* from = band + (j * p.stride_y * b.width + i * p.stride_x) * channels;
+    const float** to = block.row + at;
+    if (b.taps == p.kernel_height) {
+      for (long r = 0; r < b.taps; ++r) to[r * block.leading] = from + r * p.dilation_y * b.width * channels;
+    } else {
+      for (long tap = 0; tap < b.taps; ++tap) {
+        const long r = tap / p.kernel_width, s = tap % p.kernel_width;
+        to[tap * block.leading] = from + (r * p.dilation_y * b.width + s * p.dilation_x) * channels;
+      }
+    }
+    block.out[at] = out + at * p.out_channels;
+    block.regular[at] = at > 0 && to[0] - to[-1] == block.stride;
+  }
+}
+
+long forward_scratch(const Problem& p, int threads) {
+  return plan_bands(p, threads).total;
+}
+
+void run_forward(const Problem& p, const Call& call) {
+  const Bands b = plan_bands(p, call.threads);
+  const long outputs = p.out_channels / p.groups, inputs = p.in_channels / p.groups;
+  const long panels = divide_up(outputs, kPanel);
+#pragma omp parallel num_threads(call.threads)
+  {
+    float* mine = call.scratch + omp_get_thread_num() * b.thread;
+    float* band = mine + b.pointers;
+    RowBlock block = place_row_block(mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < p.batch * b.per_image; ++item) {
+      const long n = item / b.per_image, first = item % b.per_image * b.rows;
+      const long rows = smaller(b.rows, p.out_height - first);
+      copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels, first * p.stride_y - p.pad_top, band);
+      point_band(p, b, band, call.result + (n * p.out_height + first) * p.out_width * p.out_channels, rows, block);
+      for (long group = 0; group < p.groups; ++group) {
+        const Columns columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
+                                 group * outputs};
+        multiply_block(block, rows * p.out_width, group * inputs, columns, call.epilogue, call.result);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const Algorithm kDirect = {
+    "direct",
+    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
+    {},
+    {},
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

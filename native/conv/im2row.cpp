@@ -1,0 +1,43 @@
+// im2row + GEMM: the patches of a block of output pixels are copied one after the other into L2, then multiplied.
+// The copy costs little beside the GEMM from about 64 output channels on, and every tile of it is regular.
+#include "conv/algorithms.h"
+#include "conv/lowered.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+long forward_scratch(const Problem& p, int threads) {
+  return forward_grid_floats(p, true, threads);
+}
+
+void run_forward(const Problem& p, const Call& call) {
+  run_forward_grid(p, call, call.second, true, call.scratch);
+}
+
+bool supports_backward_input(const Problem& p) {
+  return p.stride_y == 1 && p.stride_x == 1;
+}
+
+long backward_input_scratch(const Problem& p, int threads) {
+  const Problem q = flipped_problem(p);
+  return weight_floats(q) + forward_grid_floats(q, true, threads);
+}
+
+void run_backward_input(const Problem& p, const Call& call) {
+  const Problem q = flipped_problem(p);
+  pack_weights(flipped_view(p, call.second), call.scratch, call.threads);
+  run_forward_grid(q, call, call.scratch, true, call.scratch + weight_floats(q));
+}
+
+}  // namespace
+
+const Algorithm kIm2row = {
+    "im2row",
+    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
+    {supports_backward_input, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
+    {},
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

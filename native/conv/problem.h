@@ -1,0 +1,38 @@
+// What a 2-D convolution is: its problem, what is done to each result, and the operands of one call.
+#pragma once
+
+namespace bestof {
+
+// x [batch, in_height, in_width, in_channels], w [out_channels, kernel_height, kernel_width, in_channels / groups],
+// y [batch, out_height, out_width, out_channels]. Pads may be negative (a crop), which the input gradients need.
+struct Problem {
+  long batch, in_height, in_width, in_channels;
+  long out_channels, kernel_height, kernel_width;
+  long out_height, out_width;
+  long stride_y, stride_x, dilation_y, dilation_x;
+  long pad_top, pad_bottom, pad_left, pad_right;
+  long groups;
+};
+
+enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
+
+// y = activation(convolution + bias + residual); a null pointer leaves its part out.
+struct Epilogue {
+  const float* bias;      // [out_channels]
+  const float* residual;  // as y
+  Activation activation;
+  float slope;  // of kLeakyRelu below zero
+};
+
+// first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input gradient), the
+// gradient of y and x (weight gradient).
+struct Call {
+  const float* first;
+  const float* second;
+  float* result;
+  Epilogue epilogue;  // forward only
+  float* scratch;     // 64-byte aligned, scratch_floats long
+  int threads;
+};
+
+}  // namespace bestof

@@ -1,0 +1,352 @@
+// Winograd F(M x M, 3 x 3), forward: transform the input, multiply per frequency, transform back.
+#pragma once
+#include <omp.h>
+
+#include "conv/epilogue.h"
+#include "conv/problem.h"
+#include "conv/weights.h"
+#include "conv/winograd_matrices.h"
+#include "gemm/micro_kernel.h"
+#include "simd/isa.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+// How the tiles of a problem are laid out and walked. V is [alpha^2][block][v_stride], the products are
+// [alpha^2][block][m_stride]; from frequency to frequency v_step and m_step floats.
+struct TilePlan {
+  long tiles_y, tiles_x, tiles;
+  long channels, outputs, panels;
+  long v_stride, m_stride, v_step, m_step;
+  long block, blocks;
+  bool stationary;
+};
+
+// Frequencies lie an odd number of cache lines apart, modulo the sets of L1: a transform writes to alpha^2 of them.
+BESTOF_INLINE long frequency_step(long floats) {
+  return round_up(floats, 1024) + 80;
+}
+
+template <int M>
+inline TilePlan plan_tiles(const Problem& p, int threads) {
+  constexpr long kFrequencies = (M + 2) * (M + 2);
+  TilePlan t;
+  t.tiles_y = divide_up(p.out_height, M);
+  t.tiles_x = divide_up(p.out_width, M);
+  t.tiles = p.batch * t.tiles_y * t.tiles_x;
+  t.channels = p.in_channels;
+  t.outputs = p.out_channels;
+  t.panels = divide_up(p.out_channels, kPanel);
+  t.v_stride = round_up(t.channels, kLanes) + 16;
+  t.m_stride = t.panels * kPanel + 16;
+  // Where U fits in L2, a third of it for V and the products measured best (28 tiles for 64 channels); where U streams
+  // from beyond, 56 tiles hide that.
+  const long tile_bytes = 4 * kFrequencies * (t.v_stride + t.m_stride);
+  const long weight_bytes = 4 * kFrequencies * t.channels * t.panels * kPanel;
+  const long wanted = weight_bytes > level2_bytes() ? 56 : smaller(larger(level2_bytes() / 3 / tile_bytes, 14), 96);
+  t.stationary = t.tiles < wanted * threads;
+  if (t.stationary) {
+    t.block = t.tiles;
+    t.blocks = 1;
+  } else {
+    t.blocks = round_up(divide_up(t.tiles, wanted), threads);
+    t.block = divide_up(t.tiles, t.blocks);
+    t.blocks = divide_up(t.tiles, t.block);
+  }
+  t.v_step = frequency_step(t.block * t.v_stride);
+  t.m_step = frequency_step(t.block * t.m_stride);
+  return t;
+}
+
+// V of tiles [first, first + count), channels [from, to); tile `first` goes to place 0 of v.
+template <int M>
+inline void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, long from,
+                            long to, float* v) {
+  constexpr int kAlpha = M + 2;
+  for (long at = 0; at < count; ++at, v += t.v_stride) {
+    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
+    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M - p.pad_top, x0 = tile % t.tiles_x * M - p.pad_left;
+    const long row = p.in_width * p.in_channels;
+    const float* corner = x + n * p.in_height * row + y0 * row + x0 * p.in_channels;
+    const bool inside = y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
+    for (long c = from; c < to; c += kLanes) {
+      const long lanes = smaller(to - c, kLanes);
+      Vec columns[kAlpha][kAlpha];
+      if (inside && lanes == kLanes) {
+#pragma GCC unroll 8
+        for (int j = 0; j < kAlpha; ++j) {
+          Vec d[kAlpha], o[kAlpha];
+#pragma GCC unroll 8
+          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * p.in_channels + c);
+          Winograd<M>::input(d, o);
+#pragma GCC unroll 8
+          for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
+        }
+      } else {
+        for (int j = 0; j < kAlpha; ++j) {
+          Vec d[kAlpha], o[kAlpha];
+          const bool column = x0 + j >= 0 && x0 + j < p.in_width;
+#pragma GCC unroll 8
+          for (int i = 0; i < kAlpha; ++i) {
+            const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
+            const float* from_pixel = corner + i * row + j * p.in_channels + c;
+            d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from_pixel) : load_first(from_pixel, lanes);
+          }
+          Winograd<M>::input(d, o);
+#pragma GCC unroll 8
+          for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
+        }
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < kAlpha; ++i) {
+        Vec o[kAlpha];
+        Winograd<M>::input(columns[i], o);
+#pragma GCC unroll 8
+        for (int j = 0; j < kAlpha; ++j) store(v + (i * kAlpha + j) * t.v_step + c, o[j]);
+      }
+    }
+  }
+}
+
+// Products of `rows` tiles by one panel, over all channels.
+template <Walk kWalk, int R>
+inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next, float* m) {
+  Accumulator<R> acc;
+  const TileRows rows = {&v, 0, 0, t.v_stride};
+  multiply<kWalk>(acc, rows, 1, t.channels, u, next);
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanelVectors; ++j) store(m + i * t.m_stride + j * kLanes, acc.v[i][j]);
+  }
+}
+
+template <Walk kWalk, int R>
+BESTOF_INLINE void multiply_count(long count, const TilePlan& t, const float* v, const float* u, const float* next,
+                                  float* m) {
+  if constexpr (R > 0) {
+    if (count == R) return multiply_tiles<kWalk, R>(t, v, u, next, m);
+    multiply_count<kWalk, R - 1>(count, t, v, u, next, m);
+  }
+}
+
+// One frequency of `count` tiles by panels [first, last); v and m point at the frequency, u at its panel 0. U streams
+// from beyond L2: while the last tiles pass a panel, the next panel, which lies behind it, is asked for.
+inline void multiply_frequency(const TilePlan& t, long count, const float* v, const float* u, long first, long last,
+                               float* m) {
+  const long parts = divide_up(count, kTileRows);
+  for (long panel = first; panel < last; ++panel) {
+    for (long part = 0; part < parts; ++part) {
+      const long begin = part_begin(count, parts, part), rows = part_begin(count, parts, part + 1) - begin;
+      const float* tiles = v + begin * t.v_stride;
+      const float* weights = u + panel * t.channels * kPanel;
+      float* products = m + begin * t.m_stride + panel * kPanel;
+      if (part == parts - 1) {
+        multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, weights + t.channels * kPanel,
+                                                          products);
+      } else {
+        multiply_count<Walk::kRegular, kTileRows>(rows, t, tiles, weights, nullptr, products);
+      }
+    }
+  }
+}
+
+// The results of tiles [first, first + count), output channels [from, to); tile `first` is at place 0 of m.
+template <int M>
+inline void transform_output(const Problem& p, const TilePlan& t, const float* m, long first, long count, long from,
+                             long to, const Epilogue& epilogue, float* y) {
+  constexpr int kAlpha = M + 2;
+  for (long at = 0; at < count; ++at, m += t.m_stride) {
+    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
+    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
+    const long height = smaller(p.out_height - y0, M), width = smaller(p.out_width - x0, M);
+    float* corner = y + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
+    for (long k = from; k < to; k += kLanes) {
+      const long lanes = smaller(to - k, kLanes);
+      Vec columns[M][kAlpha];
+#pragma GCC unroll 8
+      for (int j = 0; j < kAlpha; ++j) {
+        Vec d[kAlpha], o[M];
+#pragma GCC unroll 8
+        for (int i = 0; i < kAlpha; ++i) d[i] = load(m + (i * kAlpha + j) * t.m_step + k);
+        Winograd<M>::output(d, o);
+#pragma GCC unroll 8
+        for (int i = 0; i < M; ++i) columns[i][j] = o[i];
+      }
+      for (int i = 0; i < height; ++i) {
+        Vec o[M];
+        Winograd<M>::output(columns[i], o);
+        float* out = corner + i * p.out_width * p.out_channels + k;
+#pragma GCC unroll 8
+        for (int j = 0; j < M; ++j) {
+          if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
+        }
+      }
+    }
+  }
+}
+
+// Packed as [frequency][panel][channel][kPanel].
+template <int M>
+inline long winograd_weight_floats(const Problem& p) {
+  return (M + 2) * (M + 2) * round_up(p.out_channels, kPanel) * p.in_channels;
+}
+
+// U = G g G^T, in double, kLanes / 2 outputs at a time.
+template <int M>
+inline void transform_weights(const WeightView& view, float* u, int threads) {
+  constexpr int kAlpha = M + 2;
+  constexpr long kBlock = 16;  // channels: 9 * 16 * kPanel floats of gathered weights stay in L1
+  typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
+  const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
+  const long step = panels * view.inputs * kPanel;
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long item = 0; item < panels * parts; ++item) {
+    const long panel = item / parts, begin = item % parts * kBlock, count = smaller(view.inputs - begin, kBlock);
+    float gathered[9][kBlock * kPanel];
+    WeightView part = view;
+    part.inputs = count;
+    for (int tap = 0; tap < 9; ++tap) {
+      pack_panel(part, view.data + begin * view.input_stride + tap / 3 * view.y_stride + tap % 3 * view.x_stride,
+                 panel * kPanel, gathered[tap]);
+    }
+    for (long c = 0; c < count; ++c) {
+      for (long k = 0; k < kPanel; k += kLanes) {
+        Wide g[9], half[kAlpha][3];
+#pragma GCC unroll 9
+        for (int tap = 0; tap < 9; ++tap) {
+          g[tap] = __builtin_convertvector(load(gathered[tap] + c * kPanel + k), Wide);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kAlpha; ++i) {
+#pragma GCC unroll 3
+          for (int j = 0; j < 3; ++j) {
+            const double* row = Winograd<M>::kMatrices.g[i];
+            half[i][j] = row[0] * g[j] + row[1] * g[3 + j] + row[2] * g[6 + j];
+          }
+        }
+        float* to = u + (panel * view.inputs + begin + c) * kPanel + k;
+#pragma GCC unroll 8
+        for (int i = 0; i < kAlpha; ++i) {
+#pragma GCC unroll 8
+          for (int j = 0; j < kAlpha; ++j) {
+            const double* row = Winograd<M>::kMatrices.g[j];
+            const Wide sum = row[0] * half[i][0] + row[1] * half[i][1] + row[2] * half[i][2];
+            store(to + (i * kAlpha + j) * step, __builtin_convertvector(sum, Vec));
+          }
+        }
+      }
+    }
+  }
+}
+
+template <int M>
+inline bool winograd_supports(const Problem& p) {
+  return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 1 && p.stride_x == 1 && p.dilation_y == 1 &&
+         p.dilation_x == 1 && p.groups == 1;
+}
+
+template <int M>
+inline long winograd_scratch(const Problem& p, int threads) {
+  constexpr long kFrequencies = (M + 2) * (M + 2);
+  const TilePlan t = plan_tiles<M>(p, threads);
+  return (t.stationary ? 1 : threads) * kFrequencies * (t.v_step + t.m_step);
+}
+
+// Every thread takes blocks of tiles from the input to the output while they lie in its cache.
+template <int M>
+inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const float* u, const Epilogue& epilogue,
+                      float* y, float* scratch, int threads) {
+  constexpr long kFrequencies = (M + 2) * (M + 2);
+  const long u_step = t.panels * t.channels * kPanel;
+#pragma omp parallel num_threads(threads)
+  {
+    float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
+    float* m = v + kFrequencies * t.v_step;
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < t.blocks; ++item) {
+      const long first = part_begin(t.tiles, t.blocks, item);
+      const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
+      transform_input<M>(p, t, x, first, count, 0, t.channels, v);
+      for (long xi = 0; xi < kFrequencies; ++xi) {
+        multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step);
+      }
+      transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
+    }
+  }
+}
+
+// Few tiles: three phases, the products split over frequencies and panels, so that U is read once in all.
+template <int M>
+inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, const float* u,
+                           const Epilogue& epilogue, float* y, float* scratch, int threads) {
+  constexpr long kFrequencies = (M + 2) * (M + 2);
+  const long u_step = t.panels * t.channels * kPanel;
+  float* v = scratch;
+  float* m = v + kFrequencies * t.v_step;
+  const long v_parts = divide_up(t.channels, 4 * kLanes), m_parts = divide_up(t.outputs, 4 * kLanes);
+  const long wanted = divide_up(16L * threads, kFrequencies);
+  const long u_parts = smaller(t.panels, wanted);
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp for schedule(static)
+    for (long item = 0; item < t.tiles * v_parts; ++item) {
+      const long tile = item / v_parts, from = item % v_parts * 4 * kLanes;
+      transform_input<M>(p, t, x, tile, 1, from, smaller(from + 4 * kLanes, t.channels), v + tile * t.v_stride);
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < kFrequencies * u_parts; ++item) {
+      const long xi = item / u_parts, part = item % u_parts;
+      multiply_frequency(t, t.tiles, v + xi * t.v_step, u + xi * u_step, part_begin(t.panels, u_parts, part),
+                         part_begin(t.panels, u_parts, part + 1), m + xi * t.m_step);
+    }
+#pragma omp for schedule(static)
+    for (long item = 0; item < t.tiles * m_parts; ++item) {
+      const long tile = item / m_parts, from = item % m_parts * 4 * kLanes;
+      transform_output<M>(p, t, m + tile * t.m_stride, tile, 1, from, smaller(from + 4 * kLanes, t.outputs), epilogue,
+                          y);
+    }
+  }
+}
+
+template <int M>
+inline void winograd_convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue, float* y,
+                              float* scratch, int threads) {
+  const TilePlan t = plan_tiles<M>(p, threads);
+  if (t.stationary) {
+    run_stationary<M>(p, t, x, u, epilogue, y, scratch, threads);
+  } else {
+    run_fused<M>(p, t, x, u, epilogue, y, scratch, threads);
+  }
+}
+
+// The functions of the forward row and, by flipped weights, of the input gradient's.
+template <int M>
+struct WinogradPass {
+  static void pack(const Problem& p, const float* w, float* packed, int threads) {
+    transform_weights<M>(forward_view(p, w), packed, threads);
+  }
+  static void run_forward(const Problem& p, const Call& call) {
+    winograd_convolve<M>(p, call.first, call.second, call.epilogue, call.result, call.scratch, call.threads);
+  }
+  static long backward_input_scratch(const Problem& p, int threads) {
+    const Problem q = flipped_problem(p);
+    return winograd_weight_floats<M>(q) + winograd_scratch<M>(q, threads);
+  }
+  static void run_backward_input(const Problem& p, const Call& call) {
+    const Problem q = flipped_problem(p);
+    const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
+    transform_weights<M>(flipped_view(p, call.second), call.scratch, call.threads);
+    winograd_convolve<M>(q, call.first, call.scratch, none, call.result, call.scratch + winograd_weight_floats<M>(q),
+                         call.threads);
+  }
+  // Multiplications and additions of the products; the transforms come on top, and are less than a tenth from 128
+  // channels on.
+  static double flops(const Problem& p) {
+    const double tiles = static_cast<double>(p.batch) * divide_up(p.out_height, M) * divide_up(p.out_width, M);
+    return 2.0 * (M + 2) * (M + 2) * tiles * p.in_channels * p.out_channels;
+  }
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,21 @@
+// The tables of the instruction set that is being compiled.
+#include "simd/kernels.h"
+
+#include "conv/algorithms.h"
+
+#define BESTOF_QUOTE(name) #name
+#define BESTOF_NAME(name) BESTOF_QUOTE(name)
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+constexpr const Algorithm* kAlgorithms[] = {&kDirect, &kConvgemm, &kIm2row, &kWinograd2, &kWinograd4, &kWinograd6};
+
+}  // namespace
+
+const Kernels kKernels = {BESTOF_NAME(BESTOF_TARGET), kLanes, kAlgorithms,
+                          sizeof(kAlgorithms) / sizeof(kAlgorithms[0])};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

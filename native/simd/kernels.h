@@ -1,0 +1,26 @@
+// What one instruction set exports: its tables, and nothing else.
+#pragma once
+#include "conv/algorithm.h"
+
+namespace bestof {
+
+struct Kernels {
+  const char* isa;
+  long lanes;
+  const Algorithm* const* algorithms;
+  int algorithm_count;
+};
+
+namespace baseline {
+extern const Kernels kKernels;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+#endif
+
+}  // namespace bestof

@@ -1,0 +1,202 @@
+"""How long every alternative of a 2-D convolution takes on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median, quantiles
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bestof.errors import InvalidArgument, TorchError
+from bestof.selection.policies import Race
+from bestof.torch.convolution.alternative import Alternative
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, Catalogue
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.problem import ConvProblem, parse_conv
+from bestof.torch.enable import convolution_override
+from bestof.torch.override import originals
+
+PASSES = tuple(catalogue.direction for catalogue in CATALOGUES)
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativeTime:
+    """One alternative. `seconds` is the median a call and `spread` half the distance between the quartiles; `ratio` is
+    how many times faster than PyTorch as it is. All None where it does not apply, or failed for that `reason`."""
+
+    name: str
+    chosen: bool
+    seconds: float | None = None
+    spread: float | None = None
+    ratio: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """One pass of one convolution: `problem` as reports write it, `flops` of one call, and all its alternatives."""
+
+    name: str
+    problem: str
+    threads: int
+    flops: int
+    alternatives: tuple[AlternativeTime, ...]
+
+
+class _Operands(NamedTuple):
+    input: Tensor
+    weight: Tensor
+    grad_output: Tensor
+
+
+def measure_conv(
+    notation: str,
+    passes: Sequence[str] = PASSES,
+    *,
+    repeats: int = 7,
+    channels_last: bool = False,
+    threads: int | None = None,
+    clock: Callable[[], float] = perf_counter,
+) -> tuple[PassTimes, ...]:
+    """Measure every alternative of these passes of the float32 convolution that the notation names.
+
+    The alternatives are called in turn, `repeats` times after one call each that is not counted, so that all of them
+    meet the same state of the machine. The chosen one is what `Race`, the default policy, makes of these times.
+    `threads`: PyTorch's, None for as many as it has now.
+
+    Raises InvalidArgument for a notation or a number that cannot be used, TorchError where PyTorch itself fails.
+    """
+    for name in passes:
+        if name not in PASSES:
+            raise InvalidArgument(f"there is no pass {name!r} of a convolution; take {', '.join(PASSES)}")
+    if repeats < 1:
+        raise InvalidArgument(f"repeats: expected at least 1; got {repeats}")
+    if threads is not None and threads < 1:
+        raise InvalidArgument(f"threads: expected at least 1; got {threads}")
+    with _threads(threads), torch.no_grad():
+        geometry = parse_conv(notation)
+        override = convolution_override()
+        kernels = originals() if override is None else override.originals
+        operands = _operands(geometry, channels_last)
+        return tuple(
+            _measure_pass(catalogue, geometry, operands, kernels, repeats, clock)
+            for catalogue in CATALOGUES
+            if catalogue.direction in passes
+        )
+
+
+def _operands(geometry: ConvProblem, channels_last: bool) -> _Operands:
+    """Values of a normal distribution, which no kernel may find special; always the same."""
+    generator = torch.Generator().manual_seed(0)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    shapes = geometry.input_shape, geometry.weight_shape, geometry.output_shape
+    try:
+        return _Operands(
+            *(torch.randn(shape, generator=generator).contiguous(memory_format=layout) for shape in shapes)
+        )
+    except RuntimeError as error:
+        raise TorchError(
+            f"convolution {geometry.notation}: the operands do not fit into the memory: {error}"
+        ) from error
+
+
+def _measure_pass(
+    catalogue: Catalogue,
+    geometry: ConvProblem,
+    operands: _Operands,
+    kernels: Originals,
+    repeats: int,
+    clock: Callable[[], float],
+) -> PassTimes:
+    input, weight, grad_output = operands
+    forward = catalogue is FORWARD
+    problem = ConvProblem.of(
+        input,
+        weight,
+        False,
+        geometry.stride,
+        geometry.padding,
+        geometry.dilation,
+        geometry.groups,
+        None if forward else grad_output,
+    )
+    arguments: tuple[Tensor | None, ...] = (grad_output, weight if catalogue is INPUT_GRADIENT else input)
+    if forward:
+        arguments = input, weight, None
+    samples: dict[str, list[float]] = {alternative.name: [] for alternative in catalogue.applying(problem)}
+    failed: dict[str, str] = {}
+    for repeat in range(repeats + 1):
+        for alternative in catalogue.alternatives:
+            if alternative.name not in samples or alternative.name in failed:
+                continue
+            try:
+                started = clock()
+                alternative.function(kernels, *arguments, problem)
+                seconds = clock() - started
+            except RuntimeError as error:  # what PyTorch raises, out of memory included
+                failed[alternative.name] = " ".join(f"{type(error).__name__}: {error}".split())
+            else:
+                if repeat:
+                    samples[alternative.name].append(seconds)
+    as_is = catalogue.alternatives[0].name
+    if as_is in failed:
+        raise TorchError(f"{catalogue.direction} of {problem}: PyTorch itself fails: {failed[as_is]}")
+    measured = {name: times for name, times in samples.items() if name not in failed}
+    chosen = _chosen(catalogue.alternatives, measured, repeats)
+    return PassTimes(
+        catalogue.direction,
+        str(problem),
+        problem.threads,
+        problem.flops,
+        tuple(
+            _time(row.name, measured.get(row.name), measured[as_is], row.name == chosen, failed.get(row.name))
+            for row in catalogue.alternatives
+        ),
+    )
+
+
+def _time(
+    name: str, times: list[float] | None, as_is: list[float], chosen: bool, reason: str | None
+) -> AlternativeTime:
+    if times is None:
+        return AlternativeTime(name, False, reason=reason)
+    seconds = median(times)
+    ratio = median(as_is) / seconds if seconds > 0 else None
+    return AlternativeTime(name, chosen, seconds, _spread(times), ratio)
+
+
+def _spread(times: list[float]) -> float | None:
+    if len(times) < 2:
+        return None
+    low, _, high = quantiles(times, n=4, method="inclusive")
+    return (high - low) / 2
+
+
+def _chosen(alternatives: Sequence[Alternative], measured: dict[str, list[float]], repeats: int) -> str | None:
+    names = [alternative.name for alternative in alternatives]
+    search = Race(max_trials=repeats).start(names)
+    for position, name in enumerate(names):
+        if name not in measured:
+            search.drop(position)
+    for repeat in range(repeats):
+        for position, name in enumerate(names):
+            if name in measured:
+                search.tell(position, measured[name][repeat])
+    position_chosen = search.winner if search.winner is not None else search.best
+    return None if position_chosen is None else names[position_chosen]
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

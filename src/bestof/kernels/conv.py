@@ -1,0 +1,263 @@
+"""2-D convolution, forward and backward, by an algorithm of the caller's choice.
+
+x is [N, H, W, C], w is [O, H, W, C / groups], y is [N, H', W', O]: float32, C-contiguous, on the CPU. That is the
+storage of PyTorch's channels-last tensors, so `t.permute(0, 2, 3, 1)` of one passes without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from bestof.errors import KernelError
+from bestof.kernels import _native
+from bestof.kernels._native import PackedWeights
+from bestof.kernels.array import Array, empty_like, shape_of
+
+Pair: TypeAlias = "int | Sequence[int]"
+Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
+Activation: TypeAlias = "str | tuple[str, float] | None"
+
+
+class Algorithm(NamedTuple):
+    """What an algorithm promises for a problem.
+
+    error_bound: rms error over rms of the result, against float64. scratch_bytes: memory beside the arguments, packed
+    weights included. flops: multiplications and additions that it performs, its transforms left out.
+    """
+
+    error_bound: float
+    scratch_bytes: int
+    flops: float
+
+
+def conv2d(
+    x: Array,
+    w: Array | PackedWeights,
+    bias: Array | None = None,
+    *,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    algorithm: str | None = None,
+    activation: Activation = None,
+    residual: Array | None = None,
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """y = activation(x * w + bias + residual), a cross-correlation.
+
+    w: an array, or weights that `pack_weights` packed. padding: an integer, (y, x), or ((top, bottom), (left, right)).
+    algorithm: a name of `conv2d_algorithms`; by default that of the packed weights, or `direct`. activation: relu,
+    relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope). residual: as y. out: where to write,
+    apart from every argument (it may be `residual`). threads: by default as many as OpenMP, and with it torch, uses.
+    Raises KernelError, before anything is written, for what cannot be computed.
+    """
+    packed = isinstance(w, PackedWeights)
+    problem = _problem_of(x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups)
+    if algorithm is None:
+        algorithm = w.algorithm if packed else "direct"
+    name, slope = _activation(activation)
+    if out is None:
+        out = empty_like(x, problem.y_shape)
+    _native.forward(problem, algorithm, x, w, bias, residual, out, name, slope, threads or 0)
+    return out
+
+
+def conv2d_backward_input(
+    grad: Array,
+    w: Array,
+    x_shape: Sequence[int],
+    *,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    algorithm: str = "convgemm",
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """The gradient of x, of `x_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    problem = _problem(
+        tuple(x_shape), shape_of(w, "w"), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+    )
+    if out is None:
+        out = empty_like(grad, problem.x_shape)
+    _native.backward(problem, "backward_input", algorithm, grad, w, out, threads or 0)
+    return out
+
+
+def conv2d_backward_weight(
+    grad: Array,
+    x: Array,
+    w_shape: Sequence[int],
+    *,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    algorithm: str = "convgemm",
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """The gradient of w, of `w_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    problem = _problem_of(x, tuple(w_shape), stride, padding, dilation, groups)
+    if out is None:
+        out = empty_like(grad, problem.w_shape)
+    _native.backward(problem, "backward_weight", algorithm, grad, x, out, threads or 0)
+    return out
+
+
+def conv2d_algorithms(
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    *,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    direction: str = "forward",
+    threads: int | None = None,
+) -> Mapping[str, Algorithm]:
+    """The algorithms that apply to a problem, and what each promises.
+
+    direction: forward, backward_input or backward_weight. threads: for the scratch; by default as `conv2d`.
+    """
+    problem = _problem(
+        tuple(x_shape), tuple(w_shape), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+    )
+    rows = _native.algorithms(problem, direction, threads or 0)
+    return MappingProxyType({name: Algorithm(*promises) for name, *promises in rows})
+
+
+def pack_weights(w: Array, algorithm: str, *, groups: int = 1, threads: int | None = None) -> PackedWeights:
+    """Weights as `algorithm` wants them: transformed once, used by any number of forward passes of any image size.
+
+    The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use.
+    """
+    return _native.pack_weights(w, algorithm, groups, threads or 0)
+
+
+class Conv2dPlan:
+    """A convolution whose problem and algorithm are fixed and checked once, run on addresses: the cheapest call.
+
+    direction: as `conv2d_algorithms`. `run` takes addresses of float32 arrays in the layouts of this module; that they
+    are such is the caller's word. Raises KernelError at construction for what cannot be computed.
+    """
+
+    __slots__ = ("_plan", "algorithm", "direction", "w_shape", "x_shape", "y_shape")
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        w_shape: Sequence[int],
+        *,
+        stride: Pair = 1,
+        padding: Padding = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        algorithm: str,
+        direction: str = "forward",
+        activation: Activation = None,
+    ) -> None:
+        problem = _problem(
+            tuple(x_shape), tuple(w_shape), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+        )
+        self._plan = _native.Plan(problem, direction, algorithm, *_activation(activation))
+        self.algorithm, self.direction = algorithm, direction
+        self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
+
+    def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
+        """Runs it. first, second, out: x, w, y forward; grad, w, x or grad, x, w backward. 0 for no bias or residual."""
+        if isinstance(second, PackedWeights):
+            self._plan.run_packed(first, second, out, bias, residual)
+        else:
+            self._plan.run(first, second, out, bias, residual)
+
+
+def _problem_of(
+    x: Array, w_shape: tuple[int, ...], stride: Pair, padding: Padding, dilation: Pair, groups: int
+) -> _native.Problem:
+    return _problem(
+        shape_of(x, "x"), w_shape, _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+    )
+
+
+@lru_cache(maxsize=4096)
+def _checked_problem(
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> _native.Problem:
+    try:
+        return _native.Problem(list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups])
+    except TypeError:
+        raise KernelError(
+            f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, padding {pads}, "
+            f"dilation {dilation}, groups {groups}"
+        ) from None
+
+
+def _problem(
+    x_shape: tuple[int, ...],
+    w_shape: tuple[int, ...],
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> _native.Problem:
+    try:
+        return _checked_problem(x_shape, w_shape, stride, pads, dilation, groups)
+    except TypeError:
+        raise KernelError(f"groups: expected an integer; got {groups!r}") from None
+
+
+def _integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _pair(value: Pair, name: str) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    try:
+        y, x = value
+    except (TypeError, ValueError):
+        y, x = None, None  # type: ignore[assignment]  # refused below
+    if not _integer(y) or not _integer(x):
+        raise KernelError(f"{name}: expected an integer or a pair of them; got {value!r}")
+    return y, x
+
+
+def _pads(value: Padding) -> tuple[int, int, int, int]:
+    if isinstance(value, int):
+        return value, value, value, value
+    try:
+        y, x = value
+        top, bottom = (y, y) if isinstance(y, int) else y
+        left, right = (x, x) if isinstance(x, int) else x
+    except (TypeError, ValueError):
+        raise KernelError(
+            f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); got {value!r}"
+        ) from None
+    pads = (top, bottom, left, right)
+    if not all(map(_integer, pads)):
+        raise KernelError(f"padding: expected integers; got {value!r}")
+    return pads
+
+
+def _activation(value: Activation) -> tuple[str, float]:
+    if value is None:
+        return "", 0.0
+    if isinstance(value, str):
+        return value, 0.01
+    try:
+        name, slope = value
+        return name, float(slope)
+    except (TypeError, ValueError):
+        raise KernelError(f"activation: expected a name, or (name, slope); got {value!r}") from None

@@ -1,0 +1,124 @@
+"""Our own kernels, on channels-last copies where the tensors are not channels last already: conversions included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from bestof.kernels import Conv2dPlan, conv2d_algorithms
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.problem import ConvProblem
+
+# A direct convolution is worth a trial for the stem of a network alone: with 64 channels and more, implicit GEMM was
+# ahead of it or level on every layer of VGG16.
+_DIRECT_CHANNELS = 8
+
+
+def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
+    """Whether the kernels have this algorithm for a problem: float32, nothing empty, its own shapes."""
+
+    def answer(problem: ConvProblem) -> bool:
+        if problem.dtype != "float32" or problem.empty or problem.deterministic or min(problem.output_size) < 1:
+            return False
+        if algorithm == "direct" and problem.weight_shape[1] > _DIRECT_CHANNELS:
+            return False
+        x, w = _nhwc(problem.input_shape), _nhwc(problem.weight_shape)
+        return algorithm in conv2d_algorithms(
+            x,
+            w,
+            stride=problem.stride,
+            padding=problem.padding,
+            dilation=problem.dilation,
+            groups=problem.groups,
+            direction=direction,
+        )
+
+    return answer
+
+
+def forward(algorithm: str) -> Callable[..., Tensor]:
+    """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
+
+    def run(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+        x, w = _channels_last(input), _channels_last(weight)
+        output = torch.empty(problem.output_shape, dtype=input.dtype, memory_format=torch.channels_last)
+        bias = bias.contiguous() if bias is not None else None
+        _plan(algorithm, "forward", problem).run(
+            x.data_ptr(), w.data_ptr(), output.data_ptr(), 0 if bias is None else bias.data_ptr()
+        )
+        return in_format(output, problem.channels_last)
+
+    return run
+
+
+def input_gradient(algorithm: str) -> Callable[..., Tensor]:
+    """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
+
+    def run(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+        grad, w = _channels_last(grad_output), _channels_last(weight)
+        gradient = torch.empty(problem.input_shape, dtype=grad.dtype, memory_format=torch.channels_last)
+        _plan(algorithm, "backward_input", problem).run(grad.data_ptr(), w.data_ptr(), gradient.data_ptr())
+        return in_format(gradient, problem.channels_last)
+
+    return run
+
+
+def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
+    """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
+
+    def run(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+        grad, x = _channels_last(grad_output), _channels_last(input)
+        gradient = torch.empty(problem.weight_shape, dtype=grad.dtype, memory_format=torch.channels_last)
+        _plan(algorithm, "backward_weight", problem).run(grad.data_ptr(), x.data_ptr(), gradient.data_ptr())
+        return in_format(gradient, problem.channels_last)
+
+    return run
+
+
+def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
+    return _geometry_plan(
+        algorithm,
+        direction,
+        _nhwc(problem.input_shape),
+        _nhwc(problem.weight_shape),
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        problem.groups,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _geometry_plan(
+    algorithm: str,
+    direction: str,
+    x_shape: tuple[int, int, int, int],
+    w_shape: tuple[int, int, int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Conv2dPlan:
+    return Conv2dPlan(
+        x_shape,
+        w_shape,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        algorithm=algorithm,
+        direction=direction,
+    )
+
+
+def _nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    n, c, h, w = shape
+    return n, h, w, c
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,132 @@
+"""The oracle of convolution: float64, naive, readable; and the problems that every algorithm is tried on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pads = tuple[tuple[int, int], tuple[int, int]]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One problem, in the terms of `kernels.conv2d`."""
+
+    x_shape: tuple[int, int, int, int]
+    w_shape: tuple[int, int, int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: Pads = ((0, 0), (0, 0))
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def geometry(self) -> dict[str, object]:
+        """The keyword arguments that describe it."""
+        return {
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
+
+    @property
+    def y_shape(self) -> tuple[int, int, int, int]:
+        """The extents of the result."""
+        out = []
+        for axis in (0, 1):
+            room = self.x_shape[1 + axis] + sum(self.padding[axis])
+            room -= self.dilation[axis] * (self.w_shape[1 + axis] - 1) + 1
+            out.append(room // self.stride[axis] + 1)
+        return self.x_shape[0], out[0], out[1], self.w_shape[0]
+
+    def __str__(self) -> str:
+        n, h, w, c = self.x_shape
+        k, r, s, _ = self.w_shape
+        (t, b), (left, right) = self.padding
+        text = f"n{n}-{h}x{w}x{c}-k{k}-{r}x{s}-s{self.stride[0]}{self.stride[1]}-p{t}{b}{left}{right}"
+        return text + f"-d{self.dilation[0]}{self.dilation[1]}-g{self.groups}"
+
+
+def _square(n: int, extent: int, c: int, k: int, kernel: int, stride: int, pad: int) -> Case:
+    return Case((n, extent, extent, c), (k, kernel, kernel, c), (stride, stride), ((pad, pad), (pad, pad)))
+
+
+CASES = (
+    # Layers of real networks: VGG16, ResNet50, GoogLeNet's asymmetric kernels, MobileNet's depthwise.
+    _square(1, 56, 64, 64, 3, 1, 1),
+    _square(2, 14, 256, 256, 3, 1, 1),
+    _square(1, 7, 512, 512, 3, 1, 1),
+    _square(1, 64, 3, 64, 7, 2, 3),
+    _square(1, 28, 3, 64, 3, 1, 1),
+    _square(1, 14, 1024, 256, 1, 1, 0),
+    _square(2, 28, 64, 96, 1, 2, 0),
+    _square(2, 28, 64, 64, 3, 2, 1),
+    Case((1, 17, 17, 48), (64, 1, 7, 48), padding=((0, 0), (3, 3))),
+    Case((1, 17, 17, 48), (64, 7, 1, 48), padding=((3, 3), (0, 0))),
+    Case((2, 14, 14, 96), (96, 3, 3, 1), padding=((1, 1), (1, 1)), groups=96),
+    Case((1, 15, 15, 40), (40, 5, 5, 1), (2, 2), ((2, 2), (2, 2)), groups=40),
+    Case((1, 14, 14, 64), (64, 3, 3, 4), padding=((1, 1), (1, 1)), groups=16),
+    # Awkward channels, extents of a tile more or less one, a single pixel, pads that differ, an empty batch.
+    *(_square(1, 9, c, k, 3, 1, 1) for c, k in ((1, 1), (3, 17), (17, 65), (65, 3), (33, 31))),
+    *(_square(1, extent, 8, 8, 3, 1, 1) for extent in (1, 2, 3, 4, 5, 6, 7, 12, 13)),
+    *(_square(2, extent, 5, 9, 3, 1, 0) for extent in (3, 5, 8, 9)),
+    Case((2, 11, 8, 7), (9, 3, 3, 7), padding=((2, 0), (0, 1))),
+    Case((2, 11, 8, 7), (9, 3, 3, 7), padding=((3, 2), (2, 4))),
+    Case((2, 12, 10, 6), (8, 3, 2, 3), (2, 3), ((1, 2), (0, 1)), (2, 1), 2),
+    Case((1, 9, 9, 4), (6, 4, 3, 4), (3, 1), ((0, 1), (2, 2)), (1, 3)),
+    Case((1, 5, 5, 3), (4, 1, 1, 3), (3, 4)),
+    Case((1, 1, 1, 16), (16, 1, 1, 16)),
+    Case((1, 9, 6, 8), (8, 3, 3, 1), (2, 1), ((1, 0), (1, 1)), (1, 2), 8),
+    Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
+)
+
+
+def forward(case: Case, x: NDArray[np.generic], w: NDArray[np.generic]) -> Float64:
+    """y in float64, tap by tap."""
+    y = np.zeros(case.y_shape)
+    for window, tap, group_in, group_out in _taps(case):
+        y[..., group_out] += (
+            _padded(case, x)[window][..., group_in] @ w.astype(np.float64)[group_out][(slice(None), *tap)].T
+        )
+    return y
+
+
+def backward_input(case: Case, grad: NDArray[np.generic], w: NDArray[np.generic]) -> Float64:
+    """The gradient of x in float64: what each tap read, it gives back."""
+    padded = np.zeros_like(_padded(case, np.zeros(case.x_shape)))
+    for window, tap, group_in, group_out in _taps(case):
+        padded[window][..., group_in] += (
+            grad.astype(np.float64)[..., group_out] @ w.astype(np.float64)[group_out][(slice(None), *tap)]
+        )
+    (top, _), (left, _) = case.padding
+    return padded[:, top : top + case.x_shape[1], left : left + case.x_shape[2]]
+
+
+def backward_weight(case: Case, grad: NDArray[np.generic], x: NDArray[np.generic]) -> Float64:
+    """The gradient of w in float64: a sum over images and pixels."""
+    w = np.zeros(case.w_shape)
+    for window, tap, group_in, group_out in _taps(case):
+        seen = _padded(case, x)[window][..., group_in]
+        w[(group_out, *tap)] = np.einsum("nhwk,nhwc->kc", grad.astype(np.float64)[..., group_out], seen, optimize=True)
+    return w
+
+
+def _padded(case: Case, x: NDArray[np.generic]) -> Float64:
+    return np.pad(x.astype(np.float64), ((0, 0), *case.padding, (0, 0)))
+
+
+def _taps(case: Case):  # type: ignore[no-untyped-def]  # slices of four axes: their type would hide the code
+    _, height, width, _ = case.y_shape
+    per_in, per_out = case.w_shape[3], case.w_shape[0] // case.groups
+    for group in range(case.groups):
+        group_in = slice(group * per_in, (group + 1) * per_in)
+        group_out = slice(group * per_out, (group + 1) * per_out)
+        for r in range(case.w_shape[1]):
+            for s in range(case.w_shape[2]):
+                y0, x0 = r * case.dilation[0], s * case.dilation[1]
+                rows = slice(y0, y0 + (height - 1) * case.stride[0] + 1, case.stride[0])
+                columns = slice(x0, x0 + (width - 1) * case.stride[1] + 1, case.stride[1])
+                yield (slice(None), rows, columns), (r, s), group_in, group_out

@@ -1,0 +1,153 @@
+"""Every algorithm of the table, every pass, against float64: within the promised error, and nothing else written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bestof import kernels
+import convolution
+from convolution import CASES, Case
+
+Float32 = NDArray[np.float32]
+DIRECTIONS = ("forward", "backward_input", "backward_weight")
+EPSILON = float(np.finfo(np.float32).eps) / 2
+
+# What is promised for the largest error over the rms of the result, by the promised rms error.
+LARGEST = {1e-6: 1e-5, 2e-6: 1e-5, 5e-6: 5e-5, 2.5e-5: 3e-4}
+
+
+def _names(case: Case, direction: str) -> list[str]:
+    return list(kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry))
+
+
+# The names do not depend on the instruction set, so they can be enumerated while tests are collected.
+TRIALS = [
+    pytest.param(case, direction, name, id=f"{direction}-{name}-{case}")
+    for case in CASES
+    for direction in DIRECTIONS
+    for name in _names(case, direction)
+]
+
+
+def _operands(case: Case, direction: str, relu: bool) -> tuple[Float32, Float32]:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal(case.x_shape, dtype=np.float32)
+    w = rng.standard_normal(case.w_shape, dtype=np.float32)
+    grad = rng.standard_normal(case.y_shape, dtype=np.float32)
+    if relu:
+        x, grad = np.maximum(x, 0), np.maximum(grad, 0)
+    return {"forward": (x, w), "backward_input": (grad, w), "backward_weight": (grad, x)}[direction]
+
+
+def _oracle(case: Case, direction: str, first: NDArray[np.generic], second: NDArray[np.generic]) -> convolution.Float64:
+    return getattr(convolution, direction)(case, first, second)
+
+
+def _run(case: Case, direction: str, name: str, operands: tuple[Float32, Float32], out: Float32, threads: int) -> None:
+    options = {"algorithm": name, "out": out, "threads": threads, **case.geometry}
+    if direction == "forward":
+        kernels.conv2d(*operands, **options)
+    elif direction == "backward_input":
+        kernels.conv2d_backward_input(*operands, case.x_shape, **options)
+    else:
+        kernels.conv2d_backward_weight(*operands, case.w_shape, **options)
+
+
+def _guarded(shape: tuple[int, ...]) -> tuple[Float32, Float32]:
+    """A result full of NaN between two guards of 64 elements, and the whole."""
+    count = int(np.prod(shape))
+    whole = np.full(count + 128, 12345.0, np.float32)
+    whole[64 : 64 + count] = np.nan
+    return whole[64 : 64 + count].reshape(shape), whole
+
+
+@pytest.mark.parametrize(("case", "direction", "name"), TRIALS)
+@pytest.mark.parametrize("relu", [False, True], ids=["signed", "relu"])
+def test_within_the_promised_error(case: Case, direction: str, name: str, relu: bool) -> None:
+    first, second = _operands(case, direction, relu)
+    wanted = _oracle(case, direction, first, second)
+    out, whole = _guarded(wanted.shape)
+    # One thread for half of the trials: their team of two would mostly wait for a processor on a busy machine.
+    _run(case, direction, name, (first, second), out, 1 if relu else 2)
+    assert (whole[:64] == 12345.0).all() and (whole[-64:] == 12345.0).all(), "it wrote outside its result"
+    if wanted.size == 0:
+        return
+    assert not np.isnan(out).any(), "it left elements unwritten"
+    promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry)[name]
+    error, scale = out - wanted, np.sqrt(np.mean(wanted**2))
+    growth = max(g for g in LARGEST if g <= promise.error_bound)
+    largest = LARGEST[growth] * promise.error_bound / growth
+    assert np.sqrt(np.mean(error**2)) <= promise.error_bound * scale
+    assert np.abs(error).max() <= largest * max(scale, np.abs(wanted).max() / 4)
+    if not name.startswith("winograd"):
+        # Sums of products in any order: |error| <= eps * (terms + 1) * sum |a b|, element by element.
+        y = case.y_shape
+        terms = {
+            "forward": np.prod(case.w_shape[1:]),
+            "backward_input": np.prod(case.w_shape[:3]) / case.groups,
+            "backward_weight": y[0] * y[1] * y[2],
+        }[direction]
+        bound = EPSILON * (terms + 1) * _oracle(case, direction, np.abs(first), np.abs(second))
+        assert (np.abs(error) <= bound + np.finfo(np.float32).tiny).all()
+
+
+ACTIVATIONS = {
+    None: lambda v: v,
+    "relu": lambda v: np.maximum(v, 0),
+    "relu6": lambda v: np.clip(v, 0, 6),
+    "leaky_relu": lambda v: np.where(v < 0, 0.01 * v, v),
+    ("leaky_relu", 0.3): lambda v: np.where(v < 0, 0.3 * v, v),
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
+}
+EPILOGUE_CASES = (CASES[15], Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("case", EPILOGUE_CASES, ids=str)
+def test_epilogue_and_packed_weights(case: Case, packed: bool, activation: kernels.conv.Activation) -> None:
+    rng = np.random.default_rng(11)
+    x, w = _operands(case, "forward", False)
+    w = w / np.float32(np.sqrt(np.prod(w.shape[1:])))  # so that results have the size of 1, where activations bend
+    bias = rng.standard_normal(case.w_shape[0], dtype=np.float32)
+    residual = rng.standard_normal(case.y_shape, dtype=np.float32)
+    wanted = ACTIVATIONS[activation](convolution.forward(case, x, w) + bias + residual)
+    for name in _names(case, "forward"):
+        weights = kernels.pack_weights(w, name, groups=case.groups) if packed else w
+        y, _ = _guarded(case.y_shape)
+        kernels.conv2d(
+            x, weights, bias, residual=residual, activation=activation, algorithm=name, out=y, **case.geometry
+        )
+        # 32 roundings beside the convolution's own error, which is below 2.5e-5 for every algorithm.
+        np.testing.assert_allclose(
+            y, wanted, rtol=0, atol=(2.5e-5 * 4 + 32 * EPSILON) * np.abs(wanted).max(), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("case", [CASES[2], CASES[14], CASES[28]], ids=str)
+def test_properties(case: Case) -> None:
+    x, w = _operands(case, "forward", False)
+    x = np.concatenate([x, x[::-1] * 2 - 1])
+    for name in _names(case, "forward"):
+        y = kernels.conv2d(x, w, algorithm=name, **case.geometry)
+        each = [kernels.conv2d(image[None], w, algorithm=name, **case.geometry)[0] for image in x]
+        scale = np.abs(y).max()
+        # Tiles of another image never leak: sums may be ordered differently, so up to rounding.
+        np.testing.assert_allclose(y, np.stack(each), rtol=0, atol=5e-5 * scale, err_msg=name)
+        np.testing.assert_allclose(
+            kernels.conv2d(x * 4, w, algorithm=name, **case.geometry), y * 4, rtol=0, atol=1e-4 * scale, err_msg=name
+        )
+        again = kernels.conv2d(x, w, algorithm=name, threads=1, **case.geometry)
+        np.testing.assert_allclose(again, y, rtol=0, atol=5e-5 * scale, err_msg=name)
+
+
+def test_a_nan_stays_where_it_belongs() -> None:
+    x = np.ones((1, 20, 20, 4), np.float32)
+    w = np.ones((4, 3, 3, 4), np.float32)
+    x[0, 10, 10, 1] = np.nan
+    for name in ("direct", "convgemm", "im2row"):
+        bad = np.isnan(kernels.conv2d(x, w, padding=1, activation="relu", algorithm=name))
+        assert bad[0, 9:12, 9:12].all() and bad.sum() == 9 * 4, name

@@ -1,0 +1,153 @@
+"""The summary: what it makes of journals and reports, and that a stored decision needs no trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import bestof
+import bestof.torch as integration
+from bestof.selection.journal import DecisionEntry, Journal, TrialEntry
+from bestof.selection.record import Record
+from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
+from bestof.torch.convolution.call_counts import CallCounts
+from bestof.torch.convolution.layer import LayerProblem
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.enable import _State
+from bestof.torch.summary import PassSummary, Summary, _summary
+
+CONVOLUTION = ConvProblem((1, 1, 4, 4), (1, 1, 3, 3))
+LAYER = LayerProblem(CONVOLUTION, True, True)
+
+
+def selector(
+    name: str, problems: Iterable[tuple[Any, str | None, dict[str, float | None]]], entries: list[Any], loss: float
+) -> Any:
+    """What the summary reads of a BestOf."""
+    journal = Journal()
+    for entry in entries:
+        journal.add(entry)
+    reports = tuple(
+        ProblemReport(
+            problem.canonical(),
+            decision,
+            "measured" if decision else None,
+            tuple(AlternativeReport(one, "measured", seconds) for one, seconds in seconds_of.items()),
+        )
+        for problem, decision, seconds_of in problems
+    )
+    trials = sum(isinstance(entry, TrialEntry) for entry in entries)
+    report = SelectorReport(name, 1, reports, trials, 0.0, loss)
+    return SimpleNamespace(name=name, journal=journal, report=lambda: report, trials=trials)
+
+
+def counted(key: Any, calls: int) -> CallCounts[Any]:
+    counts: CallCounts[Any] = CallCounts()
+    for _ in range(calls):
+        counts.count(key)
+    return counts
+
+
+def trials(problem: Any, alternative: str, seconds: list[float], stage: int = 0, *, clean: bool = True) -> list[Any]:
+    return [TrialEntry(problem, alternative, stage, one, clean) for one in seconds]
+
+
+def layer(forward: Any, calls: int, group: Any = None, sharing: int = 0) -> Any:
+    idle = (selector("convolution input gradient", [], [], 0.0), CallCounts())
+    return SimpleNamespace(
+        passes=((forward, counted(CONVOLUTION, calls)), idle, idle),
+        layer=group or selector("convolution layer", [], [], 0.0),
+        sharing_calls=counted(LAYER, sharing),
+    )
+
+
+def test_nothing_was_enabled() -> None:
+    assert integration.summary() == Summary(0, (), 0.0, 0.0, 0)
+
+
+def test_settled_calls_save_and_trials_do_not() -> None:
+    seconds: dict[str, float | None] = {"as is": 5.0, "im2row": 2.0, "fft": None}
+    tried = trials(CONVOLUTION, "as is", [5.0, 5.0]) + trials(CONVOLUTION, "im2row", [2.0, 2.0])
+    entries = [*tried, DecisionEntry(CONVOLUTION, "im2row", "measured")]
+    forward = selector("convolution forward", [(CONVOLUTION, "im2row", seconds)], entries, 6.0)
+    got = _summary(layer(forward, calls=14))
+    row = PassSummary("forward", CONVOLUTION.canonical(), "im2row", 5.0, 2.0, 14)
+    assert got == Summary(1, (row,), seconds_saved=30.0, seconds_tuning=6.0, trials=4)
+
+
+def test_an_unsettled_problem_saves_nothing() -> None:
+    seconds: dict[str, float | None] = {"as is": 5.0, "im2row": 2.0}
+    tried = trials(CONVOLUTION, "as is", [5.0])
+    forward = selector("convolution forward", [(CONVOLUTION, None, seconds)], tried, 0.0)
+    got = _summary(layer(forward, calls=9))
+    assert (got.passes[0].chosen, got.passes[0].seconds_chosen, got.seconds_saved) == (None, None, 0.0)
+
+
+def test_convolutions_that_differ_in_bias_or_gradient_layout_alone_are_one_layer() -> None:
+    idle = selector("convolution forward", [], [], 0.0)
+    variants = CONVOLUTION, CONVOLUTION._replace(bias=True), CONVOLUTION._replace(grad_layout="other")
+    fake = layer(idle, 1)
+    fake.passes = tuple((idle, counted(one, 1)) for one in variants)
+    assert _summary(fake).layers == 1
+
+
+def test_a_trial_of_the_group_is_not_counted_again() -> None:
+    # Two passes of each that count, and one that contains trials of passes, which these have booked themselves.
+    entries = [
+        *trials(LAYER, "independent", [100.0], clean=False),
+        *trials(LAYER, "independent", [100.0], stage=1, clean=False),
+        *trials(LAYER, "independent", [8.0, 8.0]),
+        *trials(LAYER, "independent", [12.0, 12.0], stage=1),
+        *trials(LAYER, "shared im2row", [6.0, 6.0, 6.0]),  # the last of them is a forward without its backward
+        *trials(LAYER, "shared im2row", [6.0, 6.0], stage=1),
+    ]
+    seconds: dict[str, float | None] = {"independent": 20.0, "shared im2row": 12.0}
+    group = selector("convolution layer", [(LAYER, "shared im2row", seconds)], entries, 200.0)
+    got = _summary(layer(selector("convolution forward", [], [], 6.0), 1, group, sharing=7))
+    assert got.seconds_tuning == pytest.approx(6.0 + 2 * (20.0 - 12.0))
+    assert got.seconds_saved == pytest.approx((7 - 2) * (20.0 - 12.0))
+    assert got.trials == len(entries)
+
+
+class Kept:
+    """A store in a dictionary."""
+
+    url = "memory:"
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str, str], Record] = {}
+
+    def load(self, selector: str, problem: str, host: str) -> Record | None:
+        return self.kept.get((selector, problem, host))
+
+    def save(self, record: Record) -> None:
+        self.kept[record.selector, record.problem, record.host] = record
+
+
+def test_a_stored_decision_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    bestof.use_store(Kept())
+    x, weight = torch.randn(1, 2, 6, 6), torch.randn(2, 2, 3, 3)
+    with integration.enabled(), torch.no_grad():
+        for _ in range(700):  # Race ends after 60 rounds of 7 alternatives
+            torch.conv2d(x, weight)
+    first = integration.summary()
+    assert first.trials > 0
+    assert first.passes[0].calls == 700
+    monkeypatch.setattr(_State, "override", None)
+    with integration.enabled(), torch.no_grad():
+        for _ in range(5):
+            torch.conv2d(x, weight)
+    again = integration.summary()
+    assert again.trials == 0
+    assert again.seconds_tuning == 0.0
+    (row,) = again.passes
+    assert (row.name, row.problem, row.chosen) == ("forward", *[first.passes[0].problem, first.passes[0].chosen])
+    assert (row.seconds_as_is, row.seconds_chosen) == (first.passes[0].seconds_as_is, first.passes[0].seconds_chosen)
+    assert row.calls == 5
+    assert row.seconds_as_is is not None
+    assert row.seconds_chosen is not None
+    assert again.seconds_saved == pytest.approx(5 * (row.seconds_as_is - row.seconds_chosen))
