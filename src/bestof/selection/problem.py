@@ -27,7 +27,8 @@ def canonical(problem: object) -> str | None:
     frozenset is sorted by the texts of its members. Classes are named by `__qualname__`, without the module, because
     the same class is `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
     part in its equality are left out. A class with a method `canonical()` that gives a str writes its own text: all
-    that its equality compares, and nothing else. A `torch.Size` is a tuple; a numpy scalar is the Python number that it holds.
+    that its equality compares, and nothing else. A `torch.Size` is a tuple; a numpy scalar is the Python number that
+    it holds.
 
     None comes back for anything else, and for an integer of more digits than Python agrees to write: such problems
     are remembered by the process alone.

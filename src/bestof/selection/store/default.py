@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -41,15 +40,12 @@ def default_store() -> Store | None:
 
 
 def close_default_store() -> None:
-    """Close the default store; the next call of `default_store` opens one anew. Registered to run at exit."""
+    """Close the default store; the next call of `default_store` opens one anew."""
     with _lock:
         while _opened:
             store = _opened.pop()
             if store is not None:
                 store.close()
-
-
-atexit.register(close_default_store)
 
 
 def _open() -> tuple[Store | None, Exception | None]:

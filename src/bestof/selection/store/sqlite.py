@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import sqlite3
@@ -282,5 +283,12 @@ def _after_fork_in_child() -> None:
         _FORKING.pop()._lock = threading.RLock()
 
 
+def _at_exit() -> None:
+    # Not closed: evidence that is saved by a later exit function opens its store again.
+    for store in list(_STORES):
+        store._disconnect()
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
