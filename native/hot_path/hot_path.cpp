@@ -187,7 +187,10 @@ PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
     PyErr_Format(PyExc_TypeError, "%s.detours: expected a list; got %s", type->tp_name, Py_TYPE(detours.get())->tp_name);
     return nullptr;
   }
-  PyObject* self = type->tp_alloc(type, 0);
+  Owned nothing(PyTuple_New(0));
+  if (!nothing) return nullptr;
+  // By way of object, whose constructor lays the attributes of the instance out in the fast form (3.11).
+  PyObject* self = PyBaseObject_Type.tp_new(type, nothing.get(), nullptr);
   if (self == nullptr) return nullptr;
   as_hot_path(self)->vectorcall = call_with_vector;
   as_hot_path(self)->detours = detours.release();
