@@ -16,8 +16,9 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     """Find the benchmark and hand the other arguments to it."""
     found = next((bench for bench in BENCHES if argv and bench.name == argv[0]), None)
     if found is None:
-        _parser().parse_args(argv)
-    assert found is not None, "the parser ends the process without a benchmark"
+        parser = _parser()
+        parser.parse_args(argv)
+        parser.error("name the benchmark first")
     bench: Subcommand = import_module(found.module)
     return bench.call(argv[1:])
 

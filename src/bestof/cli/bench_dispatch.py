@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--repeats", type=int, default=9, metavar="N", help="how often (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=25, metavar="N", help="how often (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=8000, metavar="N", help="calls each time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser

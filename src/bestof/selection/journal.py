@@ -36,6 +36,9 @@ class DisqualificationEntry(NamedTuple):
 Entry = TrialEntry | DecisionEntry | DisqualificationEntry
 
 
+_Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
+
+
 class Journal:
     """What a selector did, oldest first; bounded: the oldest entries leave first.
 
@@ -45,7 +48,7 @@ class Journal:
     __slots__ = ("_entries",)
 
     def __init__(self, limit: int = 16384) -> None:
-        self._entries: deque[Entry | tuple[Hashable, str, int, float, bool]] = deque(maxlen=limit)
+        self._entries: deque[DecisionEntry | DisqualificationEntry | _Trial] = deque(maxlen=limit)
 
     def add(self, entry: DecisionEntry | DisqualificationEntry) -> None:
         """Append an entry."""
@@ -57,4 +60,8 @@ class Journal:
 
     def entries(self) -> tuple[Entry, ...]:
         """A copy, oldest first."""
-        return tuple(TrialEntry._make(entry) if type(entry) is tuple else entry for entry in self._entries.copy())
+        return tuple(map(_entry, self._entries.copy()))
+
+
+def _entry(kept: DecisionEntry | DisqualificationEntry | _Trial) -> Entry:
+    return kept if isinstance(kept, DecisionEntry | DisqualificationEntry) else TrialEntry(*kept)
