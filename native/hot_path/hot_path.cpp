@@ -1,8 +1,9 @@
-// The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to 50 ns beyond the two
-// functions that it calls, where the Python of hot_path.py costs 150 to 300; that file is the reference of what it does.
+// The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to 50 ns beyond the
+// two functions that it calls, where the Python of hot_path.py costs 150 to 300; that file is the reference of what it
+// does.
 //
-// Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is a plain addition, and
-// a reference that is taken before the next call into Python outlives whatever another thread does meanwhile.
+// Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is a plain addition,
+// and a reference that is taken before the next call into Python outlives whatever another thread does meanwhile.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -32,8 +33,7 @@ class Owned {
 };
 
 struct HotPath {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* get_problem_size;
   PyObject* settled;  // a dict
   PyObject* detours;  // a list
@@ -41,7 +41,9 @@ struct HotPath {
   char grouped;
 };
 
-HotPath* as_hot_path(PyObject* self) { return reinterpret_cast<HotPath*>(self); }
+HotPath* as_hot_path(PyObject* self) {
+  return reinterpret_cast<HotPath*>(self);
+}
 
 // Made once, when the module is.
 PyObject* zero;           // the stage of a plain alternative
@@ -102,7 +104,9 @@ void raise_unhashable(PyObject* self, PyObject* problem) {
 }
 
 // A new reference to the value of a key; null without an exception where there is none.
-PyObject* look_up(PyObject* dict, PyObject* key) { return Owned::another(PyDict_GetItemWithError(dict, key)); }
+PyObject* look_up(PyObject* dict, PyObject* key) {
+  return Owned::another(PyDict_GetItemWithError(dict, key));
+}
 
 PyObject* long_way(PyObject* self, PyObject* problem, PyObject* stage, const Arguments& arguments) {
   Owned args(arguments.positional_tuple());
@@ -153,7 +157,8 @@ PyObject* call(PyObject* self, const Arguments& arguments) {
     }
     stage = arguments.values[0];
   }
-  // A selector may be its own alternative, or its own problem function: without Python between, nobody else would count.
+  // A selector may be its own alternative, or its own problem function: without Python between, nobody else would
+  // count.
   if (Py_EnterRecursiveCall(" while calling a selector")) return nullptr;
   PyObject* result = call_stage(self, stage, grouped ? arguments.rest() : arguments);
   Py_LeaveRecursiveCall();
@@ -184,7 +189,8 @@ PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
   Owned detours(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "detours"));
   if (!detours) return nullptr;
   if (!PyList_Check(detours.get())) {
-    PyErr_Format(PyExc_TypeError, "%s.detours: expected a list; got %s", type->tp_name, Py_TYPE(detours.get())->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s.detours: expected a list; got %s", type->tp_name,
+                 Py_TYPE(detours.get())->tp_name);
     return nullptr;
   }
   Owned nothing(PyTuple_New(0));
