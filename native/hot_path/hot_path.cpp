@@ -1,5 +1,5 @@
 // The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to 50 ns beyond the
-// two functions that it calls, where the Python of hot_path.py costs 150 to 300; that file is the reference of what it
+// two functions that it calls, where the Python of hot_path.py costs 250 to 400; that file is the reference of what it
 // does.
 //
 // Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is a plain addition,

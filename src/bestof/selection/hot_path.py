@@ -2,7 +2,8 @@
 
 `HotPath` is the native type where the extension was built, and PythonHotPath where it was not, or where the environment
 variable BESTOF_PURE_PYTHON is set. Either reads two dictionaries and takes no lock, and one contract suite runs over
-both. Beyond the problem function and the winner a plain call costs about 40 ns natively, and 160 ns in Python.
+both. Beyond the problem function and the winner a call costs about 45 ns natively; in Python 250 ns,
+and 400 ns for the stage of a group (`bestof bench dispatch`). The count of settled calls is 35 ns of these.
 """
 
 from __future__ import annotations
