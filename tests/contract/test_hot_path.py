@@ -1,4 +1,4 @@
-"""What the settled call promises, natively and in plain Python. Past 400 lines: one table of implementations, one suite."""
+"""What the settled call promises, natively and in plain Python; one suite over one table, hence past 400 lines."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Case:
 def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
     """Measure every case `repeats` times, in turn, so that a slow moment of the machine meets all of them.
 
-    calls: how many each time, shared by the threads where there are several. Raises InvalidArgument: fewer than two
-repeats, or fewer calls than threads.
+        calls: how many each time, shared by the threads where there are several. Raises InvalidArgument: fewer than two
+    repeats, or fewer calls than threads.
     """
     if repeats < 2:
         raise InvalidArgument(f"bench dispatch: repeats: expected at least 2; got {repeats}")
