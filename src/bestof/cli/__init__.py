@@ -18,6 +18,7 @@ COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
     Command("store", "bestof.cli.store", "look after the decisions that are kept: show, clear, export, import"),
+    Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 
 _EPILOG = "`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure of what was run, 2 wrong usage."

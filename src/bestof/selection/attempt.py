@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bestof.errors import BestofWarning, NoAlternative, WrongResult
 from bestof.selection.guard import compare
-from bestof.selection.journal import DisqualificationEntry, TrialEntry
+from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.trial import Trial, current_trial, detours
 from bestof.selection.tuning import Pass, Tuning
 
@@ -53,13 +53,14 @@ class Attempt:
             undo = selector._restore(*args, **kwargs) if selector._restore is not None else None
             expected = self._expected(args, kwargs, undo) if selector._check is not None else _UNKNOWN
             function = self.tuning.candidates[self.position].stages[self.stage]
+            clock = selector._clock
             trial = Trial(selector, self.tuning.problem, self.position, self.parent)
             token = current_trial.set(trial)
             detours.append(trial)
             try:
-                started = selector._clock()
+                started = clock()
                 result = function(*args, **kwargs)
-                seconds = selector._clock() - started
+                seconds = clock() - started
             except Exception as error:
                 failure = error
             else:
@@ -170,16 +171,7 @@ class Attempt:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        candidate = self.tuning.candidates[self.position]
-        wrong = None
-        if expected is not _UNKNOWN:
-            try:
-                compare(self.selector._check, expected, result)
-                candidate.trusted = True
-            except WrongResult as error:
-                wrong = str(error)
-            except Exception as error:
-                wrong = f"check raised {_told(error)}"
+        wrong = self._fault(expected, result) if expected is not _UNKNOWN else None
         if wrong is not None:
             if undo is not None:  # the arguments must show what the first alternative makes of them
                 undo()
@@ -189,47 +181,70 @@ class Attempt:
         self._tell(trial, seconds, wrong)
         return result if wrong is None else expected
 
+    def _fault(self, expected: Any, result: Any) -> str | None:
+        """What is wrong with a result; None where it passes, and is trusted from now on."""
+        try:
+            compare(self.selector._check, expected, result)
+        except WrongResult as error:
+            return str(error)
+        except Exception as error:
+            return f"check raised {_told(error)}"
+        self.tuning.candidates[self.position].trusted = True
+        return None
+
     def _tell(self, trial: Trial, seconds: float, wrong: str | None) -> None:
         """Book one answered call: what failed on the way, what it took, what was met inside."""
         selector, tuning = self.selector, self.tuning
+        disqualified = self._disqualified(wrong) if wrong is not None or self.failures else None
+        with selector._lock:
+            if disqualified is not None:
+                self._take_out(disqualified)
+            if wrong is None:
+                self._book(trial, seconds)
+            tuning.verified = True
+            selector.conclude(tuning)
+        if disqualified is not None:
+            self._warn(disqualified)
+
+    def _take_out(self, disqualified: dict[int, str]) -> None:
+        selector, tuning = self.selector, self.tuning
+        for position, reason in disqualified.items():
+            tuning.disqualify(position, reason)
+            name = tuning.candidates[position].alternative.name
+            selector.journal.add(DisqualificationEntry(tuning.problem, name, reason))
+            if tuning.decision is not None and tuning.decision.position == position:
+                selector.reopen(tuning)
+
+    def _warn(self, disqualified: dict[int, str]) -> None:
+        for position, reason in disqualified.items():
+            name = self.tuning.candidates[position].alternative.name
+            warnings.warn(
+                f"{self.selector._where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
+                f"another one answered the call",
+                BestofWarning,
+                stacklevel=3,
+            )
+
+    def _disqualified(self, wrong: str | None) -> dict[int, str]:
+        """The alternatives that this call takes out, each with the reason."""
         disqualified = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
         if wrong is not None:
             disqualified[self.position] = f"wrong result: {wrong}"
-        candidate = tuning.candidates[self.position]
-        with selector._lock:
-            for position, reason in disqualified.items():
-                tuning.disqualify(position, reason)
-                name = tuning.candidates[position].alternative.name
-                selector.journal.add(DisqualificationEntry(tuning.problem, name, reason))
-                if tuning.decision is not None and tuning.decision.position == position:
-                    selector.reopen(tuning)
-            if wrong is None:
-                self._book(candidate.alternative.name, trial, seconds)
-            tuning.verified = True
-            selector.conclude(tuning)
-        for position, reason in disqualified.items():
-            name = tuning.candidates[position].alternative.name
-            warnings.warn(
-                f"{selector._where(tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
-                f"another one answered the call",
-                BestofWarning,
-                stacklevel=2,
-            )
+        return disqualified
 
-    def _book(self, name: str, trial: Trial, seconds: float) -> None:
+    def _book(self, trial: Trial, seconds: float) -> None:
         selector, tuning, begun = self.selector, self.tuning, self.begun
+        whole, clean, total = True, trial.clean, seconds
         if begun is not None:
-            begun.seconds += seconds
-            begun.clean = begun.clean and trial.clean
-        whole = begun is None or tuning.close_stage(begun, self.stage)
+            begun.seconds = total = begun.seconds + seconds
+            begun.clean = clean = begun.clean and clean
+            whole = tuning.close_stage(begun, self.stage)
         if not self.timed or tuning.decision is not None:
             return
         candidate = tuning.candidates[self.position]
-        clean = trial.clean if begun is None else begun.clean
-        total = seconds if begun is None else begun.seconds
         if trial.children is not None:
             candidate.children |= trial.children
-        selector.journal.add(TrialEntry(tuning.problem, name, self.stage, seconds, clean))
+        selector.journal.add_trial(tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
         selector.trials += 1
         selector.trial_seconds += seconds
         candidate.seconds += seconds

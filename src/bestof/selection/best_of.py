@@ -169,14 +169,15 @@ class BestOf(HotPath):
         if registry.first_only():
             return self._stages[0][stage](*args, **kwargs)
         parent = current_trial.get()
+        function = None
         with self._lock:
-            function = self._settled_function(problem, stage)
-            if function is None:
-                tuning = self._tunings.get(problem)
-                if tuning is None:
+            tuning = self._tunings.get(problem)
+            if tuning is None:
+                function = self._settled_function(problem, stage)
+                if function is None:
                     tuning = self._begin(problem)
                     function = self._settled_function(problem, stage)
-            if function is None:
+            if tuning is not None and function is None:
                 attempt = self._attempt(tuning, stage, parent)
         if function is not None:
             if parent is not None:

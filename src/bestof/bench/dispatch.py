@@ -1,0 +1,252 @@
+"""What it costs to have a function selected, settled or on trial, beside other ways to choose a function."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial, singledispatch
+from itertools import repeat
+from statistics import median, quantiles
+from typing import Any
+
+from bestof.errors import InvalidArgument
+from bestof.selection.best_of import BestOf
+from bestof.selection.hot_path import PythonHotPath
+from bestof.selection.journal import TrialEntry
+from bestof.selection.policies import Race, Rounds
+from bestof.selection.policy import Policy
+
+THREADS = 8
+_DEPTH = 200  # frames below a deep trial
+_TRIALS = 8  # of each problem, after the first; too few for a race of equals to end
+_NAMES = ("first", "second")
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchTime:
+    """Seconds a call, medians over the repeats; `spread` is half the distance between the quartiles.
+
+    For the direct call they are all that it takes: problem function, alternative and loop. For the others they are
+    what the call takes beyond these, and beyond its policy. `threaded`: the same with THREADS threads that call at
+    once, elapsed seconds over the calls of all; every thread has trials of a selector of its own.
+    """
+
+    name: str
+    seconds: float
+    spread: float
+    threaded: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row to be; `seconds` gives those a call for so many calls in each of so many threads."""
+
+    name: str
+    seconds: Callable[[int, int], float]
+
+
+def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
+    """Measure every case `repeats` times, in turn, so that a slow moment of the machine meets all of them.
+
+        calls: how many each time, shared by the threads where there are several. Raises InvalidArgument: fewer than two
+    repeats, or fewer calls than threads.
+    """
+    if repeats < 2:
+        raise InvalidArgument(f"bench dispatch: repeats: expected at least 2; got {repeats}")
+    if calls < THREADS:
+        raise InvalidArgument(f"bench dispatch: calls: expected at least {THREADS}; got {calls}")
+    alone: dict[str, list[float]] = {case.name: [] for case in CASES}
+    threaded: dict[str, list[float]] = {case.name: [] for case in CASES}
+    for _ in range(repeats):
+        for case in CASES:
+            alone[case.name].append(case.seconds(calls, 1))
+            threaded[case.name].append(case.seconds(calls // THREADS, THREADS))
+    return [
+        DispatchTime(case.name, median(alone[case.name]), _spread(alone[case.name]), median(threaded[case.name]))
+        for case in CASES
+    ]
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    low, _, high = quantiles(seconds, n=4, method="inclusive")
+    return (high - low) / 2
+
+
+def _problem(value: int) -> int:
+    return value
+
+
+def _answer(value: int) -> int:
+    return value
+
+
+def _elapsed(works: Sequence[Work]) -> float:
+    """Seconds until all are done: one in this thread, several in a thread each."""
+    if len(works) == 1:
+        started = time.perf_counter()
+        works[0]()
+        return time.perf_counter() - started
+    barrier = threading.Barrier(len(works) + 1)
+
+    def wait_and(work: Work) -> None:
+        barrier.wait()
+        work()
+
+    threads = [threading.Thread(target=wait_and, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - started
+
+
+# Loops, each written out: a wrapper around the call would cost as much as what is measured.
+
+
+def _call_direct(calls: int) -> None:
+    for _ in repeat(None, calls):
+        _problem(1)
+        _answer(1)
+
+
+def _call_answer(calls: int) -> None:
+    for _ in repeat(None, calls):
+        _answer(1)
+
+
+def _call_table(functions: dict[int, Callable[[int], int]], calls: int) -> None:
+    for _ in repeat(None, calls):
+        functions[_problem(1)](1)
+
+
+def _call_one(function: Callable[[int], Any], calls: int) -> None:
+    for _ in repeat(None, calls):
+        function(1)
+
+
+def _call_stage(function: Callable[[int, int], Any], calls: int) -> None:
+    for _ in repeat(None, calls):
+        function(0, 1)
+
+
+def _call_problems(function: Callable[[int], Any], problems: Sequence[int]) -> None:
+    for problem in problems:
+        function(problem)
+
+
+# Cases
+
+
+def _nothing(calls: int) -> None:
+    """What the direct call is measured against."""
+
+
+def _seconds(loop: Callable[[int], object], beyond: Callable[[int], object], calls: int, threads: int) -> float:
+    less = 0.0 if beyond is _nothing else _elapsed([partial(beyond, calls)] * threads)
+    return (_elapsed([partial(loop, calls)] * threads) - less) / (calls * threads)
+
+
+def _calls(name: str, loop: Callable[[int], object], beyond: Callable[[int], object] = _call_direct) -> Case:
+    return Case(name, partial(_seconds, loop, beyond))
+
+
+def _trials(policy: Policy, around: Callable[[Work], object], calls: int, threads: int) -> float:
+    # One trial for 32 calls, 0.6 ms in all: longer ones are preempted, and all shall be so alike.
+    problems = range(max(1, calls // (32 * _TRIALS)))
+    selectors = [_on_trial(policy) for _ in range(threads)]
+    for selector in selectors:
+        _call_problems(selector, problems)  # each is met for the first time here
+    before = sum(selector.trials for selector in selectors)
+    order = [problem for problem in problems for _ in range(_TRIALS)]
+    took = _elapsed([partial(around, partial(_call_problems, selector, order)) for selector in selectors])
+    took -= _elapsed([partial(_call_direct, len(order))] * threads)
+    took -= _elapsed([_policy_alone(policy, selector) for selector in selectors])
+    return took / (sum(selector.trials for selector in selectors) - before)
+
+
+def _on_trial(policy: Policy) -> BestOf:
+    return BestOf("dispatch", [(name, _answer) for name in _NAMES], _problem, policy=policy, store="off")
+
+
+def _policy_alone(policy: Policy, selector: BestOf) -> Work:
+    """What the policy did in the trials of a selector, apart from those in which a problem was met."""
+    searches: dict[Hashable, Any] = {}
+    steps = []
+    for entry in selector.journal.entries():
+        if not isinstance(entry, TrialEntry):
+            continue
+        if entry.problem in searches:
+            steps.append((searches[entry.problem], _NAMES.index(entry.alternative), entry.seconds))
+        else:
+            searches[entry.problem] = search = policy.start(_NAMES)
+            search.ask()
+            search.tell(_NAMES.index(entry.alternative), entry.seconds)
+
+    def replay() -> None:
+        for search, position, seconds in steps:
+            search.ask()
+            search.tell(position, seconds)
+            _ = search.winner
+
+    return replay
+
+
+def _here(work: Work) -> None:
+    work()
+
+
+def _inside_a_trial(work: Work) -> None:
+    outer = BestOf("outer", [(name, work) for name in _NAMES], lambda: None, policy=Rounds(), store="off")
+    outer()
+
+
+def _deep(work: Work, frames: int = _DEPTH) -> None:
+    if frames == 0:
+        work()
+    else:
+        _deep(work, frames - 1)
+
+
+def _settled_plain() -> BestOf:
+    return BestOf("dispatch", [("only", _answer)], _problem, store="off")
+
+
+def _settled_group() -> BestOf:
+    return BestOf("dispatch", [("only", [_answer, _answer])], _problem, store="off")
+
+
+def _in_python(grouped: bool) -> PythonHotPath:
+    selector = PythonHotPath()
+    selector.name = "dispatch"
+    selector.get_problem_size = _problem
+    selector._grouped = grouped
+    selector._settled = {1: {0: _answer, 1: _answer}}
+    return selector
+
+
+@singledispatch
+def _by_type(value: Any) -> Any:
+    raise TypeError(value)
+
+
+_by_type.register(int, _answer)
+
+CASES = (
+    _calls("direct call", _call_direct, _nothing),
+    _calls("functools.singledispatch", partial(_call_one, _by_type), _call_answer),
+    _calls("dict of functions", partial(_call_table, {1: _answer})),
+    _calls("settled call", partial(_call_one, _settled_plain())),
+    _calls("settled stage of a group", partial(_call_stage, _settled_group())),
+    _calls("settled call, pure Python", partial(_call_one, _in_python(False))),
+    _calls("settled stage, pure Python", partial(_call_stage, _in_python(True))),
+    Case("trial under Rounds", partial(_trials, Rounds(), _here)),
+    Case("trial under Race", partial(_trials, Race(), _here)),
+    Case("trial inside a trial", partial(_trials, Rounds(), _inside_a_trial)),
+    Case(f"trial {_DEPTH} frames deep", partial(_trials, Rounds(), _deep)),
+)

@@ -1,0 +1,450 @@
+"""What the settled call promises, natively and in plain Python; one suite over one table, hence past 400 lines."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bestof.errors import ProblemError
+from bestof.selection.hot_path import NativeHotPath, PythonHotPath
+from bestof.selection.trial import detours
+
+IMPLEMENTATIONS: dict[str, type[PythonHotPath] | None] = {"python": PythonHotPath, "native": NativeHotPath}
+
+
+def _answers_itself(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    return ("winner", args, kwargs)
+
+
+def _first(*args: Any, **kwargs: Any) -> Any:
+    return args[0]
+
+
+class Told(list[tuple[Any, ...]]):
+    """The calls that took the long way."""
+
+
+def _selector(kind: type[PythonHotPath], *, grouped: bool = False, **attributes: Any) -> Any:
+    """Problem 1 is settled; a group's winner has the stages 0 and 1."""
+
+    class Selector(kind):  # type: ignore[valid-type,misc]  # its parent is what the test is parametrised by
+        def _long_way(self, problem: Any, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            self.told.append((problem, stage, args, kwargs))
+            return "long way"
+
+    selector = Selector()
+    selector.name = "contract"
+    selector.told = Told()
+    selector.get_problem_size = _first
+    selector._grouped = grouped
+    selector._settled = {1: {0: _answers_itself, 1: _second_stage} if grouped else {0: _answers_itself}}
+    for name, value in attributes.items():
+        setattr(selector, name, value)
+    return selector
+
+
+def _second_stage(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    return ("second", args, kwargs)
+
+
+class Importable(PythonHotPath):
+    """A subclass that pickle finds by its name."""
+
+
+if NativeHotPath is not None:
+
+    class NativeImportable(NativeHotPath):  # type: ignore[valid-type,misc]  # a class chosen at run time
+        """The same, native."""
+
+
+@pytest.fixture(params=sorted(IMPLEMENTATIONS))
+def kind(request: pytest.FixtureRequest) -> type[PythonHotPath]:
+    found = IMPLEMENTATIONS[request.param]
+    if found is None:
+        pytest.skip("the native extension was not built")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_detours() -> Iterator[None]:
+    yield
+    assert not detours
+
+
+def test_a_settled_problem_calls_the_winner_with_all_arguments(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    assert selector(1) == ("winner", (1,), {})
+    assert selector(1, 2, *range(9), key="word", other=3) == ("winner", (1, 2, *range(9)), {"key": "word", "other": 3})
+    assert selector(*[1], **{"a b": 4}) == ("winner", (1,), {"a b": 4})
+    assert selector.told == []
+    assert selector.settled_calls == 3
+
+
+def test_the_problem_function_sees_keywords(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, get_problem_size=lambda *, size, **others: size)
+    assert selector(size=1, more=2) == ("winner", (), {"size": 1, "more": 2})
+    assert selector(size=5) == "long way"
+    assert selector.told == [(5, 0, (), {"size": 5})]
+    assert selector.settled_calls == 1
+
+
+@pytest.mark.parametrize("form", ["direct", "tuple", "class"])
+def test_every_way_to_call_is_one(kind: type[PythonHotPath], form: str) -> None:
+    selector = _selector(kind)
+    given = {"k": 2}
+    answer, long = {
+        "direct": lambda: (selector(1, k=2), selector(7, k=2)),
+        "tuple": lambda: (selector(*(1,), **given), selector(*(7,), **given)),
+        "class": lambda: (type(selector).__call__(selector, 1, k=2), type(selector).__call__(selector, 7, k=2)),
+    }[form]()
+    assert answer == ("winner", (1,), {"k": 2})
+    assert long == "long way"
+    assert selector.told == [(7, 0, (7,), {"k": 2})]
+    assert selector.told[0][3] is not given
+
+
+def test_a_stage_comes_first_and_reaches_no_function(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, grouped=True)
+    assert selector(0, 1, a=2) == ("winner", (1,), {"a": 2})
+    assert selector(1, 1, a=2) == ("second", (1,), {"a": 2})
+    assert selector(*(1, 1), **{"a": 2}) == ("second", (1,), {"a": 2})
+    assert selector(1, 1, stage=3) == ("second", (1,), {"stage": 3})
+    assert selector(2, 1, 5, a=3) == "long way"
+    assert selector(0, 8) == "long way"
+    assert selector.told == [(1, 2, (1, 5), {"a": 3}), (8, 0, (8,), {})]
+    assert selector.settled_calls == 4
+
+
+def test_a_group_without_a_stage_is_a_type_error(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, grouped=True)
+    for call in (selector, lambda: selector(stage=0)):
+        with pytest.raises(TypeError, match="stage"):
+            call()
+    with pytest.raises(TypeError, match="unhashable"):
+        selector([], 1)
+
+
+def test_a_detour_takes_the_long_way(kind: type[PythonHotPath]) -> None:
+    plain, group = _selector(kind), _selector(kind, grouped=True)
+    detours.append(None)
+    try:
+        assert plain(1) == group(1, 1) == "long way"
+    finally:
+        detours.remove(None)
+    assert plain.told == [(1, 0, (1,), {})]
+    assert group.told == [(1, 1, (1,), {})]
+    assert plain.settled_calls == group.settled_calls == 0
+    assert plain(1) == ("winner", (1,), {})
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("own"), KeyError(1), AttributeError("x"), KeyboardInterrupt(), StopIteration()]
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_winner_that_raises_is_called_once(kind: type[PythonHotPath], error: BaseException, grouped: bool) -> None:
+    calls = []
+
+    def fails(*args: Any) -> None:
+        calls.append(args)
+        raise error
+
+    selector = _selector(kind, grouped=grouped, _settled={1: {0: fails}})
+    with pytest.raises(type(error)) as caught:
+        selector(*([0] if grouped else []), 1)
+    assert caught.value is error
+    assert error.__cause__ is None
+    assert calls == [(1,)]
+    assert selector.told == []
+    assert selector.settled_calls == 1
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_errors_of_the_problem_function_pass_unchanged(kind: type[PythonHotPath], grouped: bool) -> None:
+    error = TypeError("in the problem function")
+
+    def fails(*args: Any) -> None:
+        raise error
+
+    selector = _selector(kind, grouped=grouped, get_problem_size=fails)
+    with pytest.raises(TypeError, match="in the problem function") as caught:
+        selector(0, 1)
+    assert caught.value is error
+    assert selector.told == []
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_problem_that_is_not_hashable(kind: type[PythonHotPath], grouped: bool) -> None:
+    selector = _selector(kind, grouped=grouped, get_problem_size=lambda *args: [3])
+    outer = RuntimeError("being handled by the caller")
+    try:
+        raise outer
+    except RuntimeError:
+        with pytest.raises(ProblemError, match=r"'contract'.*\[3\]") as caught:
+            selector(0, 1)
+    cause = caught.value.__cause__
+    assert isinstance(cause, TypeError)
+    assert caught.value.__context__ is cause
+    assert caught.value.__suppress_context__
+    assert cause.__context__ is outer
+    assert selector.told == []
+
+
+def test_other_errors_of_a_look_up_pass_unchanged(kind: type[PythonHotPath]) -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _selector(kind)(Odd())
+
+
+def test_what_is_settled_may_be_swapped_meanwhile(kind: type[PythonHotPath]) -> None:
+    class Swaps:
+        """While it is compared with a key, the dict that holds the key is let go."""
+
+        def __init__(self, selector: Any) -> None:
+            self.selector = selector
+
+        def __hash__(self) -> int:
+            return hash(1)
+
+        def __eq__(self, other: object) -> bool:
+            self.selector._settled = {}
+            gc.collect()
+            return other == 1
+
+    selector = _selector(kind)
+    problem = Swaps(selector)
+    assert selector(problem) == ("winner", (problem,), {})
+    assert selector(1) == "long way"
+    selector._settled = {1: {0: _second_stage}}
+    assert selector(1) == ("second", (1,), {})
+
+
+def test_a_winner_may_remove_itself(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+
+    def leaves(*args: Any) -> str:
+        selector._settled = {}
+        selector.get_problem_size = lambda *args: "other"
+        gc.collect()
+        return "left"
+
+    selector._settled = {1: {0: leaves}}
+    del leaves
+    assert selector(1) == "left"
+    assert selector(1) == "long way"
+    assert selector.told == [("other", 0, (1,), {})]
+
+
+def test_threads_share_a_selector_whose_winners_change(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    calls, failures = 3000, []
+
+    def work() -> None:
+        try:
+            for number in range(calls):
+                selector._settled = {1: {0: lambda value, number=number: number}}
+                assert isinstance(selector(1), int)
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failures == []
+    assert selector.told == []
+    assert selector.settled_calls == 8 * calls
+
+
+def test_calls_may_nest_and_recurse(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, get_problem_size=lambda n: 1)
+    selector._settled = {1: {0: lambda n: n if n == 0 else 1 + selector(n - 1)}}
+    assert selector(50) == 50
+    selector._settled = {1: {0: lambda n: [selector(n)]}}
+    with pytest.raises(RecursionError):
+        selector(1)
+    selector._settled = {1: {0: selector}}
+    with pytest.raises(RecursionError):
+        selector(1)
+    selector.get_problem_size = selector
+    with pytest.raises(RecursionError):
+        selector(1)
+
+
+@pytest.mark.parametrize("function", [abs, (5).__add__, complex, lambda x: x, "a{}".format])
+def test_winners_of_every_kind(kind: type[PythonHotPath], function: Callable[..., Any]) -> None:
+    selector, group = _selector(kind, _settled={1: {0: function}}), _selector(kind, grouped=True)
+    group._settled = {1: {4: function}}
+    for _ in range(20):
+        assert selector(1) == group(4, 1) == function(1)
+        assert selector(*(1,)) == group(*(4, 1)) == function(1)
+
+
+def test_a_bound_method_with_many_arguments(kind: type[PythonHotPath]) -> None:
+    class Keeper:
+        def give(self, *args: Any, **kwargs: Any) -> Any:
+            return self, args, kwargs
+
+    keeper = Keeper()
+    group = _selector(kind, grouped=True, _settled={1: {0: keeper.give}})
+    args = (1, *range(20))
+    assert group(0, *args, z=1) == (keeper, args, {"z": 1})
+    assert group(0, 1, 2, z=1) == (keeper, (1, 2), {"z": 1})
+
+
+def test_a_subclass_may_override_the_call(kind: type[PythonHotPath]) -> None:
+    class Doubles(type(_selector(kind))):  # type: ignore[misc]  # a class made by a function
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return [super().__call__(*args, **kwargs)] * 2
+
+    selector = Doubles()
+    selector.told, selector.get_problem_size, selector._settled = Told(), _first, {1: {0: _answers_itself}}
+    assert selector(1, k=3) == [("winner", (1,), {"k": 3})] * 2
+    assert selector(9) == ["long way"] * 2
+
+
+def test_a_call_that_the_class_gets_later_counts(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    assert selector(1, k=2) == ("winner", (1,), {"k": 2})
+    type(selector).__call__ = lambda self, *args, **kwargs: ("later", args, kwargs)
+    assert selector(1, k=2) == ("later", (1,), {"k": 2})
+
+
+def test_attributes_read_back(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    settled = {3: {0: abs}}
+    selector._settled, selector.get_problem_size, selector._grouped = settled, abs, True
+    assert selector._settled is settled
+    assert selector.get_problem_size is abs
+    assert selector._grouped is True
+    del selector.get_problem_size
+    with pytest.raises(AttributeError, match="get_problem_size"):
+        selector(0, 1)
+
+
+def test_a_selector_that_was_never_filled_raises(kind: type[PythonHotPath]) -> None:
+    with pytest.raises(AttributeError):
+        kind()(1)
+
+
+def test_copies_and_pickles_answer_alike(kind: type[PythonHotPath]) -> None:
+    importable = Importable if kind is PythonHotPath else NativeImportable
+    selector = importable()
+    selector.name = "copied"
+    selector.get_problem_size, selector._settled = _first, {1: {0: _answers_itself}}
+    for again in (copy.copy(selector), copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
+        assert type(again) is importable
+        assert again(1, 2) == ("winner", (1, 2), {})
+        assert again.name == "copied"
+    assert copy.copy(selector)._settled is selector._settled
+
+
+@pytest.mark.parametrize("through", ["_settled", "get_problem_size", "attribute", "nothing"])
+def test_a_dropped_selector_is_freed(kind: type[PythonHotPath], through: str) -> None:
+    selector = _selector(kind)
+    selector(1)
+    if through == "_settled":
+        selector._settled = {1: {0: selector}}
+    elif through == "get_problem_size":
+        selector.get_problem_size = lambda *args, me=selector: 1
+    elif through == "attribute":
+        selector.me = selector
+    reference = weakref.ref(selector)
+    kept = weakref.ref(type(selector))
+    gc.disable()
+    try:
+        del selector
+        assert (reference() is None) == (through == "nothing")
+    finally:
+        gc.enable()
+    gc.collect()
+    assert reference() is None
+    assert kept() is None
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
+    def winner(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1:
+            raise ValueError
+        return args
+
+    problem, unsettled, keyword = object(), object(), object()
+    selector = _selector(kind, grouped=grouped, _settled={problem: {0: winner}})
+    stage = (0,) if grouped else ()
+    mistakes: list[tuple[Any, ...]] = [(problem, 1), ([],)]
+
+    def calls(times: int) -> None:
+        for _ in range(times):
+            selector(*stage, problem)
+            selector(*stage, problem, k=keyword)
+            selector(*stage, unsettled, k=keyword)
+            selector.told.clear()
+            for wrong in mistakes:
+                with suppress(ValueError, ProblemError):
+                    selector(*stage, *wrong, k=keyword)
+            type(selector).__call__(selector, *stage, problem, k=keyword)
+
+    watched = (problem, unsettled, keyword, winner, selector, selector._settled, selector._settled[problem], _first)
+    calls(10)
+    gc.collect()
+    counts = [sys.getrefcount(one) for one in watched]
+    objects = len(gc.get_objects())
+    tracemalloc.start()
+    try:
+        calls(200)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        calls(500)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert [sys.getrefcount(one) for one in watched] == counts
+    assert len(gc.get_objects()) - objects < 100
+    assert grown < 500 * 8  # less than one pointer a call
+
+
+@pytest.mark.parametrize(("value", "name"), [("1", "PythonHotPath"), ("", "NativeHotPath")])
+def test_an_environment_variable_chooses(value: str, name: str) -> None:
+    if NativeHotPath is None:
+        pytest.skip("the native extension was not built")
+    program = "from bestof.selection.hot_path import HotPath; print(HotPath.__name__)"
+    environment = {**os.environ, "BESTOF_PURE_PYTHON": value}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert answer.stdout.strip() == name
+
+
+def test_the_native_type_refuses_what_it_could_not_read_fast() -> None:
+    if NativeHotPath is None:
+        pytest.skip("the native extension was not built")
+    selector = _selector(NativeHotPath)
+    with pytest.raises(TypeError, match="_settled: expected a dict"):
+        selector._settled = []
+    with pytest.raises(TypeError, match="detours: expected a list; got tuple"):
+        type("Wrong", (NativeHotPath,), {"detours": ()})()
+    selector._settled = {1: None}
+    with pytest.raises(TypeError, match="functions by stage"):
+        selector(1)
