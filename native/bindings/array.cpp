@@ -6,15 +6,9 @@ namespace {
 template <class Type>
 Array take(nb::handle value, const char* name, int dimensions, const char* what) {
   Type array;
-  bool taken = false;
-  try {
-    taken = nb::try_cast<Type>(value, array);
-  } catch (const std::bad_cast&) {
-    taken = false;  // what a read-only array gives where a writeable one is asked for
-  }
-  if (!taken) {
+  if (!nb::try_cast<Type>(value, array)) {
     refuse(std::string(name) + ": expected " + what + " float32 array on the CPU; got " +
-           nb::cast<std::string>(nb::str(value.type().attr("__name__"))) + " that is none");
+           nb::str(value.type().attr("__name__")).c_str() + " that is none");
   }
   Array result;
   for (std::size_t i = 0; i < array.ndim(); ++i) result.shape.push_back(static_cast<long>(array.shape(i)));

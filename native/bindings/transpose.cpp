@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
+#include <omp.h>
 
 #include <array>
 #include <string>
@@ -13,14 +14,39 @@
 namespace bestof {
 namespace {
 
-LoopOrder loop_order(const std::string& algorithm) {
-  if (algorithm == "read-contiguous") return LoopOrder::kReadContiguous;
-  if (algorithm == "write-contiguous") return LoopOrder::kWriteContiguous;
-  refuse("algorithm: expected read-contiguous or write-contiguous; got " + algorithm);
+// The axes in the order of y, single ones dropped, those that are neighbours on both sides joined.
+JoinedAxes join_axes(const std::vector<long>& x, const std::array<int, 4>& axes) {
+  long stride[4] = {x[1] * x[2] * x[3], x[2] * x[3], x[3], 1};
+  JoinedAxes joined = {};
+  for (int axis : axes) {
+    if (x[axis] == 1) continue;
+    const int last = joined.count - 1;
+    if (last >= 0 && joined.read[last] == stride[axis] * x[axis]) {
+      joined.extent[last] *= x[axis];
+      joined.read[last] = stride[axis];
+    } else {
+      joined.extent[joined.count] = x[axis];
+      joined.read[joined.count++] = stride[axis];
+    }
+  }
+  if (joined.count == 0) {
+    joined.extent[0] = 1;
+    joined.read[0] = 1;
+    joined.count = 1;
+  }
+  long write = 1;
+  for (int i = joined.count - 1; i >= 0; --i) {
+    joined.write[i] = write;
+    write *= joined.extent[i];
+  }
+  return joined;
 }
 
 void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out, const std::string& algorithm) {
-  const LoopOrder order = loop_order(algorithm);
+  const bool blocked = algorithm == "blocked", read = algorithm == "read-contiguous";
+  if (!blocked && !read && algorithm != "write-contiguous") {
+    refuse("algorithm: expected blocked, read-contiguous or write-contiguous; got " + algorithm);
+  }
   const Array from = read_array(x, "x", 4);
   const Array to = write_array(out, "out", 4);
   bool seen[4] = {false, false, false, false};
@@ -32,10 +58,16 @@ void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out, const std:
   }
   expect_shape(to, "out", shape);
   expect_apart(to, "out", from, "x");
+  if (from.count() == 0) return;
   std::size_t extents[4];
   for (int i = 0; i < 4; ++i) extents[i] = from.shape[i];
   nb::gil_scoped_release release;
-  transpose4d(from.data, extents, axes.data(), order, to.data);
+  if (blocked) {
+    kernels().transpose_blocked(from.data, join_axes(from.shape, axes), to.data, omp_get_max_threads());
+  } else {
+    const LoopOrder order = read ? LoopOrder::kReadContiguous : LoopOrder::kWriteContiguous;
+    transpose4d(from.data, extents, axes.data(), order, to.data);
+  }
 }
 
 }  // namespace

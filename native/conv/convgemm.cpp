@@ -1,7 +1,7 @@
 // Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie, so nothing is
 // copied. Any kernel, stride, dilation, pad and groups.
 #include "conv/algorithms.h"
-#include "conv/lowered.h"
+#include "conv/lowered_weight.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -115,13 +115,17 @@ void run_backward_input(const Problem& p, const Call& call) {
   }
 }
 
+long backward_weight_scratch(const Problem& p, int) {
+  return weight_in_place_floats(p);
+}
+
 }  // namespace
 
 const Algorithm kConvgemm = {
     "convgemm",
     {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
     {always, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
-    {},
+    {always, nullptr, nullptr, backward_weight_scratch, run_weight_in_place, 1e-6, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

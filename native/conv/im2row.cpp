@@ -1,7 +1,7 @@
 // im2row + GEMM: the patches of a block of output pixels are copied one after the other into L2, then multiplied.
 // The copy costs little beside the GEMM from about 64 output channels on, and every tile of it is regular.
 #include "conv/algorithms.h"
-#include "conv/lowered.h"
+#include "conv/lowered_weight.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -36,7 +36,7 @@ const Algorithm kIm2row = {
     "im2row",
     {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
     {supports_backward_input, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
-    {},
+    {always, nullptr, nullptr, weight_copied_floats, run_weight_copied, 1e-6, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,6 +1,6 @@
 // Winograd F(2 x 2, 3 x 3).
 #include "conv/algorithms.h"
-#include "conv/winograd.h"
+#include "conv/winograd_weight.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -11,7 +11,8 @@ const Algorithm kWinograd2 = {
      WinogradPass<2>::run_forward, 2e-6, WinogradPass<2>::flops},
     {winograd_supports<2>, nullptr, nullptr, WinogradPass<2>::backward_input_scratch,
      WinogradPass<2>::run_backward_input, 2e-6, WinogradPass<2>::flops},
-    {},
+    {winograd_supports<2>, nullptr, nullptr, WinogradWeightPass<2>::scratch, WinogradWeightPass<2>::run, 2e-6,
+     WinogradPass<2>::flops},
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,6 +1,6 @@
 // Winograd F(4 x 4, 3 x 3).
 #include "conv/algorithms.h"
-#include "conv/winograd.h"
+#include "conv/winograd_weight.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -11,7 +11,8 @@ const Algorithm kWinograd4 = {
      WinogradPass<4>::run_forward, 5e-6, WinogradPass<4>::flops},
     {winograd_supports<4>, nullptr, nullptr, WinogradPass<4>::backward_input_scratch,
      WinogradPass<4>::run_backward_input, 5e-6, WinogradPass<4>::flops},
-    {},
+    {winograd_supports<4>, nullptr, nullptr, WinogradWeightPass<4>::scratch, WinogradWeightPass<4>::run, 5e-6,
+     WinogradPass<4>::flops},
 };
 
 }  // namespace BESTOF_TARGET

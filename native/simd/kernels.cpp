@@ -10,12 +10,15 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr const Algorithm* kAlgorithms[] = {&kDirect, &kConvgemm, &kIm2row, &kWinograd2, &kWinograd4, &kWinograd6};
+constexpr const Algorithm* kAlgorithms[] = {&kDirect,    &kConvgemm,  &kIm2row,   &kWinograd2,
+                                            &kWinograd4, &kWinograd6, &kDepthwise};
 
 }  // namespace
 
-const Kernels kKernels = {BESTOF_NAME(BESTOF_TARGET), kLanes, kAlgorithms,
-                          sizeof(kAlgorithms) / sizeof(kAlgorithms[0])};
+const Kernels kKernels = {
+    BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
+    transpose_blocked,          pool_forward, pool_backward,
+};
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

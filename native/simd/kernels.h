@@ -1,6 +1,8 @@
 // What one instruction set exports: its tables, and nothing else.
 #pragma once
 #include "conv/algorithm.h"
+#include "pool/pool.h"
+#include "transpose/blocked.h"
 
 namespace bestof {
 
@@ -9,6 +11,9 @@ struct Kernels {
   long lanes;
   const Algorithm* const* algorithms;
   int algorithm_count;
+  void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
+  PoolForward* pool_forward;
+  PoolBackward* pool_backward;
 };
 
 namespace baseline {

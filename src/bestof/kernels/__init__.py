@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bestof.kernels._native import PackedWeights
 from bestof.kernels.conv import (
     Algorithm,
     Conv2dPlan,
-    PackedWeights,
     conv2d,
     conv2d_algorithms,
     conv2d_backward_input,
@@ -13,6 +13,7 @@ from bestof.kernels.conv import (
     pack_weights,
 )
 from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.pool import pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "isa",
     "isas",
     "pack_weights",
+    "pool2d",
+    "pool2d_backward",
     "transpose",
     "transpose_algorithms",
     "use_isa",

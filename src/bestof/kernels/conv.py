@@ -15,8 +15,8 @@ from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
 from bestof.kernels.array import Array, empty_like, shape_of
+from bestof.kernels.pair import Pair, is_integer, pair_of
 
-Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Activation: TypeAlias = "str | tuple[str, float] | None"
 
@@ -82,7 +82,12 @@ def conv2d_backward_input(
 ) -> Array:
     """The gradient of x, of `x_shape`, from `grad`, that of y; for the rest see `conv2d`."""
     problem = _problem(
-        tuple(x_shape), shape_of(w, "w"), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+        tuple(x_shape),
+        shape_of(w, "w"),
+        pair_of(stride, "stride"),
+        _pads(padding),
+        pair_of(dilation, "dilation"),
+        groups,
     )
     if out is None:
         out = empty_like(grad, problem.x_shape)
@@ -127,10 +132,10 @@ def conv2d_algorithms(
     direction: forward, backward_input or backward_weight. threads: for the scratch; by default as `conv2d`.
     """
     problem = _problem(
-        tuple(x_shape), tuple(w_shape), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+        tuple(x_shape), tuple(w_shape), pair_of(stride, "stride"), _pads(padding), pair_of(dilation, "dilation"), groups
     )
     rows = _native.algorithms(problem, direction, threads or 0)
-    return MappingProxyType({name: Algorithm(*promises) for name, *promises in rows})
+    return MappingProxyType({name: Algorithm(error, scratch, flops) for name, error, scratch, flops in rows})
 
 
 def pack_weights(w: Array, algorithm: str, *, groups: int = 1, threads: int | None = None) -> PackedWeights:
@@ -164,14 +169,19 @@ class Conv2dPlan:
         activation: Activation = None,
     ) -> None:
         problem = _problem(
-            tuple(x_shape), tuple(w_shape), _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+            tuple(x_shape),
+            tuple(w_shape),
+            pair_of(stride, "stride"),
+            _pads(padding),
+            pair_of(dilation, "dilation"),
+            groups,
         )
         self._plan = _native.Plan(problem, direction, algorithm, *_activation(activation))
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
 
     def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
-        """Runs it. first, second, out: x, w, y forward; grad, w, x or grad, x, w backward. 0 for no bias or residual."""
+        """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0 stands for none."""
         if isinstance(second, PackedWeights):
             self._plan.run_packed(first, second, out, bias, residual)
         else:
@@ -182,7 +192,7 @@ def _problem_of(
     x: Array, w_shape: tuple[int, ...], stride: Pair, padding: Padding, dilation: Pair, groups: int
 ) -> _native.Problem:
     return _problem(
-        shape_of(x, "x"), w_shape, _pair(stride, "stride"), _pads(padding), _pair(dilation, "dilation"), groups
+        shape_of(x, "x"), w_shape, pair_of(stride, "stride"), _pads(padding), pair_of(dilation, "dilation"), groups
     )
 
 
@@ -218,22 +228,6 @@ def _problem(
         raise KernelError(f"groups: expected an integer; got {groups!r}") from None
 
 
-def _integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _pair(value: Pair, name: str) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    try:
-        y, x = value
-    except (TypeError, ValueError):
-        y, x = None, None  # type: ignore[assignment]  # refused below
-    if not _integer(y) or not _integer(x):
-        raise KernelError(f"{name}: expected an integer or a pair of them; got {value!r}")
-    return y, x
-
-
 def _pads(value: Padding) -> tuple[int, int, int, int]:
     if isinstance(value, int):
         return value, value, value, value
@@ -246,7 +240,7 @@ def _pads(value: Padding) -> tuple[int, int, int, int]:
             f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); got {value!r}"
         ) from None
     pads = (top, bottom, left, right)
-    if not all(map(_integer, pads)):
+    if not all(map(is_integer, pads)):
         raise KernelError(f"padding: expected integers; got {value!r}")
     return pads
 

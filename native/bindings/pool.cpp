@@ -1,0 +1,94 @@
+// Pooling for Python.
+#include "pool/pool.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+#include <omp.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/array.h"
+#include "bindings/module.h"
+
+namespace bestof {
+namespace {
+
+long pooled_extent(const char* axis, long extent, long kernel, long stride, long pad) {
+  if (kernel < 1 || stride < 1 || pad < 0 || kernel > 1L << 30 || stride > 1L << 30) {
+    refuse("kernel, stride, padding: expected positive, positive and non-negative integers; got " +
+           std::to_string(kernel) + ", " + std::to_string(stride) + ", " + std::to_string(pad));
+  }
+  if (pad > kernel / 2) {
+    refuse("padding: expected at most half of the kernel, " + std::to_string(kernel / 2) + "; got " +
+           std::to_string(pad));
+  }
+  if (extent + 2 * pad < kernel) {
+    refuse(std::string("kernel: expected one that fits the padded ") + axis + " of " +
+           std::to_string(extent + 2 * pad) + "; got " + std::to_string(kernel));
+  }
+  return (extent + 2 * pad - kernel) / stride + 1;
+}
+
+// `numbers`: kernel y, x; stride y, x; padding y, x.
+PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
+                         bool count_padding) {
+  PoolProblem p = {};
+  p.batch = x[0];
+  p.in_height = x[1];
+  p.in_width = x[2];
+  p.channels = x[3];
+  p.kernel_height = numbers.at(0);
+  p.kernel_width = numbers.at(1);
+  p.stride_y = numbers.at(2);
+  p.stride_x = numbers.at(3);
+  p.pad_top = numbers.at(4);
+  p.pad_left = numbers.at(5);
+  p.maximum = maximum;
+  p.count_padding = count_padding;
+  p.out_height = pooled_extent("height", p.in_height, p.kernel_height, p.stride_y, p.pad_top);
+  p.out_width = pooled_extent("width", p.in_width, p.kernel_width, p.stride_x, p.pad_left);
+  return p;
+}
+
+std::vector<long> pooled_shape(const PoolProblem& p) {
+  return {p.batch, p.out_height, p.out_width, p.channels};
+}
+
+void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum, bool count_padding,
+          int threads) {
+  const Array from = read_array(x, "x", 4), to = write_array(out, "out", 4);
+  const PoolProblem p = make_problem(from.shape, numbers, maximum, count_padding);
+  expect_shape(to, "out", pooled_shape(p));
+  expect_apart(to, "out", from, "x");
+  if (to.count() == 0) return;
+  nb::gil_scoped_release release;
+  kernels().pool_forward(p, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
+}
+
+void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum,
+                   bool count_padding, int threads) {
+  const Array gradient = read_array(grad, "grad", 4), to = write_array(out, "out", 4);
+  const PoolProblem p = make_problem(to.shape, numbers, maximum, count_padding);
+  expect_shape(gradient, "grad", pooled_shape(p));
+  expect_apart(to, "out", gradient, "grad");
+  Array from;
+  if (maximum) {
+    from = read_array(x, "x", 4);
+    expect_shape(from, "x", to.shape);
+    expect_apart(to, "out", from, "x");
+  }
+  if (to.count() == 0) return;
+  nb::gil_scoped_release release;
+  kernels().pool_backward(p, gradient.data, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
+}
+
+}  // namespace
+
+void bind_pool(nb::module_& m) {
+  m.def("pool", &pool);
+  m.def("pool_backward", &pool_backward, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+        nb::arg());
+}
+
+}  // namespace bestof

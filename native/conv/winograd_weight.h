@@ -1,0 +1,138 @@
+// The weight gradient by the adjoint of Winograd's F(M, 3): with V = BT d B as in the forward pass and
+// Z = A dY AT of each tile, dU[frequency] = sum over tiles of Z^T V, and dW = GT dU G.
+#pragma once
+#include "conv/winograd.h"
+#include "gemm/outer_product.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+// dU is read and written once a block, V and Z once a block too: from K C / (K + C) tiles on, dU is the smaller part.
+template <int M>
+inline TilePlan plan_weight_tiles(const Problem& p) {
+  TilePlan t = plan_tiles<M>(p, 1);
+  const long balance = 3 * t.channels * t.outputs / (2 * (t.channels + t.outputs));
+  const long wanted = smaller(larger(balance, 56), 512);
+  t.blocks = divide_up(t.tiles, wanted);
+  t.block = divide_up(t.tiles, larger(t.blocks, 1));
+  t.m_stride = round_up(t.outputs, kLanes) + 16;
+  t.v_step = frequency_step(t.block * t.v_stride);
+  t.m_step = frequency_step(t.block * t.m_stride);
+  return t;
+}
+
+// Z of tiles [first, first + count), output channels [from, to); tile `first` goes to place 0 of z.
+template <int M>
+inline void transform_gradient(const Problem& p, const TilePlan& t, const float* grad, long first, long count,
+                               float* z) {
+  constexpr int kAlpha = M + 2;
+  for (long at = 0; at < count; ++at, z += t.m_stride) {
+    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
+    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
+    const float* corner = grad + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
+    for (long k = 0; k < p.out_channels; k += kLanes) {
+      const long lanes = smaller(p.out_channels - k, kLanes);
+      Vec columns[kAlpha][M];
+#pragma GCC unroll 8
+      for (int j = 0; j < M; ++j) {
+        Vec d[M], o[kAlpha];
+#pragma GCC unroll 8
+        for (int i = 0; i < M; ++i) {
+          const float* pixel = corner + (i * p.out_width + j) * p.out_channels + k;
+          const bool inside = y0 + i < p.out_height && x0 + j < p.out_width;
+          d[i] = !inside ? Vec{} : lanes == kLanes ? load(pixel) : load_first(pixel, lanes);
+        }
+        Winograd<M>::output_adjoint(d, o);
+#pragma GCC unroll 8
+        for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < kAlpha; ++i) {
+        Vec o[kAlpha];
+        Winograd<M>::output_adjoint(columns[i], o);
+#pragma GCC unroll 8
+        for (int j = 0; j < kAlpha; ++j) store(z + (i * kAlpha + j) * t.m_step + k, o[j]);
+      }
+    }
+  }
+}
+
+// dW of one output channel from its row of dU: frequencies `step` floats apart.
+template <int M>
+inline void gather_weight(const float* du, long step, long channels, float* dw) {
+  constexpr int kAlpha = M + 2;
+  for (long c = 0; c < channels; c += kLanes) {
+    const long lanes = smaller(channels - c, kLanes);
+    Vec half[3][kAlpha];
+#pragma GCC unroll 8
+    for (int j = 0; j < kAlpha; ++j) {
+      half[0][j] = half[1][j] = half[2][j] = Vec{};
+#pragma GCC unroll 8
+      for (int i = 0; i < kAlpha; ++i) {
+        const Vec v = load(du + (i * kAlpha + j) * step + c);
+#pragma GCC unroll 3
+        for (int r = 0; r < 3; ++r) half[r][j] += v * static_cast<float>(Winograd<M>::kMatrices.g[i][r]);
+      }
+    }
+    for (int r = 0; r < 3; ++r) {
+#pragma GCC unroll 3
+      for (int s = 0; s < 3; ++s) {
+        Vec sum = Vec{};
+#pragma GCC unroll 8
+        for (int j = 0; j < kAlpha; ++j) sum += half[r][j] * static_cast<float>(Winograd<M>::kMatrices.g[j][s]);
+        float* to = dw + (r * 3 + s) * channels + c;
+        if (lanes == kLanes) {
+          store(to, sum);
+        } else {
+          store_first(to, sum, lanes);
+        }
+      }
+    }
+  }
+}
+
+template <int M>
+struct WinogradWeightPass {
+  static constexpr long kFrequencies = (M + 2) * (M + 2);
+
+  static long scratch(const Problem& p, int) {
+    const TilePlan t = plan_weight_tiles<M>(p);
+    return kFrequencies * (t.v_step + t.m_step + p.out_channels * round_up(p.in_channels, kLanes));
+  }
+
+  static void run(const Problem& p, const Call& call) {
+    const TilePlan t = plan_weight_tiles<M>(p);
+    const long ld = round_up(p.in_channels, kLanes), u_step = p.out_channels * ld;
+    float* v = call.scratch;
+    float* z = v + kFrequencies * t.v_step;
+    float* du = z + kFrequencies * t.m_step;
+    const long parts = smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
+#pragma omp parallel num_threads(call.threads)
+    {
+      for (long block = 0; block < t.blocks; ++block) {
+        const long first = block * t.block, count = smaller(t.block, t.tiles - first);
+#pragma omp for schedule(static)
+        for (long tile = 0; tile < count; ++tile) {
+          transform_input<M>(p, t, call.second, first + tile, 1, 0, t.channels, v + tile * t.v_stride);
+          transform_gradient<M>(p, t, call.first, first + tile, 1, z + tile * t.m_stride);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (long item = 0; item < kFrequencies * parts; ++item) {
+          const long xi = item / parts, part = item % parts;
+          const long k0 = part_begin(p.out_channels, parts, part);
+          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
+          // Whole vectors of channels: V is zero behind the last.
+          outer_product(z + xi * t.m_step + k0, t.m_stride, part_begin(p.out_channels, parts, part + 1) - k0, rows, ld,
+                        count, block == 0, du + xi * u_step + k0 * ld, ld);
+        }
+      }
+#pragma omp for schedule(static)
+      for (long k = 0; k < p.out_channels; ++k) {
+        gather_weight<M>(du + k * ld, u_step, p.in_channels, call.result + k * 9 * p.in_channels);
+      }
+    }
+  }
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,104 @@
+// Maximum and average pooling, forward and backward. One pass over the memory; vectors run over channels.
+#include "pool/pool.h"
+
+#include "simd/vector.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+// The part of a window that lies inside the image: [y0, y1) x [x0, x1), and what its average is divided by.
+struct Window {
+  long y0, y1, x0, x1;
+  float divisor;
+};
+
+BESTOF_INLINE Window window_at(const PoolProblem& p, long oy, long ox) {
+  const long y = oy * p.stride_y - p.pad_top, x = ox * p.stride_x - p.pad_left;
+  Window w = {larger(y, 0), smaller(y + p.kernel_height, p.in_height), larger(x, 0),
+              smaller(x + p.kernel_width, p.in_width), 1.0f};
+  const long inside = (w.y1 - w.y0) * (w.x1 - w.x0);
+  w.divisor = static_cast<float>(p.count_padding ? p.kernel_height * p.kernel_width : larger(inside, 1));
+  return w;
+}
+
+BESTOF_INLINE Vec read(const float* from, long lanes) {
+  return lanes == kLanes ? load(from) : load_first(from, lanes);
+}
+
+BESTOF_INLINE void write(float* to, Vec v, long lanes) {
+  if (lanes == kLanes) {
+    store(to, v);
+  } else {
+    store_first(to, v, lanes);
+  }
+}
+
+BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window& w, long c, long lanes) {
+  Vec best = p.maximum ? broadcast(-__builtin_inff()) : Vec{};
+  for (long y = w.y0; y < w.y1; ++y) {
+    for (long x = w.x0; x < w.x1; ++x) {
+      const Vec v = read(image + (y * p.in_width + x) * p.channels + c, lanes);
+      if (p.maximum) {
+        best = (v > best) | (v != v) ? v : best;  // a NaN wins and stays
+      } else {
+        best += v;
+      }
+    }
+  }
+  return p.maximum ? best : best / w.divisor;
+}
+
+}  // namespace
+
+void pool_forward(const PoolProblem& p, const float* x, float* y, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long row = 0; row < p.batch * p.out_height; ++row) {
+    const float* image = x + row / p.out_height * p.in_height * p.in_width * p.channels;
+    for (long ox = 0; ox < p.out_width; ++ox) {
+      const Window w = window_at(p, row % p.out_height, ox);
+      float* to = y + (row * p.out_width + ox) * p.channels;
+      for (long c = 0; c < p.channels; c += kLanes) {
+        const long lanes = smaller(p.channels - c, kLanes);
+        write(to + c, reduce(p, image, w, c, lanes), lanes);
+      }
+    }
+  }
+}
+
+// The gradient of x. A maximum gives it to the first of its equal largest elements in reading order, as PyTorch does.
+// Images and vectors of channels are split over the threads: windows overlap within an image only.
+void pool_backward(const PoolProblem& p, const float* grad, const float* x, float* result, int threads) {
+  const long parts = divide_up(p.channels, kLanes), plane = p.in_height * p.in_width * p.channels;
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long item = 0; item < p.batch * parts; ++item) {
+    const long n = item / parts, c = item % parts * kLanes, lanes = smaller(p.channels - c, kLanes);
+    float* to = result + n * plane + c;
+    for (long i = 0; i < p.in_height * p.in_width; ++i) write(to + i * p.channels, Vec{}, lanes);
+    for (long oy = 0; oy < p.out_height; ++oy) {
+      for (long ox = 0; ox < p.out_width; ++ox) {
+        const Window w = window_at(p, oy, ox);
+        const Vec g = read(grad + ((n * p.out_height + oy) * p.out_width + ox) * p.channels + c, lanes);
+        Vec best = Vec{};
+        if (p.maximum) best = reduce(p, x + n * plane, w, c, lanes);
+        Vec open = g;  // zero in the lanes whose gradient has been given away
+        for (long iy = w.y0; iy < w.y1; ++iy) {
+          for (long ix = w.x0; ix < w.x1; ++ix) {
+            float* at = to + (iy * p.in_width + ix) * p.channels;
+            if (p.maximum) {
+              const Vec v = read(x + n * plane + (iy * p.in_width + ix) * p.channels + c, lanes);
+              const VecInt here = (v == best) | ((v != v) & (best != best));
+              write(at, read(at, lanes) + (here ? open : Vec{}), lanes);
+              open = here ? Vec{} : open;
+            } else {
+              write(at, read(at, lanes) + g / w.divisor, lanes);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

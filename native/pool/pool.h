@@ -1,0 +1,30 @@
+// 2-D pooling in NHWC: problem, and what one call does.
+#pragma once
+
+namespace bestof {
+
+struct PoolProblem {
+  long batch, in_height, in_width, channels, out_height, out_width;
+  long kernel_height, kernel_width, stride_y, stride_x, pad_top, pad_left;
+  bool maximum;        // else the average
+  bool count_padding;  // the average divides by the whole kernel, not by the elements inside the image
+};
+
+using PoolForward = void(const PoolProblem& p, const float* x, float* y, int threads);
+// x is read for a maximum only.
+using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result, int threads);
+
+namespace baseline {
+PoolForward pool_forward;
+PoolBackward pool_backward;
+}  // namespace baseline
+namespace avx2 {
+PoolForward pool_forward;
+PoolBackward pool_backward;
+}  // namespace avx2
+namespace avx512 {
+PoolForward pool_forward;
+PoolBackward pool_backward;
+}  // namespace avx512
+
+}  // namespace bestof

@@ -1,0 +1,95 @@
+// 4-D transposition in blocks: tiles of kLanes x kLanes are turned in registers, so that both sides are read and
+// written in whole vectors. Axes that stay together are joined first, so NCHW -> NHWC is one turn of (C, H W).
+#include "transpose/blocked.h"
+
+#include "simd/kernels.h"
+#include "simd/vector.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+// Turns the kLanes x kLanes tile in `v`: log2(kLanes) rounds of interleaving halves.
+BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
+#pragma GCC unroll 4
+  for (int round = 1; round < kLanes; round *= 2) {
+    Vec next[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes / 2; ++i) {
+      VecInt low, high;
+#pragma GCC unroll 16
+      for (int k = 0; k < kLanes; ++k) {
+        low[k] = k / 2 + (k % 2) * kLanes;
+        high[k] = kLanes / 2 + k / 2 + (k % 2) * kLanes;
+      }
+      next[2 * i] = __builtin_shuffle(v[i], v[i + kLanes / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kLanes / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) v[i] = next[i];
+  }
+}
+
+// y[c][r] = x[r][c] for rows x columns.
+inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows, long columns) {
+  for (long r = 0; r < rows; r += kLanes) {
+    for (long c = 0; c < columns; c += kLanes) {
+      if (r + kLanes <= rows && c + kLanes <= columns) {
+        Vec tile[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) tile[i] = load(x + (r + i) * x_stride + c);
+        turn(tile);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(y + (c + i) * y_stride + r, tile[i]);
+      } else {
+        for (long j = c; j < smaller(c + kLanes, columns); ++j) {
+          for (long i = r; i < smaller(r + kLanes, rows); ++i) y[j * y_stride + i] = x[i * x_stride + j];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads) {
+  // The axis that is contiguous in x, and the one that is in y; the others are walked around them.
+  int last_read = -1, last_write = -1;
+  for (int i = 0; i < axes.count; ++i) {
+    if (axes.read[i] == 1) last_read = i;
+    if (axes.write[i] == 1) last_write = i;
+  }
+  const bool copy = last_read == last_write;
+  constexpr long kRows = 64;  // a block of 64 x 64 elements is 16 KiB on either side: both in L1
+  const long rows = copy ? 1 : axes.extent[last_write], columns = axes.extent[last_read];
+  const long column_step = copy ? 16384 : kRows;
+  const long row_blocks = divide_up(rows, kRows), column_blocks = divide_up(columns, column_step);
+  long outer = 1;
+  for (int i = 0; i < axes.count; ++i) {
+    if (i != last_read && i != last_write) outer *= axes.extent[i];
+  }
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long item = 0; item < outer * row_blocks * column_blocks; ++item) {
+    long at = item / (row_blocks * column_blocks);
+    const float* from = x;
+    float* to = y;
+    for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
+      if (i == last_read || i == last_write) continue;
+      from += at % axes.extent[i] * axes.read[i];
+      to += at % axes.extent[i] * axes.write[i];
+      at /= axes.extent[i];
+    }
+    // Row blocks run fastest: they are neighbours in y.
+    const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * kRows;
+    const long width = smaller(columns - c, column_step);
+    if (copy) {
+      __builtin_memcpy(to + c, from + c, width * sizeof(float));
+    } else {
+      const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
+      turn_block(from + r * x_stride + c, x_stride, to + c * y_stride + r, y_stride, smaller(rows - r, kRows), width);
+    }
+  }
+}
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,76 @@
+"""2-D pooling in NHWC, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bestof.errors import KernelError
+from bestof.kernels import _native
+from bestof.kernels.array import Array, empty_like, shape_of
+from bestof.kernels.pair import Pair, pair_of
+
+_KINDS = ("max", "average")
+
+
+def pool2d(
+    x: Array,
+    kernel: Pair,
+    *,
+    kind: str = "max",
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    count_padding: bool = True,
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """The maximum or average of every window of x, [N, H, W, C], float32, C-contiguous.
+
+    kind: max or average. stride: by default the kernel. padding: at most half of the kernel; never a maximum, and 0 in
+    an average, which `count_padding` divides by the whole kernel (PyTorch's count_include_pad), else by the elements
+    inside. Raises KernelError, before anything is written, for what cannot be computed.
+    """
+    numbers = _numbers(kernel, stride, padding, kind)
+    shape = shape_of(x, "x")
+    if len(shape) != 4:
+        raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
+    if out is None:
+        extents = [
+            max((extent + 2 * pad - size) // max(step, 1) + 1, 0)  # what does not fit is refused below
+            for extent, size, step, pad in zip(shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True)
+        ]
+        out = empty_like(x, (shape[0], *extents, shape[3]))
+    _native.pool(x, out, numbers, kind == "max", count_padding, threads or 0)
+    return out
+
+
+def pool2d_backward(
+    grad: Array,
+    x_shape: Sequence[int],
+    kernel: Pair,
+    *,
+    x: Array | None = None,
+    kind: str = "max",
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    count_padding: bool = True,
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """The gradient of x, of `x_shape`, from `grad`, that of the pooled array; the arguments are those of `pool2d`.
+
+    x: needed by max, whose gradient goes to the first of the equal largest elements, as PyTorch's does.
+    """
+    numbers = _numbers(kernel, stride, padding, kind)
+    if kind == "max" and x is None:
+        raise KernelError("x: expected the array that was pooled, which the gradient of a maximum needs; got None")
+    if out is None:
+        out = empty_like(grad, tuple(x_shape))
+    _native.pool_backward(grad, x, out, numbers, kind == "max", count_padding, threads or 0)
+    return out
+
+
+def _numbers(kernel: Pair, stride: Pair | None, padding: Pair, kind: str) -> list[int]:
+    if kind not in _KINDS:
+        raise KernelError(f"kind: expected max or average; got {kind!r}")
+    size = pair_of(kernel, "kernel")
+    return [*size, *(size if stride is None else pair_of(stride, "stride")), *pair_of(padding, "padding")]

@@ -1,0 +1,99 @@
+"""Pooling against a naive float64 oracle, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bestof import kernels
+from bestof.errors import KernelError
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    shape: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+
+
+CASES = (
+    Case((2, 8, 8, 64), (2, 2), (2, 2)),
+    Case((1, 15, 13, 17), (3, 3), (2, 2), (1, 1)),
+    Case((2, 7, 7, 33), (7, 7), (1, 1)),
+    Case((1, 9, 6, 3), (3, 2), (1, 3), (1, 0)),
+    Case((1, 1, 1, 1), (1, 1), (1, 1)),
+    Case((0, 4, 4, 8), (2, 2), (2, 2)),
+)
+
+
+def _windows(case: Case):  # type: ignore[no-untyped-def]  # places of y, and the slices that they see
+    out = [
+        (e + 2 * p - k) // s + 1
+        for e, k, s, p in zip(case.shape[1:3], case.kernel, case.stride, case.padding, strict=True)
+    ]
+    for oy in range(out[0]):
+        for ox in range(out[1]):
+            y, x = oy * case.stride[0] - case.padding[0], ox * case.stride[1] - case.padding[1]
+            yield (oy, ox), slice(max(y, 0), y + case.kernel[0]), slice(max(x, 0), x + case.kernel[1])
+
+
+def _oracle(case: Case, x: NDArray[np.float32], grad: NDArray[np.float32], kind: str, count_padding: bool):  # type: ignore[no-untyped-def]
+    y, dx = np.zeros(grad.shape), np.zeros(x.shape)
+    for (oy, ox), rows, columns in _windows(case):
+        window = x[:, rows, columns].astype(np.float64)
+        seen = window.shape[1] * window.shape[2]
+        flat = window.reshape(x.shape[0], seen, x.shape[3])
+        if kind == "max":
+            y[:, oy, ox] = flat.max(axis=1)
+            given = np.zeros(flat.shape)
+            np.put_along_axis(given, flat.argmax(axis=1)[:, None], grad[:, oy, ox][:, None], axis=1)
+            dx[:, rows, columns] += given.reshape(window.shape)
+        else:
+            divisor = case.kernel[0] * case.kernel[1] if count_padding else seen
+            y[:, oy, ox] = flat.sum(axis=1) / divisor
+            dx[:, rows, columns] += (grad[:, oy, ox] / divisor)[:, None, None]
+    return y, dx
+
+
+@pytest.mark.parametrize(("kind", "count_padding"), [("max", True), ("average", True), ("average", False)])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_forward_and_backward(case: Case, kind: str, count_padding: bool) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(-4, 4, case.shape).astype(np.float32)  # many equal elements: the first must win
+    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": count_padding}
+    y = kernels.pool2d(x, case.kernel, **options)
+    grad = rng.standard_normal(y.shape, dtype=np.float32)
+    wanted_y, wanted_dx = _oracle(case, x, grad, kind, count_padding)
+    taps = case.kernel[0] * case.kernel[1]
+    np.testing.assert_allclose(y, wanted_y, rtol=0, atol=taps * 6e-8 * 4)
+    dx = np.full(case.shape, np.nan, np.float32)
+    kernels.pool2d_backward(grad, case.shape, case.kernel, x=x, out=dx, **options)
+    np.testing.assert_allclose(dx, wanted_dx, rtol=0, atol=taps * 6e-8 * 8)
+
+
+def test_a_nan_is_a_maximum() -> None:
+    x = np.zeros((1, 4, 4, 20), np.float32)
+    x[0, 0, 1, 3] = np.nan
+    bad = np.isnan(kernels.pool2d(x, 2))
+    assert bad[0, 0, 0, 3]
+    assert bad.sum() == 1
+
+
+def test_bad_arguments() -> None:
+    x = np.ones((1, 4, 4, 2), np.float32)
+    for message, arguments in (
+        ("padding: expected at most half", {"kernel": 2, "padding": 2}),
+        ("kernel: expected one that fits", {"kernel": 5}),
+        ("kernel: expected an integer", {"kernel": "two"}),
+        ("kernel, stride, padding: expected positive", {"kernel": 2, "stride": 0}),
+        ("kind: expected max or average", {"kernel": 2, "kind": "median"}),
+        ("out: expected shape", {"kernel": 2, "out": np.ones((1, 2, 3, 2), np.float32)}),
+    ):
+        with pytest.raises(KernelError, match=message):
+            kernels.pool2d(x, **arguments)
+    with pytest.raises(KernelError, match="x: expected the array that was pooled"):
+        kernels.pool2d_backward(x, (1, 8, 8, 2), 2)
