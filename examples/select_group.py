@@ -1,7 +1,8 @@
 """Two functions that must be chosen together.
 
 The second listing of the BestOf paper: the forward pass of a layer may keep what its backward pass can use. Which way
-is faster depends on both, so the two are chosen as one: the stage, 0 or 1, comes first in a call. NumPy alone is needed.
+is faster depends on both, so the two are chosen as one: the stage, 0 or 1, comes first in a call. NumPy alone is
+needed.
 """
 
 import numpy as np
@@ -39,7 +40,7 @@ class Convolution1d:
         self.kept = self.windows(x)
         return self.multiply(self.kept)
 
-    def backward_kept(self, x, dy):
+    def backward_kept(self, _x, dy):
         return self.gradient(self.kept, dy)
 
     def forward(self, x):

@@ -15,7 +15,7 @@ def numpy_copy(x):
 
 def image_by_image(x):
     y = np.empty((x.shape[0], x.shape[3], x.shape[1], x.shape[2]), x.dtype)
-    for image, transposed in zip(x, y):
+    for image, transposed in zip(x, y, strict=True):
         np.copyto(transposed.reshape(x.shape[3], -1), image.reshape(-1, x.shape[3]).T)
     return y
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 from tqdm import tqdm
 
@@ -77,8 +78,6 @@ def read_cifar10(folder):
 
 def read_digits():
     """The same of scikit-learn's digits: grey of 0 to 16, enlarged from 8x8, on all three channels."""
-    from sklearn.datasets import load_digits
-
     digits = load_digits()
     images = np.kron(digits.images, np.ones((4, 4))) * (255 / 16)
     return np.repeat(images.astype(np.uint8)[:, None], 3, axis=1), digits.target.astype(np.int64)

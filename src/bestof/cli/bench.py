@@ -9,7 +9,10 @@ from importlib import import_module
 from bestof.cli.command import Command, Subcommand
 
 # A benchmark's module is imported when it is called: one of PyTorch must not be what one of the dispatch waits for.
-BENCHES = (Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),)
+BENCHES = (
+    Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
+    Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),
+)
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:

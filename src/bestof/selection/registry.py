@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bestof.selection.policy import Policy
 from bestof.selection.report import Report
+from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import detours
 
@@ -63,8 +64,6 @@ def shared_store() -> Store | None:
     """What `use_store` was told, else the store that the environment names, else the one in the cache folder."""
     if _Defaults.store_named:
         return _Defaults.store
-    from bestof.selection.store import default_store  # here: sqlite3 is loaded by the first selector that needs it
-
     return default_store()
 
 

@@ -1,0 +1,39 @@
+"""What the import linter cannot see: compiled modules, and what importing the package brings with it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bestof
+
+SOURCE = Path(bestof.__file__).parent
+# A compiled module, and the only folder or file that may import it.
+OWNERS = {"bestof.kernels._native": "kernels/", "bestof.selection._hot_path": "selection/hot_path.py"}
+
+
+def imported_by(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+    return names
+
+
+@pytest.mark.parametrize("module", OWNERS)
+def test_a_compiled_module_has_one_owner(module: str) -> None:
+    importers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if module in imported_by(path)}
+    assert importers, f"nobody imports {module}: the test has lost its object"
+    assert all(importer.startswith(OWNERS[module]) for importer in importers), importers
+
+
+def test_importing_the_package_imports_neither_torch_nor_numpy_nor_rich() -> None:
+    code = "import sys, bestof; print([name for name in ('torch', 'numpy', 'rich', 'sqlite3') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
