@@ -57,7 +57,9 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
         raise InvalidArgument(f"{where}: every name must be its own; {', '.join(map(repr, duplicates))} came twice")
     if len({alternative.is_group for alternative in parsed}) > 1:
         plain = ", ".join(repr(alternative.name) for alternative in parsed if not alternative.is_group)
-        raise InvalidArgument(f"{where}: either all are groups or none is; {plain} has one function, others have a list")
+        raise InvalidArgument(
+            f"{where}: either all are groups or none is; {plain} has one function, others have a list"
+        )
     if len({len(alternative.stages) for alternative in parsed}) > 1:
         lengths = ", ".join(f"{alternative.name!r} has {len(alternative.stages)}" for alternative in parsed)
         raise InvalidArgument(f"{where}: every group needs the same number of functions; {lengths}")
@@ -75,6 +77,11 @@ def _parse(where: str, entry: Any) -> Alternative:
         raise InvalidArgument(f"{where}: expected a name, a text that is not empty; got {alternative.name!r}")
     if isinstance(alternative.depends, str):
         raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected a list of texts; got one text")
+    if not all(isinstance(text, str) for text in alternative.depends):
+        raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}")
+    if alternative.supports is not None and not callable(alternative.supports):
+        kind = type(alternative.supports).__name__
+        raise InvalidArgument(f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}")
     if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
         kind = type(alternative.function).__name__
         raise InvalidArgument(f"{where} ({alternative.name!r}): expected a callable, or a list of them; got {kind}")
