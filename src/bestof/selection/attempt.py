@@ -108,7 +108,8 @@ class Attempt:
         finally:
             leave_trial(trial, token)
         if failure is None:
-            return self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            answer = self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            return await answer if type(answer) is CoroutineType else answer
         self._turn_to_another(failure, undo)
         again = self.run(args, kwargs)
         return await again if type(again) is CoroutineType else again
@@ -120,6 +121,8 @@ class Attempt:
             return _UNKNOWN
         if self.stage in self.tuning.candidates[self.position].trusted:
             return _UNKNOWN
+        if self.parent is not None and reference in self.parent.positions_above(self.selector, self.tuning.problem):
+            return _UNKNOWN  # the call came from the reference
         self._pollute()
         trial = self._reference_trial(reference)
         token = current_trial.set(trial)

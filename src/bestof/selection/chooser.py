@@ -27,7 +27,6 @@ from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.policies import Fixed, Race
 from bestof.selection.policy import Policy
 from bestof.selection.problem import canonical
-from bestof.selection.record import Child
 from bestof.selection.report import seconds_text
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
@@ -241,6 +240,7 @@ class Chooser(HotPath):
         above = parent.positions_above(self, tuning.problem) if parent is not None else ()
         if position in above:
             # The alternative called this selector again with the same problem: another one must answer.
+            tuning.candidates[position].recursive = True
             others = [other for other in tuning.remaining() if other not in above]
             if not others:
                 raise NoAlternative(
@@ -322,9 +322,7 @@ class Chooser(HotPath):
         winner = tuning.candidates[position]
         if self._check_every is not None and position != tuning.remaining()[0]:
             return True
-        if (self.name, tuning.problem) in winner.children:
-            return True
-        return tuning.key is not None and Child(self.name, tuning.key) in winner.known_children
+        return winner.recursive
 
     def _save(self, tuning: Tuning) -> None:
         record = tuning.record(self.name, host(), time.time())

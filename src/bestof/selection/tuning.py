@@ -33,6 +33,7 @@ class Candidate:
         "children",
         "disqualified",
         "known_children",
+        "recursive",
         "samples",
         "seconds",
         "stages",
@@ -48,6 +49,7 @@ class Candidate:
         self.children: set[tuple[str, Hashable]] = set()  # choices met inside its trials in this process
         self.known_children: tuple[Child, ...] = ()  # and in earlier ones
         self.trusted: set[int] = set()  # stages whose result was compared with the first alternative's
+        self.recursive = False  # it called its selector again with the same problem
         self.calls = 0  # trials in this process since the last decision, whether they counted or not
         self.seconds = 0.0  # what they took
 
