@@ -161,13 +161,14 @@ class Attempt:
         but the reference must not be tried again inside itself."""
         return Trial(self.selector, self.tuning.problem, reference, self.parent)
 
-    @staticmethod
-    def _own(expected: Any, undo: Callable[[], object] | None) -> Any:
+    def _own(self, expected: Any, undo: Callable[[], object] | None) -> Any:
         """The reference's result, safe from what is done to the arguments next: it may be one of them."""
         if undo is not None:
             if expected is not _UNKNOWN:
-                with suppress(Exception):  # what cannot be copied is compared as it is
-                    expected = copy.deepcopy(expected)
+                with suppress(Exception):  # what has no copy that passes for it is compared as it is
+                    duplicate = copy.deepcopy(expected)
+                    compare(self.selector._check, expected, duplicate)
+                    expected = duplicate
             undo()
         return expected
 

@@ -26,11 +26,10 @@ from bestof.selection.keeper import Keeper
 from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.policies import Fixed, Race
 from bestof.selection.policy import Policy
-from bestof.selection.problem import canonical
 from bestof.selection.report import seconds_text
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
-from bestof.selection.tuning import Candidate, Decision, Tuning
+from bestof.selection.tuning import Candidate, Decision, Tuning, problem_text
 
 _log = logging.getLogger("bestof")
 
@@ -213,6 +212,8 @@ class Chooser(HotPath):
         if winner is None and record is not None:
             winner = tuning.stored_winner(record)
         if winner is None:
+            if tuning.lone is not None:
+                self._settle(tuning, tuning.lone, "only")
             return
         stored = bool(tuning.candidates[winner].samples)
         if stored:
@@ -234,7 +235,7 @@ class Chooser(HotPath):
             position = self._ask(tuning)
         if stage == 0 and tuning.decision is not None:
             timed = False
-            tuning.drain -= 1
+            tuning.count_drain()
             self._count_settled_call(tuning)
         settled = tuning.decision is not None
         above = parent.positions_above(self, tuning.problem) if parent is not None else ()
@@ -276,6 +277,8 @@ class Chooser(HotPath):
             winner = tuning.search.winner
             if winner is not None:
                 self._settle(tuning, winner, "measured" if tuning.candidates[winner].samples else "only")
+            elif tuning.lone is not None:
+                self._settle(tuning, tuning.lone, "only")
         else:
             self._publish(tuning)
 
@@ -350,7 +353,7 @@ class Chooser(HotPath):
         return self._own_store if self._store_named else registry.shared_store()
 
     def _where(self, problem: Hashable) -> str:
-        return f"BestOf({self.name!r}), problem {canonical(problem) or problem!r}"
+        return f"BestOf({self.name!r}), problem {problem_text(problem)}"
 
 
 def _store_of(selector: Chooser | None) -> Store | None:

@@ -57,7 +57,7 @@ def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
     elif isinstance(expected, int | float | complex) and isinstance(got, int | float | complex):
         if not expected == got:
             scale = abs(expected)
-            _judge(tolerance, abs(got - expected), scale if scale < inf else 0.0, where)
+            _judge(tolerance, abs(got - expected), 0.0 if scale == inf else scale, where)
     elif hasattr(got, "shape") or not bool(expected == got):
         raise WrongResult(f"{where}: expected {_short(expected)}; got {_short(got)}")
 
@@ -78,8 +78,8 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
     if "int" in kind:
         expected, got = expected * 1.0, got * 1.0  # unsigned integers would wrap around below
     # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the judgement.
-    difference, scale = float(abs(got - expected).max()), float(abs(expected).max())
-    if not difference < inf or not scale < inf:
+    scale = float(abs(expected).max())
+    if not scale < inf:
         # Infinities must agree in place and sign; they are no measure for the others.
         finite = abs(expected) < inf
         if not bool(((expected == got) | finite).all()):
@@ -87,8 +87,8 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
         if not bool(finite.any()):
             return
         expected, got = expected[finite], got[finite]
-        difference, scale = float(abs(got - expected).max()), float(abs(expected).max())
-    _judge(tolerance, difference, scale, where)
+        scale = float(abs(expected).max())
+    _judge(tolerance, float(abs(got - expected).max()), scale, where)
 
 
 def _detached(array: Any) -> Any:

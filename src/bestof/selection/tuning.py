@@ -15,7 +15,10 @@ from bestof.selection.record import Child, Evidence, Record
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _PASSES_KEPT = 64  # forwards of an evaluation never see their backward
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
-_DRAIN_CALLS = 64  # first stages after a decision, until passes still open are taken for abandoned
+# First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
+# other threads count a 64th, for that thread may just not have had its turn.
+_DRAIN_CALLS = 64
+_DRAIN_SHARES = 64
 
 
 def problem_text(problem: Hashable) -> str:
@@ -122,6 +125,7 @@ class Tuning:
         "decision",
         "drain",
         "key",
+        "lone",
         "passes",
         "problem",
         "search",
@@ -136,7 +140,8 @@ class Tuning:
         self.search = search
         self.passes: list[Pass] = []
         self.decision: Decision | None = None
-        self.drain = _DRAIN_CALLS
+        self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
+        self.drain = _DRAIN_CALLS * _DRAIN_SHARES
         self.calls = 0  # of the decided alternative, where every so many are compared
         self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
         self.unsaved = False  # whether there is evidence that the store does not have
@@ -186,6 +191,8 @@ class Tuning:
         self.candidates[position].disqualified = reason
         self.unsaved = True
         self.search.drop(position)
+        remaining = self.remaining()
+        self.lone = remaining[0] if len(remaining) == 1 else None
         return True
 
     def replay(self, record: Record) -> None:
@@ -226,6 +233,12 @@ class Tuning:
         measured = self.decision is not None and self.decision.source != "forced"
         decision = self.decision.alternative if self.decision is not None and measured else None
         return Record(selector, self.key, host, decision, evidence, updated)
+
+    def count_drain(self) -> None:
+        """A first stage was called after the decision."""
+        decided = self.decision.position if self.decision is not None else None
+        owners = {begun.thread for begun in self.passes if begun.position != decided}
+        self.drain -= 1 if owners and threading.get_ident() not in owners else _DRAIN_SHARES
 
     def answered(self, stage: int) -> None:
         """The decided alternative has answered a call of this stage."""

@@ -54,7 +54,11 @@ PAIRS = [("one", one), ("two", two)]
         (("it", PAIRS, len, 0), {}, "rounds: expected an integer of at least 1, got 0"),
         (("it", PAIRS, len, 10, 0.5), {}, "pruning_speedup: expected a number of at least 1"),
         (("it", PAIRS, len, 10, 10.0, True), {}, "prune_after_round: expected an integer"),
-        (("it", PAIRS, len), {"policy": "fastest"}, "policy: expected one of race, rounds, window, fixed, got 'fastest'"),
+        (
+            ("it", PAIRS, len),
+            {"policy": "fastest"},
+            "policy: expected one of race, rounds, window, fixed, got 'fastest'",
+        ),
         (("it", PAIRS, len), {"policy": "race:tie=x"}, "tie: expected a number, got 'x'"),
         (("it", PAIRS, len), {"policy": 3}, "policy: expected a policy or its text; got 3"),
         (("it", PAIRS, len), {"policy": Race}, "policy: expected a policy or its text"),

@@ -173,7 +173,9 @@ def test_an_interrupted_stage_leaves_no_pass_to_be_finished(program: Program) ->
     def interrupted(x: int) -> None:
         raise KeyboardInterrupt
 
-    selector = program.selector([("a", [interrupted, program.function("a1", 1.0)]), ("b", [str, program.function("b1", 1)])])
+    selector = program.selector(
+        [("a", [interrupted, program.function("a1", 1.0)]), ("b", [str, program.function("b1", 1)])]
+    )
     with pytest.raises(KeyboardInterrupt):
         selector(0, 1)
     assert selector._tunings[1,].passes == []
@@ -214,7 +216,9 @@ def test_every_stage_of_a_group_is_checked(program: Program) -> None:
     def stage(answer: int) -> Any:
         return program.function(str(answer), 1.0, answer)
 
-    selector = program.selector([("a", [stage(1), stage(2)]), ("b", [stage(1), stage(3)]), ("c", [stage(1), stage(2)])], check=0.0)
+    selector = program.selector(
+        [("a", [stage(1), stage(2)]), ("b", [stage(1), stage(3)]), ("c", [stage(1), stage(2)])], check=0.0
+    )
     assert [selector(0, 1), selector(1, 1), selector(0, 1)] == [1, 2, 1]
     with pytest.warns(RuntimeWarning, match="'b' was disqualified: wrong result: result: off by 0.5"):
         assert selector(1, 1) == 2

@@ -145,20 +145,22 @@ def test_recursion_with_the_same_problem_ends_before_and_after_the_decision(prog
 
 
 def test_recursion_through_another_selector_with_the_same_problem(program: Program) -> None:
-    between = program.selector([("x", lambda x: selector(x)), ("y", lambda x: selector(x))], name="between")
+    between = program.selector(
+        [("x", lambda *args: selector(*args)), ("y", lambda *args: selector(*args))], name="between"
+    )
     selector = program.selector([("again", through(between)), ("direct", program.function("direct", 2.0))], name="it")
     calls_until_settled(selector, 1)
     assert selector(1) == "direct"
 
 
 def test_recursion_that_nobody_ends_says_so(program: Program) -> None:
-    selector = program.selector([("a", lambda x: selector(x)), ("b", lambda x: selector(x))])
+    selector = program.selector([("a", lambda *args: selector(*args)), ("b", lambda *args: selector(*args))])
     with pytest.raises(RuntimeError, match="very same problem"):
         selector(1)
 
 
 def test_recursion_in_the_reference_of_a_check(program: Program) -> None:
-    pairs = [("again", lambda x: selector(x)), ("one", lambda x: 1), ("too", lambda x: 1)]
+    pairs = [("again", lambda *args: selector(*args)), ("one", lambda x: 1), ("too", lambda x: 1)]
     selector = program.selector(pairs, check=0.0)
     for _ in range(10):
         assert selector(1) == 1
@@ -196,7 +198,9 @@ def test_a_generator_resumed_inside_a_trial_is_part_of_it(program: Program) -> N
     inner = program.selector({"x": 3.0, "y": 1.0}, name="inner")
     generator = (inner(1) for _ in range(1000))
     next(generator)
-    outer = program.selector([("next", lambda x: next(generator)), ("flat", program.function("flat", 9.0))], name="outer")
+    outer = program.selector(
+        [("next", lambda x: next(generator)), ("flat", program.function("flat", 9.0))], name="outer"
+    )
     calls_until_settled(outer, 1)
     assert children(outer, 1)["next"] == (("inner", "(1,)"),)
 
