@@ -77,6 +77,11 @@ def _parse(where: str, entry: Any) -> Alternative:
         raise InvalidArgument(f"{where}: expected a name, a text that is not empty; got {alternative.name!r}")
     if isinstance(alternative.depends, str):
         raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected a list of texts; got one text")
+    if not all(isinstance(text, str) for text in alternative.depends):
+        raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}")
+    if alternative.supports is not None and not callable(alternative.supports):
+        kind = type(alternative.supports).__name__
+        raise InvalidArgument(f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}")
     if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
         kind = type(alternative.function).__name__
         raise InvalidArgument(f"{where} ({alternative.name!r}): expected a callable, or a list of them; got {kind}")

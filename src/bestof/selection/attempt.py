@@ -5,35 +5,39 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from math import inf
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from bestof.errors import BestofWarning, NoAlternative, WrongResult
+from bestof.errors import BestofWarning, InvalidArgument, NoAlternative, WrongResult
 from bestof.selection.guard import compare
 from bestof.selection.journal import DisqualificationEntry
-from bestof.selection.trial import Trial, current_trial, detours
+from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Pass, Tuning
 
 if TYPE_CHECKING:
-    from bestof.selection.best_of import BestOf
+    from bestof.selection.chooser import Chooser
 
 _UNKNOWN = object()
 
 
 class Attempt:
-    """Answers one call. `timed` is false where the time says nothing; `begun` is the pass that the call belongs to."""
+    """Answers one call. `timed` is false where the time says nothing; `begun` is the pass that the call belongs to;
+    `settled`: who answers is known, so that a trial around this call may count."""
 
-    __slots__ = ("begun", "failures", "parent", "position", "selector", "stage", "timed", "tuning")
+    __slots__ = ("begun", "failures", "parent", "position", "selector", "settled", "stage", "timed", "tuning")
 
     def __init__(
         self,
-        selector: BestOf,
+        selector: Chooser,
         tuning: Tuning,
         stage: int,
         position: int,
         begun: Pass | None,
         timed: bool,
         parent: Trial | None,
+        settled: bool,
     ) -> None:
         self.selector = selector
         self.tuning = tuning
@@ -42,61 +46,71 @@ class Attempt:
         self.begun = begun
         self.timed = timed
         self.parent = parent
+        self.settled = settled
         self.failures: dict[int, Exception] = {}
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the first alternative that gives one; an awaitable, where alternatives are coroutines."""
         selector = self.selector
         if self.parent is not None:
-            self.parent.meets(selector.name, self.tuning.problem, settled=False)
+            self.parent.meets(selector.name, self.tuning.problem, settled=self.settled)
         while True:
-            undo = selector._restore(*args, **kwargs) if selector._restore is not None else None
+            undo = self._undo(args, kwargs) if selector._restore is not None else None
             expected = self._expected(args, kwargs, undo) if selector._check is not None else _UNKNOWN
             function = self.tuning.candidates[self.position].stages[self.stage]
             clock = selector._clock
             trial = Trial(selector, self.tuning.problem, self.position, self.parent)
             token = current_trial.set(trial)
             detours.append(trial)
+            failure: Exception | None = None
             try:
                 started = clock()
                 result = function(*args, **kwargs)
                 seconds = clock() - started
             except Exception as error:
                 failure = error
-            else:
-                if type(result) is CoroutineType:
-                    return self._awaited(result, trial, undo, expected, args, kwargs)
-                return self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            except BaseException:
+                self._withdraw()
+                raise
             finally:
-                current_trial.reset(token)
-                detours.remove(trial)
+                leave_trial(trial, token)
+            if failure is None:
+                if type(result) is CoroutineType:
+                    return self._awaited(result, undo, expected, args, kwargs)
+                return self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            if type(expected) is CoroutineType:
+                expected.close()
             self._turn_to_another(failure, undo)
 
     async def _awaited(
         self,
         coroutine: CoroutineType[Any, Any, Any],
-        trial: Trial,
         undo: Callable[[], object] | None,
         expected: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         selector = self.selector
-        if expected is not _UNKNOWN and type(expected) is CoroutineType:
-            expected = await expected
+        if type(expected) is CoroutineType:
+            expected = await self._expected_later(expected, undo)
+        trial = Trial(selector, self.tuning.problem, self.position, self.parent)
         token = current_trial.set(trial)
         detours.append(trial)
+        failure: Exception | None = None
         try:
             started = selector._clock()
             result = await coroutine
             seconds = selector._clock() - started
         except Exception as error:
             failure = error
-        else:
-            return self._accept(trial, seconds, result, undo, expected, args, kwargs)
+        except BaseException:
+            self._withdraw()
+            raise
         finally:
-            current_trial.reset(token)
-            detours.remove(trial)
+            leave_trial(trial, token)
+        if failure is None:
+            answer = self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            return await answer if type(answer) is CoroutineType else answer
         self._turn_to_another(failure, undo)
         again = self.run(args, kwargs)
         return await again if type(again) is CoroutineType else again
@@ -106,24 +120,73 @@ class Attempt:
         reference = self.tuning.remaining()[0]
         if reference in self.failures or self.position == reference:
             return _UNKNOWN
-        if self.tuning.candidates[self.position].trusted:
+        if self.stage in self.tuning.candidates[self.position].trusted:
             return _UNKNOWN
-        # Under a trial of its own, that nobody waits for: a choice inside the reference is no child of the caller.
-        token = current_trial.set(Trial(self.selector, self.tuning.problem, reference, None))
+        if self.parent is not None and reference in self.parent.positions_above(self.selector, self.tuning.problem):
+            return _UNKNOWN  # the call came from the reference
+        self._pollute()
+        trial = self._reference_trial(reference)
+        token = current_trial.set(trial)
+        detours.append(trial)
+        expected = _UNKNOWN
         try:
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         except Exception as error:
             self.failures[reference] = error
-            expected = _UNKNOWN
+        except BaseException:
+            self._withdraw()
+            raise
         finally:
-            current_trial.reset(token)
+            leave_trial(trial, token)
+        return expected if type(expected) is CoroutineType else self._own(expected, undo)
+
+    async def _expected_later(self, coroutine: CoroutineType[Any, Any, Any], undo: Callable[[], object] | None) -> Any:
+        reference = self.tuning.remaining()[0]
+        trial = self._reference_trial(reference)
+        token = current_trial.set(trial)
+        detours.append(trial)
+        expected = _UNKNOWN
+        try:
+            expected = await coroutine
+        except Exception as error:
+            self.failures[reference] = error
+        except BaseException:
+            self._withdraw()
+            raise
+        finally:
+            leave_trial(trial, token)
+        return self._own(expected, undo)
+
+    def _reference_trial(self, reference: int) -> Trial:
+        """A trial that nobody waits for: a choice inside the reference is no child of what is tried or of the caller,
+        but the reference must not be tried again inside itself."""
+        return Trial(self.selector, self.tuning.problem, reference, self.parent)
+
+    def _own(self, expected: Any, undo: Callable[[], object] | None) -> Any:
+        """The reference's result, safe from what is done to the arguments next: it may be one of them."""
         if undo is not None:
-            expected = copy.deepcopy(expected)  # it may be the very argument that is put back now
+            if expected is not _UNKNOWN:
+                with suppress(Exception):  # what has no copy that passes for it is compared as it is
+                    duplicate = copy.deepcopy(expected)
+                    compare(self.selector._check, expected, duplicate)
+                    expected = duplicate
             undo()
         return expected
 
+    def _undo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], object]:
+        restore = self.selector._restore
+        assert restore is not None
+        undo = restore(*args, **kwargs)
+        if not callable(undo):
+            raise InvalidArgument(
+                f"BestOf({self.selector.name!r}): restore: expected to get a function that puts the arguments back; "
+                f"got {type(undo).__name__}"
+            )
+        return undo
+
     def _turn_to_another(self, failure: Exception, undo: Callable[[], object] | None) -> None:
         """After a failure: the next alternative in list order; raises where the call cannot be answered."""
+        self._pollute()
         self.failures[self.position] = failure
         candidate = self.tuning.candidates[self.position]
         if undo is not None:
@@ -135,12 +198,18 @@ class Attempt:
         others = [p for p in self.tuning.remaining() if p not in self.failures and p not in above]
         if not others:
             self._withdraw()
-            raise self._unanswered() from failure
+            unanswered = self._unanswered()
+            raise unanswered from None if unanswered in self.failures.values() else failure
         self.position = others[0]
         if self.begun is not None and self.stage == 0:
             self.begun.position = self.position
         else:
             self._withdraw()  # the stages of two alternatives make no pass
+
+    def _pollute(self) -> None:
+        """What takes time here is none of the trial around."""
+        if self.parent is not None:
+            self.parent.clean = False
 
     def _withdraw(self) -> None:
         with self.selector._lock:
@@ -171,53 +240,62 @@ class Attempt:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        wrong = self._fault(expected, result) if expected is not _UNKNOWN else None
+        candidate = self.tuning.candidates[self.position]
+        wrong = None
+        if expected is not _UNKNOWN:
+            try:
+                compare(self.selector._check, expected, result)
+                candidate.trusted.add(self.stage)
+            except WrongResult as error:
+                wrong = str(error)
+            except Exception as error:
+                wrong = f"check raised {_told(error)}"
         if wrong is not None:
             if undo is not None:  # the arguments must show what the first alternative makes of them
                 undo()
                 reference = self.tuning.remaining()[0]
                 expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
             self._withdraw()
+        if not trial.clean:
+            self._pollute()
         self._tell(trial, seconds, wrong)
         return result if wrong is None else expected
-
-    def _fault(self, expected: Any, result: Any) -> str | None:
-        """What is wrong with a result; None where it passes, and is trusted from now on."""
-        try:
-            compare(self.selector._check, expected, result)
-        except WrongResult as error:
-            return str(error)
-        except Exception as error:
-            return f"check raised {_told(error)}"
-        self.tuning.candidates[self.position].trusted = True
-        return None
 
     def _tell(self, trial: Trial, seconds: float, wrong: str | None) -> None:
         """Book one answered call: what failed on the way, what it took, what was met inside."""
         selector, tuning = self.selector, self.tuning
-        disqualified = self._disqualified(wrong) if wrong is not None or self.failures else None
+        disqualified = None
         with selector._lock:
-            if disqualified is not None:
-                self._take_out(disqualified)
+            if wrong is not None or self.failures:
+                disqualified = self._take_out(wrong)
             if wrong is None:
                 self._book(trial, seconds)
-            tuning.verified = True
+                tuning.answered(self.stage)
             selector.conclude(tuning)
+        if selector.journal.undelivered:
+            selector.journal.deliver()
         if disqualified is not None:
             self._warn(disqualified)
 
-    def _take_out(self, disqualified: dict[int, str]) -> None:
+    def _take_out(self, wrong: str | None) -> dict[str, str]:
+        """Disqualify what failed on the way; the reasons by name, of those that were not out before."""
         selector, tuning = self.selector, self.tuning
-        for position, reason in disqualified.items():
-            tuning.disqualify(position, reason)
+        reasons = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
+        if wrong is not None:
+            reasons[self.position] = f"wrong result: {wrong}"
+        disqualified = {}
+        for position, reason in reasons.items():
+            if not tuning.disqualify(position, reason):
+                continue
             name = tuning.candidates[position].alternative.name
+            disqualified[name] = reason
             selector.journal.add(DisqualificationEntry(tuning.problem, name, reason))
             if tuning.decision is not None and tuning.decision.position == position:
                 selector.reopen(tuning)
+        return disqualified
 
-    def _warn(self, disqualified: dict[int, str]) -> None:
-        for position, reason in disqualified.items():
-            name = self.tuning.candidates[position].alternative.name
+    def _warn(self, disqualified: dict[str, str]) -> None:
+        for name, reason in disqualified.items():
             warnings.warn(
                 f"{self.selector._where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
                 f"another one answered the call",
@@ -225,32 +303,27 @@ class Attempt:
                 stacklevel=3,
             )
 
-    def _disqualified(self, wrong: str | None) -> dict[int, str]:
-        """The alternatives that this call takes out, each with the reason."""
-        disqualified = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
-        if wrong is not None:
-            disqualified[self.position] = f"wrong result: {wrong}"
-        return disqualified
-
     def _book(self, trial: Trial, seconds: float) -> None:
         selector, tuning, begun = self.selector, self.tuning, self.begun
-        whole, clean, total = True, trial.clean, seconds
+        if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing about the alternative
+            seconds, trial.clean = 0.0, False
         if begun is not None:
-            begun.seconds = total = begun.seconds + seconds
-            begun.clean = clean = begun.clean and clean
-            whole = tuning.close_stage(begun, self.stage)
-        if not self.timed or tuning.decision is not None:
+            begun.seconds += seconds
+            begun.clean = begun.clean and trial.clean
+        whole = begun is None or tuning.close_stage(begun, self.stage)
+        if not self.timed or tuning.decision is not None or (begun is None and selector._grouped):
             return
         candidate = tuning.candidates[self.position]
+        clean = trial.clean if begun is None else begun.clean
+        total = seconds if begun is None else begun.seconds
         if trial.children is not None:
-            candidate.children |= trial.children
+            candidate.adopt(trial.children)
         selector.journal.add_trial(tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
         selector.trials += 1
         selector.trial_seconds += seconds
         candidate.seconds += seconds
         candidate.calls += whole
-        # A clock that goes backwards says nothing about the alternative.
-        if whole and clean and total >= 0.0:
+        if whole and clean:
             tuning.tell(self.position, total)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from bestof.errors import InvalidArgument, WrongResult
@@ -14,7 +15,7 @@ def validate_check(selector: str, check: Any) -> Check:
     """`check` as a selector takes it: None, a relative tolerance, or a function of (expected, got)."""
     if check is None or callable(check):
         return check  # type: ignore[no-any-return]  # Any until here: it came from the user
-    if isinstance(check, int | float) and not isinstance(check, bool) and 0 <= check < float("inf"):
+    if isinstance(check, int | float) and not isinstance(check, bool) and 0 <= check < inf:
         return float(check)
     raise InvalidArgument(
         f"BestOf({selector!r}): check: expected None, a relative tolerance of at least 0, or a function of "
@@ -40,7 +41,10 @@ def compare(check: Check, expected: Any, got: Any) -> None:
 def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
     if hasattr(expected, "shape"):
         _compare_arrays(tolerance, expected, got, where)
-    elif isinstance(expected, Mapping):
+        return
+    if tuple(getattr(got, "shape", (1,))) == () and hasattr(got, "item"):
+        got = got.item()  # an array's scalar in the place of a number
+    if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or expected.keys() != got.keys():
             raise WrongResult(f"{where}: expected a mapping with the same keys; got {type(got).__name__}")
         for key in expected:
@@ -51,30 +55,51 @@ def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
         for position, (one, other) in enumerate(zip(expected, got, strict=True)):
             _compare(tolerance, one, other, f"{where}[{position}]")
     elif isinstance(expected, int | float | complex) and isinstance(got, int | float | complex):
-        _judge(tolerance, abs(got - expected), abs(expected), where)
-    elif not bool(expected == got):
+        if expected != got:
+            scale = abs(expected)
+            _judge(tolerance, abs(got - expected), 0.0 if scale == inf else scale, where)
+    elif hasattr(got, "shape") or not bool(expected == got):
         raise WrongResult(f"{where}: expected {_short(expected)}; got {_short(got)}")
 
 
 def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> None:
-    shape = getattr(got, "shape", None)
+    shape = getattr(got, "shape", () if isinstance(got, int | float | complex) else None)
     if shape is None or tuple(shape) != tuple(expected.shape):
         raise WrongResult(f"{where}: expected the shape {tuple(expected.shape)}; got {_size(got)}")
     if 0 in tuple(expected.shape):
         return
-    if "bool" in str(getattr(expected, "dtype", "")):
+    expected, got = _detached(expected), _detached(got)
+    kind = str(getattr(expected, "dtype", ""))
+    exact = "int" in kind and tolerance == 0.0
+    if exact or not any(number in kind for number in ("float", "complex", "int")):
         if not bool((expected == got).all()):
-            raise WrongResult(f"{where}: truth values differ")
+            raise WrongResult(f"{where}: {kind} values differ")
         return
-    if "int" in str(getattr(expected, "dtype", "")):
+    if "int" in kind:
         expected, got = expected * 1.0, got * 1.0  # unsigned integers would wrap around below
     # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the judgement.
-    _judge(tolerance, float(abs(got - expected).max()), float(abs(expected).max()), where)
+    scale = float(abs(expected).max())
+    if not scale < inf:
+        # Infinities must agree in place and sign; they are no measure for the others.
+        finite = abs(expected) < inf
+        if not bool(((expected == got) | finite).all()):
+            raise WrongResult(f"{where}: NaN, or infinite values differ")
+        if not bool(finite.any()):
+            return
+        expected, got = expected[finite], got[finite]
+        scale = float(abs(expected).max())
+    _judge(tolerance, float(abs(got - expected).max()), scale, where)
+
+
+def _detached(array: Any) -> Any:
+    """Without the graph of its gradient: torch warns where a number is made from a tensor that has one."""
+    detach = getattr(array, "detach", None)
+    return array if detach is None else detach()
 
 
 def _judge(tolerance: float, difference: float, scale: float, where: str) -> None:
     if not difference <= tolerance * scale:
-        share = difference / scale if scale else float("inf")
+        share = difference / scale if scale else inf
         raise WrongResult(f"{where}: off by {share:.3g} of the largest value, where {tolerance:.3g} is allowed")
 
 

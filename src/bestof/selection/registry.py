@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.report import Report
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
-from bestof.selection.trial import detours
+from bestof.selection.trial import detours, forget_other_detours
 
 if TYPE_CHECKING:
     from bestof.selection.best_of import BestOf
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Weak: a selector that its program dropped is freed, with all that it remembers.
 _selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
 _numbers = iter(range(2**62))
+_lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
 
 
 class _Defaults:
@@ -33,19 +35,26 @@ class _Defaults:
 _FIRST_ONLY = object()
 
 
-def register(selector: BestOf) -> int:
+def register(selector: BestOf) -> None:
     """Make a selector known to reports; its number gives the order in which selectors were made."""
-    _selectors.add(selector)
-    return next(_numbers)
+    selector.number = next(_numbers)
+    with _lock:
+        _selectors.add(selector)
 
 
 def selectors() -> list[BestOf]:
     """The live selectors, oldest first."""
-    return sorted(_selectors, key=lambda selector: selector.number)
+    with _lock:
+        live = list(_selectors)
+    return sorted(live, key=lambda selector: selector.number)
 
 
 def use_policy(policy: Policy | None) -> None:
-    """Set the policy of every selector that was not given one of its own; None goes back to the default."""
+    """Set the policy of every selector that was not given one of its own; None goes back to the default.
+
+    Holds for problems met from now on. Where it does not fit a selector (`Fixed`, and no alternative of that name), the
+    default is used there.
+    """
     _Defaults.policy = policy
 
 
@@ -92,6 +101,9 @@ def _flush_all() -> None:
 
 
 def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    _lock = threading.RLock()
+    forget_other_detours()
     for selector in selectors():
         selector.after_fork()
 

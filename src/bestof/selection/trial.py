@@ -7,7 +7,8 @@ to 109 microseconds a call, and would make parent and child of what merely share
 from __future__ import annotations
 
 from collections.abc import Hashable
-from contextvars import ContextVar
+from contextlib import suppress
+from contextvars import ContextVar, Token
 
 # Not empty while settled calls must take the long way: inside any thread's trial (they may be somebody's children), or
 # while every selector is told to use its first alternative. A list, because append and pop are atomic.
@@ -18,7 +19,7 @@ class Trial:
     """One timed call of an alternative. `clean` turns false when an unsettled choice was met inside it: its time then
     contains somebody else's search, and does not count. `children` are the choices met, as (selector, problem)."""
 
-    __slots__ = ("children", "clean", "owner", "parent", "position", "problem")
+    __slots__ = ("children", "clean", "done", "owner", "parent", "position", "problem")
 
     def __init__(self, owner: object, problem: Hashable, position: int, parent: Trial | None) -> None:
         self.owner = owner
@@ -26,6 +27,7 @@ class Trial:
         self.position = position
         self.parent = parent
         self.clean = True
+        self.done = False  # a task that was begun inside a trial may outlive it, and still carry it in its context
         self.children: set[tuple[str, Hashable]] | None = None
 
     def meets(self, selector: str, problem: Hashable, *, settled: bool) -> None:
@@ -49,3 +51,30 @@ class Trial:
 
 
 current_trial: ContextVar[Trial | None] = ContextVar("bestof_current_trial", default=None)
+
+
+def innermost_trial() -> Trial | None:
+    """The trial that what runs here is a part of; None outside of trials."""
+    trial = current_trial.get()
+    while trial is not None and trial.done:
+        trial = trial.parent
+    return trial
+
+
+def leave_trial(trial: Trial, token: Token[Trial | None]) -> None:
+    """The end of a trial, however it came."""
+    trial.done = True
+    with suppress(ValueError):  # begun before a fork, by a task of the parent process
+        detours.remove(trial)
+    with suppress(ValueError):  # a coroutine that nobody finished is closed in whatever context the collector runs
+        current_trial.reset(token)
+
+
+def forget_other_detours() -> None:
+    """In a child process: trials of threads that do not exist here would keep every call on the long way for ever."""
+    mine = []
+    trial = current_trial.get()
+    while trial is not None:
+        mine.append(trial)
+        trial = trial.parent
+    detours[:] = [detour for detour in detours if detour in mine or not isinstance(detour, Trial)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.policy import Search
@@ -12,7 +14,11 @@ from bestof.selection.record import Child, Evidence, Record
 
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _PASSES_KEPT = 64  # forwards of an evaluation never see their backward
-_DRAIN_CALLS = 64  # first stages after a decision, until passes still open are taken for abandoned
+_CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
+# First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
+# other threads count a 64th, for that thread may just not have had its turn.
+_DRAIN_CALLS = 64
+_DRAIN_SHARES = 64
 
 
 def problem_text(problem: Hashable) -> str:
@@ -30,6 +36,7 @@ class Candidate:
         "children",
         "disqualified",
         "known_children",
+        "recursive",
         "samples",
         "seconds",
         "stages",
@@ -44,8 +51,9 @@ class Candidate:
         self.disqualified: str | None = None
         self.children: set[tuple[str, Hashable]] = set()  # choices met inside its trials in this process
         self.known_children: tuple[Child, ...] = ()  # and in earlier ones
-        self.trusted = False  # its result was compared with the first alternative's
-        self.calls = 0  # trials in this process, whether they counted or not
+        self.trusted: set[int] = set()  # stages whose result was compared with the first alternative's
+        self.recursive = False  # it called its selector again with the same problem
+        self.calls = 0  # trials in this process since the last decision, whether they counted or not
         self.seconds = 0.0  # what they took
 
     @property
@@ -53,26 +61,42 @@ class Candidate:
         """Whether it may still answer calls."""
         return self.applies and self.disqualified is None
 
+    def adopt(self, children: Iterable[tuple[str, Hashable]]) -> None:
+        """Take note of choices met inside it."""
+        for child in children:
+            if len(self.children) >= _CHILDREN_KEPT:
+                return
+            self.children.add(child)
+
     def evidence(self) -> Evidence:
         """All that is known, ready to be kept."""
         met = {Child(selector, problem_text(problem)) for selector, problem in self.children}
-        children = sorted(met.union(self.known_children), key=lambda child: (child.selector, child.problem))
-        return Evidence(
-            self.alternative.name, self.alternative.version, tuple(self.samples), self.disqualified, tuple(children)
-        )
+        samples, children = tuple(self.samples), _sorted(met.union(self.known_children))
+        return Evidence(self.alternative.name, self.alternative.version, samples, self.disqualified, children)
+
+
+def _sorted(children: Iterable[Child]) -> tuple[Child, ...]:
+    return tuple(sorted(children, key=lambda child: (child.selector, child.problem)))
+
+
+def _adopting(evidence: Evidence, met: set[Child]) -> Evidence:
+    more = met.difference(evidence.children)
+    if not more or len(evidence.children) >= _CHILDREN_KEPT:
+        return evidence
+    return replace(evidence, children=_sorted(more.union(evidence.children)))
 
 
 class Pass:
     """One walk through the stages of a group by one alternative."""
 
-    __slots__ = ("children", "clean", "position", "remaining", "seconds")
+    __slots__ = ("clean", "position", "remaining", "seconds", "thread")
 
     def __init__(self, position: int, stages: int) -> None:
         self.position = position
         self.remaining = set(range(stages))
         self.seconds = 0.0
         self.clean = True
-        self.children: set[tuple[str, Hashable]] = set()
+        self.thread = threading.get_ident()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +109,29 @@ class Decision:
     source: str
     evidence: tuple[Evidence, ...]
 
+    def adopting(self, children: Iterable[tuple[str, Hashable]]) -> Decision:
+        """The same decision, with choices that were met inside its alternative since."""
+        met = {Child(selector, problem_text(problem)) for selector, problem in children}
+        evidence = tuple(_adopting(one, met) if one.alternative == self.alternative else one for one in self.evidence)
+        return replace(self, evidence=evidence)
+
 
 class Tuning:
     """One problem of one selector until it is settled, and a little longer while passes begun before are finished."""
 
-    __slots__ = ("candidates", "decision", "drain", "key", "passes", "problem", "search", "verified")
+    __slots__ = (
+        "calls",
+        "candidates",
+        "decision",
+        "drain",
+        "key",
+        "lone",
+        "passes",
+        "problem",
+        "search",
+        "unsaved",
+        "unverified",
+    )
 
     def __init__(self, problem: Hashable, key: str | None, candidates: Sequence[Candidate], search: Search) -> None:
         self.problem = problem
@@ -98,8 +140,11 @@ class Tuning:
         self.search = search
         self.passes: list[Pass] = []
         self.decision: Decision | None = None
-        self.drain = _DRAIN_CALLS
-        self.verified = True  # false for a stored decision until its winner has answered a call here
+        self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
+        self.drain = _DRAIN_CALLS * _DRAIN_SHARES
+        self.calls = 0  # of the decided alternative, where every so many are compared
+        self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
+        self.unsaved = False  # whether there is evidence that the store does not have
 
     def open_pass(self, position: int, stages: int) -> Pass:
         """Begin a pass; the oldest one leaves where too many were never finished."""
@@ -110,11 +155,16 @@ class Tuning:
         return begun
 
     def pass_at(self, stage: int) -> Pass | None:
-        """The youngest open pass that lacks this stage. Youngest, because backward passes come in reverse order."""
+        """The youngest open pass that has its first stage behind it and lacks this one; one that this thread began
+        before one of another thread. Youngest, because backward passes come in reverse order."""
+        found = None
+        thread = threading.get_ident()
         for begun in reversed(self.passes):
-            if stage in begun.remaining:
-                return begun
-        return None
+            if stage in begun.remaining and 0 not in begun.remaining:
+                if begun.thread == thread:
+                    return begun
+                found = found or begun
+        return found
 
     def close_stage(self, begun: Pass, stage: int) -> bool:
         """Take a stage off a pass; whether the pass is finished by it."""
@@ -130,12 +180,20 @@ class Tuning:
         samples = self.candidates[position].samples
         if len(samples) < _SAMPLES_KEPT:
             samples.append(seconds)
+        self.unsaved = True
         self.search.tell(position, seconds)
 
-    def disqualify(self, position: int, reason: str) -> None:
-        """Take an alternative out of the search for good."""
+    def disqualify(self, position: int, reason: str) -> bool:
+        """Take an alternative out of the search for good; false where it is out already, or is the last that remains:
+        two threads may each have seen another one fail."""
+        if self.remaining() == [position] or not self.candidates[position].remains:
+            return False
         self.candidates[position].disqualified = reason
+        self.unsaved = True
         self.search.drop(position)
+        remaining = self.remaining()
+        self.lone = remaining[0] if len(remaining) == 1 else None
+        return True
 
     def replay(self, record: Record) -> None:
         """Take the evidence of an earlier run, where it is of the versions at hand."""
@@ -149,7 +207,9 @@ class Tuning:
                 self.disqualify(position, evidence.disqualified)
             else:
                 for seconds in evidence.samples:
-                    self.tell(position, seconds)
+                    if 0.0 <= seconds < inf:
+                        self.tell(position, seconds)
+        self.unsaved = False
 
     def stored_winner(self, record: Record) -> int | None:
         """The position of a stored decision, None where it no longer stands: its alternative is gone or changed, or
@@ -169,8 +229,22 @@ class Tuning:
         evidence = tuple(c.evidence() for c in self.candidates if c.samples or c.disqualified is not None)
         if self.key is None or not evidence:
             return None
-        decision = self.decision.alternative if self.decision is not None else None
+        # What a policy forced was not measured: the next run goes on with the evidence.
+        measured = self.decision is not None and self.decision.source != "forced"
+        decision = self.decision.alternative if self.decision is not None and measured else None
         return Record(selector, self.key, host, decision, evidence, updated)
+
+    def count_drain(self) -> None:
+        """A first stage was called after the decision."""
+        decided = self.decision.position if self.decision is not None else None
+        owners = {begun.thread for begun in self.passes if begun.position != decided}
+        self.drain -= 1 if owners and threading.get_ident() not in owners else _DRAIN_SHARES
+
+    def answered(self, stage: int) -> None:
+        """The decided alternative has answered a call of this stage."""
+        if self.drain <= 0:  # a program that never goes on to the later stages
+            self.unverified.clear()
+        self.unverified.discard(stage)
 
     def draining(self) -> bool:
         """Whether passes are still open that another alternative than the decided one must finish."""

@@ -1,0 +1,76 @@
+"""The checks of what a selector is made from: each message names the argument, what was expected, and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bestof.errors import InvalidArgument
+from bestof.selection.policies import Race, Rounds, parse_policy
+from bestof.selection.policy import Policy
+from bestof.selection.store import open_store
+from bestof.selection.store.protocol import Store
+
+
+def check_name(name: object) -> None:
+    """Raise InvalidArgument unless it is a text that is not empty."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidArgument(f"BestOf: name: expected a text that is not empty; got {name!r}")
+
+
+def check_callable(where: str, argument: str, value: object) -> None:
+    """Raise InvalidArgument unless it can be called."""
+    if not callable(value):
+        raise InvalidArgument(f"{where}: {argument}: expected a callable; got {type(value).__name__}")
+
+
+def check_integer(where: str, argument: str, value: object, least: int) -> None:
+    """Raise InvalidArgument unless it is an integer (True and False are none) of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidArgument(f"{where}: {argument}: expected an integer of at least {least}; got {value!r}")
+
+
+def parse_own_policy(where: str, policy: Any, rounds: Rounds, names: Sequence[str]) -> Policy | None:
+    """The policy that a selector was given as an object, as text, or by the paper's three numbers; None for none.
+
+    It is started once, so that one which does not fit these alternatives is refused where it was given.
+    """
+    if policy is None:
+        return rounds if rounds != Rounds() else None
+    try:
+        own = parse_policy(policy) if isinstance(policy, str) else policy
+        if isinstance(own, type) or not callable(getattr(own, "start", None)):
+            raise InvalidArgument(f"policy: expected a policy or its text; got {own!r}")
+        own.start(names)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+    return own
+
+
+def parse_own_store(where: str, store: Any) -> Store | None:
+    """The store that a selector was given as an object or as a URL; None where it is to be without one."""
+    if isinstance(store, str):
+        return open_store(store)
+    if store is not None and not all(callable(getattr(store, method, None)) for method in ("load", "save")):
+        raise InvalidArgument(f"{where}: store: expected a store, its URL, or 'off'; got {type(store).__name__}")
+    return store  # type: ignore[no-any-return]  # Any until here: it came from the user
+
+
+def check_watch(where: str, check: object, check_every: object) -> None:
+    """Raise InvalidArgument unless `check_every` is None, or a count beside a check."""
+    if check_every is None:
+        return
+    check_integer(where, "check_every", check_every, 1)
+    if check is None:
+        raise InvalidArgument(f"{where}: check_every: needs check= to compare with; got {check_every!r} without it")
+
+
+def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> None:
+    """Raise InvalidArgument unless `neighbours` is None, or a callable beside a policy that it can shorten."""
+    if neighbours is None:
+        return
+    check_callable(where, "neighbours", neighbours)
+    if policy is not None and not isinstance(policy, Race):
+        raise InvalidArgument(
+            f"{where}: neighbours: a neighbour's decision is verified by a short race; got the policy {policy!r}"
+        )

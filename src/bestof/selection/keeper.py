@@ -1,0 +1,52 @@
+"""Between a selector and its store: a store that fails costs the memory of earlier runs, never a call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from bestof.errors import BestofWarning
+from bestof.selection.host import host
+from bestof.selection.record import Record
+from bestof.selection.store.protocol import Store
+
+
+class Keeper:
+    """Loads and saves by `find_store`, which is asked each time; after the first failure, warned of once, no more."""
+
+    __slots__ = ("_failed", "_find_store", "_selector")
+
+    def __init__(self, selector: str, find_store: Callable[[], Store | None]) -> None:
+        self._selector = selector
+        self._find_store = find_store
+        self._failed = False
+
+    def load(self, problem: str | None) -> Record | None:
+        """What earlier runs on this host knew of a problem, by its canonical text."""
+        if problem is None or self._failed:
+            return None
+        try:
+            store = self._find_store()
+            return None if store is None else store.load(self._selector, problem, host())
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def save(self, record: Record) -> None:
+        """Keep a record."""
+        if self._failed:
+            return
+        try:
+            store = self._find_store()
+            if store is not None:
+                store.save(record)
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        warnings.warn(
+            f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}",
+            BestofWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,222 @@
+"""What one run leaves to the next, through a store that is a dict."""
+
+from __future__ import annotations
+
+import pytest
+from fake_program import BrokenStore, DictStore, Program
+
+from bestof import Alternative, BestOf
+from bestof.errors import BestofWarning
+from bestof.selection import registry
+from bestof.selection.policies import Fixed, Window
+
+
+def settle(selector: BestOf, *problems: int, calls: int = 12) -> BestOf:
+    for problem in problems or (1,):
+        for _ in range(calls):
+            selector(problem)
+    return selector
+
+
+def test_a_decision_is_saved_once_and_found_again(program: Program) -> None:
+    store = DictStore()
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store))
+    assert (store.saves, store.kept["it", "(1,)"].decision) == (1, "b")
+    program.taken()
+    again = program.selector({"a": 2.0, "b": 1.0}, store=store)
+    assert again(1) == "b"
+    assert program.taken() == ["b"]
+    assert again.explain(1).source == "stored"
+    assert (1,) in again._settled
+    again.flush()
+    assert store.saves == 1
+
+
+def test_partial_evidence_is_saved_once_and_the_next_run_goes_on(program: Program) -> None:
+    store = DictStore()
+    first = program.selector({"a": 2.0, "b": 1.0}, store=store, rounds=3)
+    for _ in range(3):
+        first(1)
+    assert store.saves == 0
+    registry._flush_all()
+    registry._flush_all()
+    first.flush()
+    assert store.saves == 1
+    program.taken()
+    second = settle(program.selector({"a": 2.0, "b": 1.0}, store=store, rounds=3), calls=4)
+    assert program.taken() == ["b", "a", "b", "b"]
+    assert [row.trials for row in second.explain(1).alternatives] == [3, 3]
+
+
+def test_nothing_measured_is_nothing_saved(program: Program) -> None:
+    store = DictStore()
+    selector = program.selector({"only": 1.0}, store=store)
+    settle(selector)
+    selector.flush()
+    assert store.saves == 0
+
+
+def test_an_added_alternative_measures_only_itself(program: Program) -> None:
+    store = DictStore()
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store))
+    program.taken()
+    settle(program.selector({"a": 2.0, "new": 0.5, "b": 1.0}, store=store), calls=4)
+    assert program.taken() == ["new"] * 4
+    assert store.kept["it", "(1,)"].decision == "new"
+
+
+def test_a_removed_alternative_costs_nothing(program: Program) -> None:
+    store = DictStore()
+    settle(program.selector({"a": 3.0, "b": 1.0, "c": 2.0}, store=store))
+    program.taken()
+    assert settle(program.selector({"a": 3.0, "c": 2.0}, store=store), calls=2).explain(1).decision == "c"
+    assert program.taken() == ["c", "c"]
+
+
+def test_a_changed_version_is_measured_again(program: Program) -> None:
+    store = DictStore()
+
+    def versions(version: str, seconds: float) -> list[Alternative]:
+        fast = Alternative("fast", program.function("fast", seconds), [version])
+        return [Alternative("slow", program.function("slow", 2.0)), fast]
+
+    settle(program.selector(versions("1.0", 1.0), store=store))
+    program.taken()
+    selector = settle(program.selector(versions("2.0", 5.0), store=store), calls=4)
+    assert program.taken() == ["fast", "fast", "slow", "slow"]
+    assert selector.explain(1).decision == "slow"
+
+
+def test_a_disqualification_is_remembered(program: Program) -> None:
+    store = DictStore()
+    pairs = [("a", program.function("a", 1.0)), ("b", program.failing("b", ValueError("no")))]
+    first = program.selector(pairs, store=store)
+    first(1)
+    with pytest.warns(BestofWarning):
+        first(1)
+    program.taken()
+    settle(program.selector(pairs, store=store))
+    assert set(program.taken()) == {"a"}
+
+
+def test_records_that_leave_nobody_are_not_believed_to_the_end(program: Program) -> None:
+    store = DictStore()
+    bad = program.failing("b", ValueError("no"))
+    for pairs in ([("a", str), ("b", bad)], [("b", str), ("a", bad)]):
+        selector = program.selector(pairs, store=store)
+        with pytest.warns(BestofWarning):
+            assert {selector(1) for _ in range(3)} == {"1"}
+    swapped = program.selector([("a", str), ("b", bad)], store=store)
+    assert swapped(1) == "1"
+
+
+def test_a_problem_that_cannot_be_written_down_is_remembered_by_the_process_alone(program: Program) -> None:
+    store = DictStore()
+    selector = program.selector({"a": 2.0, "b": 1.0}, lambda x: str, store=store)
+    settle(selector)
+    selector.flush()
+    assert (store.loads, store.saves) == (0, 0)
+    assert selector(1) == "b"
+
+
+def test_a_fixed_decision_is_no_evidence(program: Program) -> None:
+    store = DictStore()
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store))
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store, policy=Fixed("a")))
+    assert (store.saves, store.kept["it", "(1,)"].decision) == (1, "b")
+    fresh = DictStore()
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=fresh, policy=Fixed("a"))).flush()
+    assert fresh.saves == 0
+
+
+def test_a_fixed_alternative_wins_against_the_store(program: Program) -> None:
+    store = DictStore()
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store))
+    pinned = program.selector({"a": 2.0, "b": 1.0}, store=store, policy="fixed:a")
+    assert pinned(1) == "a"
+    assert pinned.explain(1).source == "forced"
+
+
+def test_a_window_that_ends_too_early_decides_but_saves_only_evidence(program: Program) -> None:
+    store, window = DictStore(), Window(0, 1)
+    selector = program.selector({"a": 2.0, "b": 1.0}, store=store, policy=window)
+    selector(1)
+    window.step()
+    assert selector(1) == "a"
+    assert selector.explain(1).source == "forced"
+    assert store.kept["it", "(1,)"].decision is None
+    assert [one.alternative for one in store.kept["it", "(1,)"].evidence] == ["a"]
+    assert selector(2) == "a"  # first met after the window
+    assert window.missed == 1
+    assert ("it", "(2,)") not in store.kept
+
+
+def test_after_a_window_stored_evidence_still_decides(program: Program) -> None:
+    store, window = DictStore(), Window(0, 1)
+    settle(program.selector({"a": 2.0, "b": 1.0}, store=store, policy="race"), calls=80)
+    window.step()
+    selector = program.selector({"a": 2.0, "b": 1.0}, store=store, policy=window)
+    assert selector(1) == "b"
+    assert (selector.explain(1).source, window.missed) == ("stored", 0)
+
+
+def test_a_window_that_decides_in_time_saves_its_decision(program: Program) -> None:
+    store = DictStore()
+    selector = program.selector({"a": 2.0, "b": 1.0}, store=store, policy="window:0-9,rounds:rounds=2")
+    settle(selector)
+    assert (selector.explain(1).source, store.kept["it", "(1,)"].decision) == ("measured", "b")
+
+
+def test_a_broken_store_is_warned_of_once_and_costs_no_call(program: Program) -> None:
+    store = BrokenStore()
+    selector = program.selector({"a": 2.0, "b": 1.0}, store=store)
+    with pytest.warns(
+        BestofWarning, match="its store failed, and is not used any more: OSError: the disk is gone"
+    ) as caught:
+        settle(selector, 1, 2)
+    selector.flush()
+    assert len(caught) == 1
+    assert (store.loads, store.saves) == (1, 0)
+    assert selector.explain(2).decision == "b"
+
+
+def test_groups_are_verified_stage_by_stage(program: Program) -> None:
+    store, broken = DictStore(), []
+
+    def b1(x: int) -> str:
+        program.clock.passes(1.0)
+        if broken:
+            raise OSError("gone")
+        return "b1"
+
+    pairs = [
+        ("a", [program.function("a0", 2.0), program.function("a1", 2.0)]),
+        ("b", [program.function("b0", 1.0), b1]),
+        ("c", [program.function("c0", 3.0), program.function("c1", 3.0)]),
+    ]
+    first = program.selector(pairs, store=store)
+    for _ in range(6):
+        first(0, 1)
+        first(1, 1)
+    broken.append(True)
+    second = program.selector(pairs, store=store)
+    assert second(0, 1) == "b0"
+    with pytest.warns(BestofWarning, match="'b' was disqualified: raised OSError"):
+        assert second(1, 1) == "a1"
+    assert [second(0, 1), second(1, 1)] == ["a0", "a1"]
+    assert store.kept["it", "(1,)"].decision == "a"
+
+
+def test_a_stored_group_that_never_goes_on_reaches_the_hot_path(program: Program) -> None:
+    store = DictStore()
+    pairs = [
+        (name, [program.function(f"{name}{stage}", cost) for stage in (0, 1)])
+        for name, cost in (("a", 2.0), ("b", 1.0))
+    ]
+    first = program.selector(pairs, store=store)
+    for _ in range(4):
+        first(0, 1)
+        first(1, 1)
+    second = program.selector(pairs, store=store)
+    assert {second(0, 1) for _ in range(70)} == {"b0"}
+    assert (1,) in second._settled

@@ -1,0 +1,224 @@
+"""Groups: one alternative for all stages of a pass, whatever order the stages come in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from fake_program import Program
+
+from bestof import BestOf
+from bestof.errors import StageError
+
+
+def group(program: Program, *names: str, stages: int = 2, **options: Any) -> BestOf:
+    """Alternatives by decreasing speed: the last is the fastest. Each stage answers its name and number."""
+    alternatives = [
+        (name, [program.function(f"{name}{stage}", float(len(names) - place)) for stage in range(stages)])
+        for place, name in enumerate(names)
+    ]
+    return program.selector(alternatives, **options)
+
+
+def decided(selector: BestOf, *args: Any) -> str | None:
+    return selector.explain(*args).decision
+
+
+def test_a_pass_is_one_sample_of_one_alternative(program: Program) -> None:
+    selector = group(program, "a", "b", "c", stages=3, rounds=2)
+    for _ in range(6):
+        for stage in range(3):
+            selector(stage, 1)
+    assert program.taken() == ["a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2"] * 2
+    assert decided(selector, 1) == "c"
+    assert selector.explain(1).alternatives[0].seconds == 9.0
+    assert [selector(2, 1), selector(0, 1)] == ["c2", "c0"]
+
+
+def test_a_group_of_one_stage(program: Program) -> None:
+    selector = group(program, "a", "b", stages=1)
+    assert [selector(0, 1) for _ in range(5)] == ["a0", "b0", "a0", "b0", "b0"]
+
+
+def test_passes_inside_each_other_keep_their_alternatives(program: Program) -> None:
+    selector = group(program, "a", "b")
+    for _ in range(4):
+        assert [selector(stage, 1) for stage in (0, 0, 1, 1)] in (["a0", "a0", "a1", "a1"], ["b0", "b0", "b1", "b1"])
+    assert decided(selector, 1) == "b"
+
+
+def test_the_problem_function_does_not_see_the_stage(program: Program) -> None:
+    seen = []
+    selector = program.selector([("a", [len, len])], lambda *args, **kwargs: seen.append((args, kwargs)))
+    assert selector(1, "text") == 4
+    assert seen == [(("text",), {})]
+
+
+def test_passes_that_are_never_finished_neither_block_nor_grow(program: Program) -> None:
+    selector = group(program, "a", "b")
+    for _ in range(1000):
+        assert selector(0, 1) == "a0"
+    assert len(selector._tunings[1,].passes) <= 64
+    for _ in range(4):
+        stages = [selector(0, 1), selector(1, 1)]
+        assert stages in (["a0", "a1"], ["b0", "b1"])
+    assert decided(selector, 1) == "b"
+
+
+def test_a_decision_waits_for_open_passes_and_not_for_ever(program: Program) -> None:
+    selector = group(program, "a", "b")
+    assert selector(0, 1) == "a0"  # its backward comes last
+    for _ in range(4):
+        selector(0, 1)
+        selector(1, 1)
+    assert decided(selector, 1) == "b"
+    assert (1,) not in selector._settled
+    assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]  # a pass begun since the decision is the decision's
+    assert selector(1, 1) == "a1"  # and the one from before it is finished by whoever began it
+    assert (1,) in selector._settled
+
+
+def test_abandoned_passes_delay_the_hot_path_by_a_bounded_number_of_calls(program: Program) -> None:
+    selector = group(program, "a", "b")
+    for _ in range(3):
+        selector(0, 1)
+    for _ in range(4):
+        selector(0, 1)
+        selector(1, 1)
+    for _ in range(64):
+        assert (1,) not in selector._settled
+        assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]
+    assert (1,) in selector._settled
+
+
+def test_a_stage_whose_pass_was_never_begun_is_answered_and_counts_for_nothing(program: Program) -> None:
+    selector = group(program, "a", "b", stages=3)
+    assert [selector(2, 1), selector(1, 1)] == ["a2", "a1"]
+    assert selector.trials == 0
+    assert [selector(stage, 1) for stage in (0, 1, 1, 2)] == ["a0", "a1", "a1", "a2"]
+    assert selector.explain(1).alternatives[0].trials == 1
+    assert selector.explain(1).alternatives[0].seconds == 6.0
+
+
+@pytest.mark.parametrize("stage", [2, -1, 100, True, False, 1.0, "0", None])
+def test_a_stage_that_the_group_does_not_have(stage: Any, program: Program) -> None:
+    selector = group(program, "a", "b")
+    with pytest.raises(StageError, match="expected a stage from 0 to 1; got"):
+        selector(stage, 1)
+    assert program.taken() == []
+
+
+def test_a_stage_that_the_group_does_not_have_after_a_decision(program: Program) -> None:
+    selector = group(program, "a", "b", stages=1)
+    for _ in range(4):
+        selector(0, 1)
+    for stage in (1, -1, "0"):
+        with pytest.raises(StageError):
+            selector(stage, 1)
+
+
+def test_each_thread_finishes_the_pass_that_it_began(program: Program) -> None:
+    selector = group(program, "a", "b")
+    steps: list[str] = []
+    begun, finish = threading.Event(), threading.Event()
+
+    def other() -> None:
+        steps.append(selector(0, 1))
+        begun.set()
+        assert finish.wait(10)
+        steps.append(selector(1, 1))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(10)
+    assert [selector(0, 1), selector(1, 1)] == ["a0", "a1"]
+    assert selector(0, 1) == "b0"  # the youngest open pass, and of another thread
+    finish.set()
+    thread.join()
+    assert steps == ["a0", "a1"]
+    assert selector(1, 1) == "b1"
+
+
+def test_a_stage_of_another_thread_may_finish_a_pass(program: Program) -> None:
+    selector = group(program, "a", "b")
+    for _ in range(4):
+        first, second = selector(0, 1), []
+        thread = threading.Thread(target=lambda found=second: found.append(selector(1, 1)))
+        thread.start()
+        thread.join()
+        assert second == [first.replace("0", "1")]
+    assert decided(selector, 1) == "b"
+
+
+def test_a_pass_that_is_still_in_its_first_stage_is_nobodys_second(program: Program) -> None:
+    inner: list[str] = []
+
+    def first(x: int) -> str:
+        program.clock.passes(1.0)
+        if not inner:
+            inner.append(selector(1, x))
+        return "b0"
+
+    selector = program.selector(
+        [("a", [program.function("a0", 3.0), program.function("a1", 3.0)]), ("b", [first, program.function("b1", 1.0)])]
+    )
+    selector(0, 1)
+    selector(1, 1)
+    selector(0, 1)
+    assert inner == ["a1"]
+
+
+def test_an_interrupted_stage_leaves_no_pass_to_be_finished(program: Program) -> None:
+    def interrupted(x: int) -> None:
+        raise KeyboardInterrupt
+
+    selector = program.selector(
+        [("a", [interrupted, program.function("a1", 1.0)]), ("b", [str, program.function("b1", 1)])]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        selector(0, 1)
+    assert selector._tunings[1,].passes == []
+
+
+def test_a_group_that_fails_in_its_second_stage_is_replaced_and_its_time_is_no_sample(program: Program) -> None:
+    alternatives = [
+        ("a", [program.function("a0", 5.0), program.function("a1", 5.0)]),
+        ("b", [program.function("b0", 1.0), program.failing("b1", ValueError("no"))]),
+        ("c", [program.function("c0", 4.0), program.function("c1", 4.0)]),
+    ]
+    selector = program.selector(alternatives)
+    assert [selector(0, 1), selector(1, 1), selector(0, 1)] == ["a0", "a1", "b0"]
+    with pytest.warns(RuntimeWarning, match="'b' was disqualified: raised ValueError: no"):
+        assert selector(1, 1) == "a1"
+    assert [row.trials for row in selector.explain(1).alternatives] == [1, 0, 0]
+    for _ in range(3):
+        selector(0, 1)
+        selector(1, 1)
+    assert decided(selector, 1) == "c"
+    assert [row.seconds for row in selector.explain(1).alternatives] == [10.0, None, 8.0]
+
+
+def test_a_group_that_fails_in_its_first_stage_hands_the_pass_on(program: Program) -> None:
+    alternatives = [
+        ("a", [program.failing("a0", ValueError("no")), program.function("a1", 5.0)]),
+        ("b", [program.function("b0", 1.0), program.function("b1", 1.0)]),
+        ("c", [program.function("c0", 4.0), program.function("c1", 4.0)]),
+    ]
+    selector = program.selector(alternatives)
+    with pytest.warns(RuntimeWarning, match="'a' was disqualified"):
+        assert selector(0, 1) == "b0"
+    assert selector(1, 1) == "b1"
+    assert [row.trials for row in selector.explain(1).alternatives] == [0, 1, 0]
+
+
+def test_every_stage_of_a_group_is_checked(program: Program) -> None:
+    def stage(answer: int) -> Any:
+        return program.function(str(answer), 1.0, answer)
+
+    selector = program.selector(
+        [("a", [stage(1), stage(2)]), ("b", [stage(1), stage(3)]), ("c", [stage(1), stage(2)])], check=0.0
+    )
+    assert [selector(0, 1), selector(1, 1), selector(0, 1)] == [1, 2, 1]
+    with pytest.warns(RuntimeWarning, match="'b' was disqualified: wrong result: result: off by 0.5"):
+        assert selector(1, 1) == 2

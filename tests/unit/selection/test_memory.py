@@ -1,0 +1,101 @@
+"""What stays in memory, for how long, and for whom."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from fake_program import DictStore, Program
+
+from bestof import BestOf
+from bestof.selection import registry
+
+
+def settle(selector: BestOf, problem: int, calls: int = 4) -> None:
+    for _ in range(calls):
+        selector(problem)
+
+
+def held(selector: BestOf) -> int:
+    return max(len(selector._decisions), len(selector._settled) + len(selector._older), len(selector._tunings))
+
+
+def test_settled_problems_are_bounded(program: Program) -> None:
+    selector = program.selector({"a": 1.0, "b": 2.0}, max_problems=8)
+    for problem in range(100):
+        settle(selector, problem)
+        assert held(selector) <= 8
+    assert len(selector.report().problems) == len(selector._settled) + len(selector._older)
+
+
+def test_unsettled_problems_are_bounded(program: Program) -> None:
+    selector = program.selector({"a": 1.0, "b": 2.0}, max_problems=8)
+    for problem in range(100):
+        selector(problem)
+        assert held(selector) <= 8
+
+
+def test_problems_that_stay_on_the_long_way_are_bounded(program: Program) -> None:
+    pairs = [("a", program.function("a", 2.0, 5)), ("b", program.function("b", 1.0, 5))]
+    selector = program.selector(pairs, max_problems=8, check=0.0, check_every=10)
+    for problem in range(100):
+        settle(selector, problem)
+        assert held(selector) <= 8
+
+
+def test_what_is_used_stays(program: Program) -> None:
+    selector = program.selector({"a": 1.0, "b": 2.0}, max_problems=8)
+    settle(selector, 1000)
+    program.taken()
+    for problem in range(100):
+        settle(selector, problem)
+        assert (1000,) in selector._decisions
+        program.taken()
+        assert selector(1000) == "a"
+        assert program.taken() == ["a"]
+
+
+def test_what_was_forgotten_is_found_in_the_store(program: Program) -> None:
+    store = DictStore()
+    selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=8, store=store)
+    for problem in range(50):
+        settle(selector, problem)
+    assert not selector.best_method_has_been_found(0)
+    program.taken()
+    assert selector(0) == "b"
+    assert program.taken() == ["b"]
+    assert selector.explain(0).source == "stored"
+    assert store.saves == 50
+
+
+def test_a_dropped_selector_is_freed_at_once(program: Program) -> None:
+    selector = program.selector({"a": 1.0, "b": 2.0}, store=DictStore(), on_event=lambda entry: None)
+    settle(selector, 1)
+    selector(2)
+    freed = weakref.ref(selector)
+    gc.disable()
+    try:
+        del selector
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+def test_selectors_are_reported_oldest_first(program: Program) -> None:
+    kept = [program.selector({"a": 1.0}, name=name) for name in ("z", "y", "x")]
+    dropped = program.selector({"a": 1.0}, name="dropped")
+    assert [selector for selector in registry.selectors() if selector in [*kept, dropped]] == [*kept, dropped]
+    del dropped
+    assert [one.selector for one in registry.report_all().selectors][-3:] == ["z", "y", "x"]
+
+
+def test_children_of_ever_new_problems_are_bounded(program: Program) -> None:
+    inner = program.selector({"only": 1.0}, name="inner")
+    numbers = iter(range(10**6))
+    outer = program.selector(
+        [("nested", lambda x: inner(next(numbers))), ("flat", program.function("flat", 2.0))], name="outer", rounds=200
+    )
+    for _ in range(400):
+        outer(1)
+    assert outer.explain(1).settled
+    assert len(outer.explain(1).alternatives[0].children) == 64

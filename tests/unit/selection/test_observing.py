@@ -1,0 +1,104 @@
+"""What a selector tells about itself: events, log lines, counters."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from fake_program import Program
+
+from bestof.errors import BestofWarning
+from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
+
+
+def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> None:
+    told: list[object] = []
+    held: list[bool] = []
+
+    def listen(entry: object) -> None:
+        told.append(entry)
+        held.append(selector._lock._is_owned())  # type: ignore[attr-defined]  # of an RLock
+
+    selector = program.selector({"a": 2.0, "b": 1.0}, on_event=listen, rounds=1)
+    for _ in range(3):
+        selector(1)
+    assert told == [
+        TrialEntry((1,), "a", 0, 2.0, True),
+        TrialEntry((1,), "b", 0, 1.0, True),
+        DecisionEntry((1,), "b", "measured"),
+    ]
+    assert tuple(told) == selector.journal.entries()
+    assert not any(held)
+
+
+def test_a_decision_without_a_trial_is_told_too(program: Program) -> None:
+    told: list[object] = []
+    program.selector({"a": 1.0, "b": 1.0}, on_event=told.append, policy="fixed:b")(1)
+    program.selector({"a": 1.0}, on_event=told.append)(2)
+    assert told == [DecisionEntry((1,), "b", "forced"), DecisionEntry((2,), "a", "only")]
+
+
+def test_a_disqualification_is_told(program: Program) -> None:
+    told: list[object] = []
+    selector = program.selector(
+        [("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)], on_event=told.append
+    )
+    with pytest.warns(BestofWarning):
+        selector(1)
+    assert told[0] == DisqualificationEntry((1,), "a", "raised ValueError: no")
+
+
+def test_a_listener_that_raises_is_warned_of_once(program: Program) -> None:
+    heard = []
+
+    def listen(entry: object) -> None:
+        heard.append(entry)
+        raise KeyError("mine")
+
+    selector = program.selector({"a": 2.0, "b": 1.0}, on_event=listen)
+    with pytest.warns(BestofWarning, match="on_event raised KeyError: 'mine'") as caught:
+        assert [selector(1) for _ in range(5)] == ["a", "b", "a", "b", "b"]
+    assert len(caught) == 1
+    assert len(heard) == 5
+
+
+def test_a_listener_may_call_the_selector(program: Program) -> None:
+    again: list[str] = []
+
+    def listen(entry: object) -> None:
+        if isinstance(entry, DecisionEntry) and not again:
+            again.append(selector(1))
+
+    selector = program.selector({"a": 2.0, "b": 1.0}, on_event=listen)
+    for _ in range(5):
+        selector(1)
+    assert again == ["b"]
+
+
+def test_one_line_a_decision(program: Program, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bestof")
+    selector = program.selector({"a": 0.003, "b": 0.001}, name="copy")
+    for _ in range(9):
+        selector(1)
+    program.selector({"a": 1.0}, name="single")(1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "BestOf('copy'), problem (1,): b (measured), saves 2 ms a call over 'a'",
+        "BestOf('single'), problem (1,): a (only)",
+    ]
+
+
+def test_the_price_of_finding_out(program: Program) -> None:
+    selector = program.selector({"a": 3.0, "b": 1.0}, rounds=2)
+    for problem in (1, 2):
+        for _ in range(6):
+            selector(problem)
+    report = selector.report()
+    assert (report.trials, report.trial_seconds, report.loss_seconds) == (8, 16.0, 8.0)
+
+
+def test_the_journal_is_bounded() -> None:
+    journal = Journal(limit=3)
+    for number in range(5):
+        journal.add(DecisionEntry(number, "a", "only"))
+    assert [entry.problem for entry in journal.entries()] == [2, 3, 4]
+    assert not journal.undelivered
