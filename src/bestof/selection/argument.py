@@ -51,7 +51,7 @@ def parse_own_store(where: str, store: Any) -> Store | None:
     """The store that a selector was given as an object or as a URL; None where it is to be without one."""
     if isinstance(store, str):
         return open_store(store)
-    if store is not None and not all(callable(getattr(store, method, None)) for method in ("load", "save")):
+    if store is not None and not all(callable(getattr(store, method, None)) for method in ("load", "save", "pinned")):
         raise InvalidArgument(f"{where}: store: expected a store, its URL, or 'off'; got {type(store).__name__}")
     return store  # type: ignore[no-any-return]  # Any until here: it came from the user
 

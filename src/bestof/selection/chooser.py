@@ -179,7 +179,10 @@ class Chooser(HotPath):
         remaining = tuning.remaining()
         if not remaining:
             raise NoAlternative(f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}")
-        if len(remaining) == 1:
+        pinned = self._pinned(tuning)
+        if pinned is not None:
+            self._settle(tuning, pinned, "forced")
+        elif len(remaining) == 1:
             self._settle(tuning, remaining[0], "only")
         elif isinstance(policy, Fixed) and tuning.search.winner is not None:
             self._settle(tuning, tuning.search.winner, "forced")
@@ -191,6 +194,20 @@ class Chooser(HotPath):
             self._tunings[problem] = tuning
             self._recall(tuning)
         return tuning
+
+    def _pinned(self, tuning: Tuning) -> int | None:
+        """The alternative that a user ordered through the store, where it is there and applies."""
+        name = self._keeper.pinned(tuning.key)
+        if name is None:
+            return None
+        if name not in self._names:
+            names = ", ".join(self._names)
+            self._notices.append(
+                f"{self._where(tuning.problem)}: pinned to {name!r}, which is none of {names}; unpin it"
+            )
+            return None
+        position = self._names.index(name)
+        return position if tuning.candidates[position].remains else None
 
     def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
         try:

@@ -32,6 +32,17 @@ class Keeper:
             self._give_up(error)
             return None
 
+    def pinned(self, problem: str | None) -> str | None:
+        """The alternative that a user ordered for a problem on this host; None without an order."""
+        if self._failed:
+            return None
+        try:
+            store = self._find_store()
+            return None if store is None else store.pinned(self._selector, problem, host())
+        except Exception as error:
+            self._give_up(error)
+            return None
+
     def save(self, record: Record) -> None:
         """Keep a record."""
         if self._failed:

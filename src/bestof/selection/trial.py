@@ -7,7 +7,6 @@ to 109 microseconds a call, and would make parent and child of what merely share
 from __future__ import annotations
 
 from collections.abc import Hashable
-from contextlib import suppress
 from contextvars import ContextVar, Token
 
 # Not empty while settled calls must take the long way: inside any thread's trial (they may be somebody's children), or
@@ -64,10 +63,15 @@ def innermost_trial() -> Trial | None:
 def leave_trial(trial: Trial, token: Token[Trial | None]) -> None:
     """The end of a trial, however it came."""
     trial.done = True
-    with suppress(ValueError):  # begun before a fork, by a task of the parent process
+    # No `suppress` here: two of them take 0.5 us, a fourth of what a trial may cost.
+    try:  # noqa: SIM105
         detours.remove(trial)
-    with suppress(ValueError):  # a coroutine that nobody finished is closed in whatever context the collector runs
+    except ValueError:  # begun before a fork, by a task of the parent process
+        pass
+    try:  # noqa: SIM105
         current_trial.reset(token)
+    except ValueError:  # a coroutine that nobody finished, closed in the context of the collector
+        pass
 
 
 def forget_other_detours() -> None:

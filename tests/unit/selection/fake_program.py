@@ -72,6 +72,7 @@ class DictStore:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Record] = {}
+        self.pins: dict[str, str] = {}
         self.loads = 0
         self.saves = 0
 
@@ -99,11 +100,11 @@ class DictStore:
         pass
 
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
-        return None
+        return self.pins.get(selector)
 
 
 class BrokenStore(DictStore):
-    """A store that cannot do anything."""
+    """A store that cannot do anything, though it has no pins."""
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         self.loads += 1
