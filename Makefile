@@ -12,8 +12,8 @@ NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.
 .PHONY: demo test check format clean
 
 demo: .venv/installed
-	$(PY) -m bestof run --policy rounds:rounds=5 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
-	$(PY) -m bestof report build/demo.json
+	$(PY) -m bestof run --policy rounds:rounds=3 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
+	$(PY) -m bestof report --tree build/demo.json
 
 test: .venv/installed
 	$(PY) -m pytest

@@ -11,7 +11,7 @@ from bestof.cli.kept import kept
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.report import Report, report_from_dict
-from bestof.view import print_report, render
+from bestof.view import print_chosen, print_report, render
 
 
 def call(argv: Sequence[str]) -> int:
@@ -28,6 +28,8 @@ def call(argv: Sequence[str]) -> int:
         print(f"written to {page.path}")
     elif options.json:
         print(render(report, "json"))
+    elif options.tree:
+        print_chosen(report)
     else:
         print_report(report)
     return 0
@@ -43,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--tree", action="store_true", help="print the tree of decisions alone: what was chosen")
     form.add_argument("--html", metavar="PAGE", help="write an HTML page, PAGE.html")
     return parser
 

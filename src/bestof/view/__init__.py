@@ -57,6 +57,17 @@ def print_report(report: Report) -> None:
         print(render(report))
 
 
+def print_chosen(report: Report) -> None:
+    """Print the tree of decisions to the standard output: what was chosen, its time, and its speed-up over the first
+    alternative; without rich, the whole report."""
+    if _rich():
+        from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  rich is optional, and slow to import
+
+        print_chosen(report, terminal())
+    else:
+        print(render(report))
+
+
 def print_records(records: Sequence[Record], url: str, now: float) -> None:
     """Print what the store of this URL holds to the standard output; `now` is seconds since the epoch."""
     if _rich():

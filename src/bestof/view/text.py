@@ -67,6 +67,17 @@ def print_text(report: Report, console: Console) -> None:
             console.print(_tree(tree))
 
 
+def print_chosen(report: Report, console: Console) -> None:
+    """Print the tree of decisions alone, with what was chosen and none of what was not."""
+    trees = decision_trees(report)
+    if not trees:
+        console.print(NOTHING)
+    for tree in trees:
+        drawn = Tree(_chosen_label(tree), guide_style="dim")
+        _grow_chosen(drawn, tree)
+        console.print(drawn)
+
+
 def print_records(records: Sequence[Record], url: str, now: float, console: Console) -> None:
     """Print what a store holds: a line for each problem; `now` is seconds since the epoch."""
     title = Text(f"{url}: {plural(len(records), 'problem')}", style="bold")
@@ -168,6 +179,22 @@ def _grow(tree: Tree, node: Node, dim: bool = False) -> None:
         twig = tree.add(_branch_label(branch, aside), guide_style="dim")
         for inner in branch.nodes:
             _grow(twig.add(_node_label(inner, aside), guide_style="dim"), inner, aside)
+
+
+def _grow_chosen(tree: Tree, node: Node) -> None:
+    for branch in node.branches:
+        if branch.chosen or not node.settled:
+            for inner in branch.nodes:
+                _grow_chosen(tree.add(_chosen_label(inner), guide_style="dim"), inner)
+
+
+def _chosen_label(node: Node) -> Text:
+    label = _node_label(node)
+    for branch in node.branches:
+        if branch.chosen and branch.alternative.seconds is not None:
+            facts = [duration(branch.alternative.seconds), ratio(branch.alternative.speedup)]
+            label.append("  " + "  ".join(fact for fact in facts if fact), "dim")
+    return label
 
 
 def _branch_label(branch: Branch, aside: bool) -> Text:

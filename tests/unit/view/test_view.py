@@ -14,6 +14,7 @@ from bestof.errors import InvalidArgument
 from bestof.selection.report import Report, report_from_dict
 from bestof.view.quantity import age, duration, plural, ratio
 from bestof.view.tree import Node, decision_trees
+from bestof.view.words import NOTHING
 
 
 def squeezed(text: str) -> str:
@@ -196,3 +197,16 @@ def test_other_quantities() -> None:
     assert [age(0), age(61), age(7200), age(200000)] == ["just now", "1 minute", "2 hours", "2 days"]
     assert [plural(1, "trial"), plural(1234, "trial")] == ["1 trial", "1,234 trials"]
     assert [ratio(None), ratio(2.345)] == ["", "2.35x"]
+
+
+def test_the_tree_alone_shows_what_was_chosen_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_chosen(NESTED)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("layer" in line and "→ shared" in line and "12.3 ms" in line and "1.49x" in line for line in lines)
+    assert any("forward a → winograd4" in line for line in lines)
+    assert not any("fft" in line or "gone" in line for line in lines)
+
+
+def test_the_tree_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_chosen(EMPTY)
+    assert capsys.readouterr().out.strip() == NOTHING
