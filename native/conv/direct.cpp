@@ -16,13 +16,13 @@ struct Bands {
   long pointers, thread, total;  // floats
 };
 
-// A band of about 256 KiB leaves L2 to the weights; at least four bands a thread where the image has them.
+// A band of a quarter of L2 leaves the rest to the weights; at least four bands a thread where the image has them.
 Bands plan_bands(const Problem& p, int threads) {
   Bands b;
   b.width = (p.out_width - 1) * p.stride_x + p.dilation_x * (p.kernel_width - 1) + 1;
   const long row_floats = larger(b.width * p.in_channels * p.stride_y, 1);
   const long wanted = divide_up(p.batch * p.out_height, 4L * threads);
-  b.rows = larger(smaller(smaller(65536 / row_floats, wanted), p.out_height), 1);
+  b.rows = larger(smaller(smaller(level2_bytes() / 16 / row_floats, wanted), p.out_height), 1);
   b.rows = smaller(b.rows, larger(512 / larger(p.out_width, 1), 1));
   b.per_image = divide_up(p.out_height, b.rows);
   b.height = (b.rows - 1) * p.stride_y + p.dilation_y * (p.kernel_height - 1) + 1;

@@ -6,6 +6,7 @@
 #include "conv/problem.h"
 #include "conv/weights.h"
 #include "gemm/micro_kernel.h"
+#include "simd/isa.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -32,9 +33,9 @@ struct RowBlock {
   long leading, taps, depth, stride;
 };
 
-// Rows by columns of one block: a block of A of about 384 KiB stays in L2 beside the panel of B that streams past it.
+// Rows of one block: its part of A takes up to half of L2, for each block streams all of B from beyond.
 BESTOF_INLINE long block_rows(long total, long row_floats, int threads) {
-  long rows = larger(98304 / larger(row_floats, 1), 4 * kTileRows);
+  long rows = larger(level2_bytes() / 8 / larger(row_floats, 1), 4 * kTileRows);
   rows = smaller(rows, 32 * kTileRows);
   rows = smaller(rows, larger(divide_up(total, 4L * threads), 4 * kTileRows));  // enough blocks for every thread
   const long blocks = larger(divide_up(total, rows), 1);
@@ -170,7 +171,8 @@ struct GridScratch {
 inline GridScratch grid_scratch(long pixels, long taps, long depth, long in_channels, long out_channels, bool copy,
                                 int threads) {
   GridScratch s;
-  s.rows = block_rows(pixels, taps * depth, threads);
+  // Without a copy, the taps of neighbours read the same pixels.
+  s.rows = block_rows(pixels, copy ? taps * depth : in_channels, threads);
   s.blocks = divide_up(pixels, s.rows);
   s.parts = panel_parts(s.blocks, divide_up(out_channels, kPanel), threads);
   s.zeros = round_up(in_channels, 16);

@@ -95,18 +95,84 @@ template <int M>
 struct WinogradWeightPass {
   static constexpr long kFrequencies = (M + 2) * (M + 2);
 
-  static long scratch(const Problem& p, int) {
-    const TilePlan t = plan_weight_tiles<M>(p);
-    return kFrequencies * (t.v_step + t.m_step + p.out_channels * round_up(p.in_channels, kLanes));
+  // Scratch of a team: V, Z and dU, or, where dU is small, all three for every thread.
+  struct Parts {
+    TilePlan tiles;
+    long ld, u_step, v_floats, z_floats, team;
+    bool own;
+  };
+
+  // A dU of its own spares a thread two barriers a block; up to two L2 it costs less than they do.
+  static Parts plan(const Problem& p) {
+    Parts parts;
+    parts.tiles = plan_weight_tiles<M>(p);
+    parts.ld = round_up(p.in_channels, kLanes);
+    parts.u_step = p.out_channels * parts.ld;
+    parts.v_floats = kFrequencies * parts.tiles.v_step;
+    parts.z_floats = kFrequencies * parts.tiles.m_step;
+    parts.team = round_up(parts.v_floats + parts.z_floats + kFrequencies * parts.u_step, 16);
+    parts.own = 4 * kFrequencies * parts.u_step <= 2 * level2_bytes();
+    return parts;
+  }
+
+  static long scratch(const Problem& p, int threads) {
+    const Parts parts = plan(p);
+    return (parts.own ? threads : 1) * parts.team;
   }
 
   static void run(const Problem& p, const Call& call) {
-    const TilePlan t = plan_weight_tiles<M>(p);
-    const long ld = round_up(p.in_channels, kLanes), u_step = p.out_channels * ld;
+    if (plan(p).own) {
+      run_own(p, call);
+    } else {
+      run_shared(p, call);
+    }
+  }
+
+  // Every thread takes blocks of tiles into a dU of its own; then they are added up.
+  static void run_own(const Problem& p, const Call& call) {
+    const Parts parts = plan(p);
+    const TilePlan& t = parts.tiles;
+#pragma omp parallel num_threads(call.threads)
+    {
+      const int team = omp_get_num_threads();
+      float* v = call.scratch + omp_get_thread_num() * parts.team;
+      float* z = v + parts.v_floats;
+      float* du = z + parts.z_floats;
+      for (long i = 0; i < kFrequencies * parts.u_step; ++i) du[i] = 0.0f;
+#pragma omp for schedule(dynamic, 1)
+      for (long block = 0; block < t.blocks; ++block) {
+        const long first = block * t.block, count = smaller(t.block, t.tiles - first);
+        transform_input<M>(p, t, call.second, first, count, 0, t.channels, v);
+        transform_gradient<M>(p, t, call.first, first, count, z);
+        for (long xi = 0; xi < kFrequencies; ++xi) {
+          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
+          outer_product(z + xi * t.m_step, t.m_stride, p.out_channels, rows, parts.ld, count, false,
+                        du + xi * parts.u_step, parts.ld);
+        }
+      }
+      float* first_du = call.scratch + parts.v_floats + parts.z_floats;
+#pragma omp for schedule(static)
+      for (long k = 0; k < p.out_channels; ++k) {
+        for (long xi = 0; xi < kFrequencies; ++xi) {
+          float* sum = first_du + xi * parts.u_step + k * parts.ld;
+          for (int other = 1; other < team; ++other) {
+            const float* addend = sum + other * parts.team;
+            for (long c = 0; c < parts.ld; c += kLanes) store(sum + c, load(sum + c) + load(addend + c));
+          }
+        }
+        gather_weight<M>(first_du + k * parts.ld, parts.u_step, p.in_channels, call.result + k * 9 * p.in_channels);
+      }
+    }
+  }
+
+  // All threads share a block: the transforms are split over its tiles, the products over frequencies and rows of dU.
+  static void run_shared(const Problem& p, const Call& call) {
+    const Parts parts = plan(p);
+    const TilePlan& t = parts.tiles;
     float* v = call.scratch;
-    float* z = v + kFrequencies * t.v_step;
-    float* du = z + kFrequencies * t.m_step;
-    const long parts = smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
+    float* z = v + parts.v_floats;
+    float* du = z + parts.z_floats;
+    const long k_parts = smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
 #pragma omp parallel num_threads(call.threads)
     {
       for (long block = 0; block < t.blocks; ++block) {
@@ -117,18 +183,18 @@ struct WinogradWeightPass {
           transform_gradient<M>(p, t, call.first, first + tile, 1, z + tile * t.m_stride);
         }
 #pragma omp for schedule(dynamic, 1)
-        for (long item = 0; item < kFrequencies * parts; ++item) {
-          const long xi = item / parts, part = item % parts;
-          const long k0 = part_begin(p.out_channels, parts, part);
+        for (long item = 0; item < kFrequencies * k_parts; ++item) {
+          const long xi = item / k_parts, part = item % k_parts;
+          const long k0 = part_begin(p.out_channels, k_parts, part);
           const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
           // Whole vectors of channels: V is zero behind the last.
-          outer_product(z + xi * t.m_step + k0, t.m_stride, part_begin(p.out_channels, parts, part + 1) - k0, rows, ld,
-                        count, block == 0, du + xi * u_step + k0 * ld, ld);
+          outer_product(z + xi * t.m_step + k0, t.m_stride, part_begin(p.out_channels, k_parts, part + 1) - k0, rows,
+                        parts.ld, count, block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
         }
       }
 #pragma omp for schedule(static)
       for (long k = 0; k < p.out_channels; ++k) {
-        gather_weight<M>(du + k * ld, u_step, p.in_channels, call.result + k * 9 * p.in_channels);
+        gather_weight<M>(du + k * parts.ld, parts.u_step, p.in_channels, call.result + k * 9 * p.in_channels);
       }
     }
   }
