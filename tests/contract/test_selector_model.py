@@ -159,6 +159,9 @@ class Nowhere:
     def save(self, record: Any) -> None:
         pass
 
+    def pinned(self, *key: str | None) -> None:
+        return None
+
 
 Selecting.TestCase.settings = settings(
     max_examples=60,

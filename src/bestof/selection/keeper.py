@@ -13,7 +13,7 @@ from bestof.selection.store.protocol import Store
 
 
 class Keeper:
-    """Loads, saves and asks for pins by `find_store`, which is asked each time; after the first failure, warned of once, no more."""
+    """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of once, no more."""
 
     __slots__ = ("_failed", "_find_store", "_selector")
 

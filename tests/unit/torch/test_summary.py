@@ -128,6 +128,9 @@ class Kept:
     def save(self, record: Record) -> None:
         self.kept[record.selector, record.problem, record.host] = record
 
+    def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
+        return None
+
 
 def test_a_stored_decision_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     bestof.use_store(Kept())
