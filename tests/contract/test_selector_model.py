@@ -159,7 +159,7 @@ class Nowhere:
     def save(self, record: Any) -> None:
         pass
 
-    def pinned(self, *key: str) -> None:
+    def pinned(self, *key: str | None) -> None:
         return None
 
 

@@ -17,7 +17,7 @@ from bestof.errors import BestofError, InvalidArgument
 COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
-    Command("store", "bestof.cli.store", "look after the decisions that are kept: show, clear, export, import"),
+    Command("store", "bestof.cli.store", "look after the kept decisions: show, explain, pin, export, merge"),
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 

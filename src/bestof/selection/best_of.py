@@ -23,6 +23,7 @@ from bestof.selection.chooser import Chooser
 from bestof.selection.guard import validate_check
 from bestof.selection.journal import Entry, Journal
 from bestof.selection.opening import Neighbours
+from bestof.selection.order import forced
 from bestof.selection.policies import Rounds
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
@@ -51,6 +52,10 @@ class BestOf(Chooser):
     settled is tried first, and verified by a short race. Goes with the policy Race only. What it raises is warned of
     once, and problems that nobody knows are passed over.
     on_event: called with every entry of the journal, outside of locks; what it raises is warned of once.
+
+    Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]" in the environment,
+    read here, then a pin in the store, asked for when a problem is first met. One that cannot be obeyed is warned of
+    once, and the search goes its way; what was ordered and then fails is disqualified, and reopens the search.
 
     Raises InvalidArgument for arguments that cannot be used, ProblemError for a problem that is not hashable,
     StageError for a stage that the group does not have, NoAlternative where none applies or all fail.
@@ -108,6 +113,7 @@ class BestOf(Chooser):
             clock=clock,
             max_problems=max_problems,
             journal=Journal(listener=on_event),
+            forced=forced(name, names),
         )
         self.alternatives = list(alternatives)
         self.total_alternatives = len(parsed)

@@ -24,6 +24,7 @@ from bestof.selection.hot_path import HotPath
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal
 from bestof.selection.keeper import Keeper
 from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
+from bestof.selection.order import Order
 from bestof.selection.policies import Fixed, Race
 from bestof.selection.policy import Policy
 from bestof.selection.report import seconds_text
@@ -57,6 +58,7 @@ class Chooser(HotPath):
         clock: Callable[[], float],
         max_problems: int,
         journal: Journal,
+        forced: Order | None,
     ) -> None:
         self.name = name
         self.get_problem_size = get_problem_size
@@ -77,6 +79,8 @@ class Chooser(HotPath):
         # Through a weak reference, for a circle would keep a dropped selector until the next collection.
         this = weakref.ref(self)
         self._keeper = Keeper(name, lambda: _store_of(this()))
+        self._forced = forced
+        self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
         self._clock = clock
         self._max_problems = max_problems
         self._lock = threading.RLock()
@@ -179,35 +183,40 @@ class Chooser(HotPath):
         remaining = tuning.remaining()
         if not remaining:
             raise NoAlternative(f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}")
-        pinned = self._pinned(tuning)
-        if pinned is not None:
-            self._settle(tuning, pinned, "forced")
-        elif len(remaining) == 1:
+        order = self._forced or self._keeper.pinned(tuning.key)
+        if order is not None and self._obey(order, tuning):
+            return tuning
+        if len(remaining) == 1:
             self._settle(tuning, remaining[0], "only")
         elif isinstance(policy, Fixed) and tuning.search.winner is not None:
             self._settle(tuning, tuning.search.winner, "forced")
         else:
-            while len(self._tunings) >= self._max_problems:
-                oldest = next(iter(self._tunings))
-                del self._tunings[oldest]
-                self._decisions.pop(oldest, None)
-            self._tunings[problem] = tuning
+            self._hold(tuning)
             self._recall(tuning)
         return tuning
 
-    def _pinned(self, tuning: Tuning) -> int | None:
-        """The alternative that a user ordered through the store, where it is there and applies."""
-        name = self._keeper.pinned(tuning.key)
-        if name is None:
-            return None
-        if name not in self._names:
-            names = ", ".join(self._names)
-            self._notices.append(
-                f"{self._where(tuning.problem)}: pinned to {name!r}, which is none of {names}; unpin it"
-            )
-            return None
-        position = self._names.index(name)
-        return position if tuning.candidates[position].remains else None
+    def _obey(self, order: Order, tuning: Tuning) -> bool:
+        """Settle for what was ordered, verified by its first calls; false, and a warning, where that cannot be."""
+        record = self._keeper.load(tuning.key)
+        refusal = order.refusal(tuning.candidates, record)
+        if refusal is not None:
+            if order not in self._refused:
+                self._refused.add(order)
+                self._notices.append(f"{self._where(tuning.problem)}: {order.refused(refusal)}")
+            return False
+        self._hold(tuning)
+        if record is not None:
+            tuning.replay(record)
+        tuning.unverified = set(self._stages[0])
+        self._settle(tuning, self._names.index(order.alternative), order.source)
+        return True
+
+    def _hold(self, tuning: Tuning) -> None:
+        while len(self._tunings) >= self._max_problems:
+            oldest = next(iter(self._tunings))
+            del self._tunings[oldest]
+            self._decisions.pop(oldest, None)
+        self._tunings[tuning.problem] = tuning
 
     def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
         try:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from bestof.errors import BestofWarning
 from bestof.selection.host import host
+from bestof.selection.order import Order
 from bestof.selection.record import Record
 from bestof.selection.store.protocol import Store
 
 
 class Keeper:
-    """Loads and saves by `find_store`, which is asked each time; after the first failure, warned of once, no more."""
+    """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of once, no more."""
 
     __slots__ = ("_failed", "_find_store", "_selector")
 
@@ -32,16 +33,18 @@ class Keeper:
             self._give_up(error)
             return None
 
-    def pinned(self, problem: str | None) -> str | None:
-        """The alternative that a user ordered for a problem on this host; None without an order."""
+    def pinned(self, problem: str | None) -> Order | None:
+        """What a pin orders for a problem on this host; None for a problem that cannot be written asks for pins of
+        every problem."""
         if self._failed:
             return None
         try:
             store = self._find_store()
-            return None if store is None else store.pinned(self._selector, problem, host())
+            alternative = None if store is None else store.pinned(self._selector, problem, host())
         except Exception as error:
             self._give_up(error)
             return None
+        return None if alternative is None else Order(alternative, "pinned")
 
     def save(self, record: Record) -> None:
         """Keep a record."""

@@ -38,7 +38,10 @@ class AlternativeReport:
 
 @dataclass(frozen=True, slots=True)
 class ProblemReport:
-    """One problem. `source` says where the decision came from: measured, stored, forced; None while unsettled.
+    """One problem. `source` says where the decision came from; None while unsettled.
+
+    measured: by trials of this process. stored: by those of earlier ones. only: nothing else remained. forced: by
+    BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps. pinned: by a pin in the store.
 
     `children` of an alternative are pairs (selector, problem): the choices met inside it.
     """

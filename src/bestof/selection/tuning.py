@@ -229,8 +229,8 @@ class Tuning:
         evidence = tuple(c.evidence() for c in self.candidates if c.samples or c.disqualified is not None)
         if self.key is None or not evidence:
             return None
-        # What a policy forced was not measured: the next run goes on with the evidence.
-        measured = self.decision is not None and self.decision.source != "forced"
+        # What was ordered was not measured: the next run goes on with the evidence.
+        measured = self.decision is not None and self.decision.source not in ("forced", "pinned")
         decision = self.decision.alternative if self.decision is not None and measured else None
         return Record(selector, self.key, host, decision, evidence, updated)
 

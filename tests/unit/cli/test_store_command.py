@@ -1,21 +1,19 @@
-"""`bestof store` and `bestof report`, over a fake store."""
+"""`bestof store` and `bestof report`, over a store in memory."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
-import types
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bestof import selection
 from bestof.cli import main
-from bestof.errors import StoreError
 from bestof.selection.record import Evidence, Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.selection.store.memory import MemoryStore
 from bestof.view import render
 
 LONG = "x " + ", ".join(f"axis {i}" for i in range(40))
@@ -27,51 +25,31 @@ TRIED = (AlternativeReport("quick", "chosen", 1e-3, trials=1),)
 REPORT = Report((SelectorReport("sort", 1, (ProblemReport("n=3", "quick", "stored", TRIED),)),))
 
 
-class FakeStore:
-    """Keeps records in a list."""
+class OpenStore(MemoryStore):
+    """A store in memory that knows whether it was closed."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.kept = list(RECORDS)
-        self.closed = False
+    closed = False
 
-    def records(self, selector: str | None = None) -> Iterable[Record]:
-        return [record for record in self.kept if selector in (None, record.selector)]
-
-    def clear(self, selector: str | None = None) -> int:
-        before = len(self.kept)
-        self.kept = [record for record in self.kept if selector not in (None, record.selector)]
-        return before - len(self.kept)
-
-    def save(self, record: Record) -> None:
-        self.kept.append(record)
+    @property
+    def url(self) -> str:
+        return "fake:own"
 
     def close(self) -> None:
         self.closed = True
 
 
-def _import(text: str) -> list[Record]:
-    if not text.startswith("fake of"):
-        raise StoreError("this is no lock file")
-    return [Record("new", text, "there", "fast", (), 0.0)]
-
-
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStore]:
-    store = FakeStore("fake:own")
-    monkeypatch.setattr(selection, "default_store", lambda: store, raising=False)
-    monkeypatch.setattr(selection, "open_store", lambda url: None if url == "off" else store, raising=False)
-    monkeypatch.setattr(selection, "store_report", lambda store: REPORT, raising=False)
-    lock_file = types.ModuleType("bestof.selection.store.lock_file")
-    vars(lock_file).update(export_records=lambda records: f"fake of {len(records)}", import_records=_import)
-    monkeypatch.setitem(sys.modules, lock_file.__name__, lock_file)
-    # The subcommand is imported anew around the fake, and once more after it.
-    monkeypatch.delitem(sys.modules, "bestof.cli.store", raising=False)
-    yield store
-    sys.modules.pop("bestof.cli.store", None)
+def store(monkeypatch: pytest.MonkeyPatch) -> OpenStore:
+    store = OpenStore()
+    for record in RECORDS:
+        store.save(record)
+    monkeypatch.setattr(selection, "default_store", lambda: store)
+    monkeypatch.setattr(selection, "open_store", lambda url: None if url == "off" else store)
+    monkeypatch.setattr(selection, "store_report", lambda store: REPORT)
+    return store
 
 
-def test_show_prints_every_problem_whole(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_every_problem_whole(store: OpenStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "show"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("fake:own: 2 problems\n")
@@ -81,57 +59,49 @@ def test_show_prints_every_problem_whole(store: FakeStore, capsys: pytest.Captur
     assert store.closed
 
 
-def test_show_of_one_selector_as_json(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_of_one_selector_as_json(store: OpenStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "show", "--selector", "conv", "--json"]) == 0
-    (record,) = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
+    (record,) = content["records"]
+    assert content["pins"] == []
     assert (record["selector"], record["decision"]) == ("conv", "fast")
     assert record["evidence"][0]["samples"] == [2.0, 2.0]
 
 
 def test_clear_wants_to_be_told_twice(
-    store: FakeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: OpenStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert main(["store", "clear"]) == 2
-    assert store.kept == RECORDS
+    assert store.records() == RECORDS
     assert "--yes" in capsys.readouterr().err
     assert main(["store", "clear", "--selector", "sort", "--yes"]) == 0
-    assert store.kept == RECORDS[:1]
+    assert store.records() == RECORDS[:1]
     assert "forgot 1 problem of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("", 1, 2)])
 def test_clear_asks_at_a_terminal(
-    store: FakeStore, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, left: int
+    store: OpenStore, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, left: int
 ) -> None:
     terminal = io.StringIO(answer)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", terminal)
     assert main(["store", "clear"]) == status
-    assert len(store.kept) == left
-
-
-def test_export_and_import(store: FakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["store", "export"]) == 0
-    assert capsys.readouterr().out == "fake of 2\n"
-    path = str(tmp_path / "lock.json")
-    assert main(["store", "export", path]) == 0
-    assert main(["store", "import", path, "--store", "fake:other"]) == 0
-    assert store.kept[-1].problem == "fake of 2\n"
-
-
-def test_import_reads_the_standard_input(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("fake of 9"))
-    assert main(["store", "import", "-"]) == 0
-    assert store.kept[-1].problem == "fake of 9"
+    assert len(store.records()) == left
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "word"),
     [
         (["store", "import", "nowhere.json"], 2, "nowhere.json"),
-        (["store", "import", __file__], 1, "no lock file"),
+        (["store", "import", __file__], 1, "lock file"),
         (["store", "export", "no/where/at.all"], 2, "no/where/at.all"),
+        (["store", "merge", "nowhere.json"], 2, "nowhere.json"),
+        (["store", "merge", __file__], 1, "lock file"),
+        (["store", "unpin", "conv"], 1, "has no pin for every problem, every host"),
+        (["store", "explain", "nobody"], 1, "nothing is kept of nobody"),
+        (["store", "explain", "conv", "n=3"], 1, "nothing is kept of conv, problem n=3"),
         (["store", "show", "--store", "off"], 1, "the store is off"),
         (["report", "--store", "off"], 1, "the store is off"),
         (["report", "nowhere.json"], 2, "nowhere.json"),
@@ -141,7 +111,7 @@ def test_import_reads_the_standard_input(store: FakeStore, monkeypatch: pytest.M
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    store: FakeStore, arguments: list[str], status: int, word: str, capsys: pytest.CaptureFixture[str]
+    store: OpenStore, arguments: list[str], status: int, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == status
     out, err = capsys.readouterr()
@@ -152,15 +122,25 @@ def test_what_cannot_be_done_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["store"], ["store", "polish"], ["store", "import"], ["report", "--json", "--html", "x.html"]]
+    "arguments",
+    [
+        ["store"],
+        ["store", "polish"],
+        ["store", "import"],
+        ["store", "merge"],
+        ["store", "pin", "conv"],
+        ["store", "unpin"],
+        ["store", "explain"],
+        ["report", "--json", "--html", "x.html"],
+    ],
 )
-def test_wrong_usage_ends_with_2(store: FakeStore, arguments: list[str]) -> None:
+def test_wrong_usage_ends_with_2(store: OpenStore, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
 
 
-def test_report_of_the_store(store: FakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_the_store(store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 0
     assert capsys.readouterr().out == render(REPORT) + "\n"
     assert main(["report", "--json"]) == 0
@@ -170,7 +150,7 @@ def test_report_of_the_store(store: FakeStore, tmp_path: Path, capsys: pytest.Ca
     assert page.read_text() == render(REPORT, "html") + "\n"
 
 
-def test_report_of_a_file(store: FakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_file(store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = Report((SelectorReport("other", 1, REPORT.selectors[0].problems),))
     path = tmp_path / "saved.json"
     path.write_text(render(other, "json"))

@@ -220,28 +220,3 @@ def test_a_stored_group_that_never_goes_on_reaches_the_hot_path(program: Program
     second = program.selector(pairs, store=store)
     assert {second(0, 1) for _ in range(70)} == {"b0"}
     assert (1,) in second._settled
-
-
-def test_a_pin_in_the_store_is_an_order(program: Program) -> None:
-    store = DictStore()
-    settle(program.selector({"a": 2.0, "b": 1.0}, store=store))
-    store.pins["it"] = "a"
-    pinned = program.selector({"a": 2.0, "b": 1.0}, store=store)
-    assert pinned(1) == "a"
-    assert (pinned.explain(1).source, store.saves) == ("forced", 1)
-
-
-def test_a_pin_that_nobody_answers_to_is_said_and_passed_over(program: Program) -> None:
-    store = DictStore()
-    store.pins["it"] = "gone"
-    selector = program.selector({"a": 2.0, "b": 1.0}, store=store)
-    with pytest.warns(BestofWarning, match="pinned to 'gone', which is none of a, b; unpin it"):
-        assert selector(1) == "a"
-    assert settle(selector).explain(1).decision == "b"
-
-
-def test_a_pin_to_one_that_does_not_apply_is_passed_over(program: Program) -> None:
-    store = DictStore()
-    store.pins["it"] = "a"
-    pairs = [Alternative("a", str, supports=lambda problem: False), ("b", program.function("b", 1.0)), ("c", str)]
-    assert program.selector(pairs, store=store)(1) == "b"

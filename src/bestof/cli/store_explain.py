@@ -1,0 +1,60 @@
+"""`bestof store explain`: why a decision is what it is, as far as its evidence tells."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from time import time
+
+from bestof.cli.store_action import Action, add_json
+from bestof.errors import StoreError
+from bestof.selection.explanation import Explanation, explain
+from bestof.selection.reporting import store_report
+from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.protocol import Store
+from bestof.view import print_report
+from bestof.view.quantity import age
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it")
+    parser.add_argument("problem", nargs="?", metavar="PROBLEM", help="of this problem alone, as `show` prints it")
+    add_json(parser)
+
+
+def _explain(store: Store, options: argparse.Namespace) -> int:
+    found = explain(store.records(), store.pins(), options.selector, options.problem)
+    if not found:
+        what = options.selector if options.problem is None else f"{options.selector}, problem {options.problem}"
+        raise StoreError(f"nothing is kept of {what} in {store.url}; `bestof store show` lists what is")
+    if options.json:
+        print(json.dumps([_dict(one) for one in found], indent=2, ensure_ascii=False))
+        return 0
+    now = time()
+    hosts = groupby(sorted(found, key=lambda one: one.record.host), key=lambda one: one.record.host)
+    for number, (host, explanations) in enumerate(hosts):
+        print(f"{'' if number == 0 else chr(10)}host: {host}")
+        _print_host(list(explanations), now)
+    return 0
+
+
+def _print_host(explanations: Sequence[Explanation], now: float) -> None:
+    shown = MemoryStore()
+    for one in explanations:
+        record = one.record
+        when = age(now - record.updated)
+        print(f"{record.selector} {record.problem} ({when if when == 'just now' else f'{when} ago'}): {one.why}")
+        shown.save(record)
+    print()
+    print_report(store_report(shown))
+
+
+def _dict(one: Explanation) -> dict[str, object]:
+    evidence = [{**asdict(item), "seconds": item.seconds} for item in one.record.evidence]
+    return {**asdict(one.record), "evidence": evidence, "pinned": one.pinned, "why": one.why}
+
+
+EXPLAIN = Action("explain", "tell why: evidence, host, time, the rule, and choices inside", _arguments, _explain)

@@ -1,0 +1,81 @@
+"""`bestof store export`, `import` and `merge`: decisions and pins as a file that can be reviewed and shared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bestof.cli.store_action import Action
+from bestof.errors import InvalidArgument
+from bestof.selection.store.lock_file import export_records, import_pins, import_records
+from bestof.selection.store.merge import merge
+from bestof.selection.store.protocol import Store
+from bestof.view.quantity import plural
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="where to; without it, the standard output")
+
+
+def _export(store: Store, options: argparse.Namespace) -> int:
+    records, pins = list(store.records()), store.pins()
+    text = export_records(records, pins)
+    if options.file is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        with open(options.file, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {options.file!r}: {error.strerror or error}") from error
+    print(f"exported {plural(len(records), 'problem')} and {plural(len(pins), 'pin')} to {options.file}")
+    return 0
+
+
+def _file_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `bestof store export` wrote; - for the standard input")
+
+
+def _import(store: Store, options: argparse.Namespace) -> int:
+    return _take_in(store, options.file, theirs=True)
+
+
+def _merge(store: Store, options: argparse.Namespace) -> int:
+    return _take_in(store, options.file, theirs=False)
+
+
+def _take_in(store: Store, path: str, *, theirs: bool) -> int:
+    """Unite the evidence; of two pins for the same place, `theirs` tells whose stays."""
+    text = _read(path)
+    records, pins = import_records(text), import_pins(text)
+    came = {record.key for record in records}
+    for record in merge((record for record in store.records() if record.key in came), records):
+        store.save(record)
+    own = {(pin.selector, pin.problem, pin.host): pin.alternative for pin in store.pins()}
+    taken = kept = 0
+    for pin in pins:
+        if not theirs and own.get((pin.selector, pin.problem, pin.host), pin.alternative) != pin.alternative:
+            kept += 1
+            continue
+        store.pin(pin.selector, pin.alternative, pin.problem, pin.host)
+        taken += 1
+    stayed = f"; {plural(kept, 'pin')} of the store stayed against the file's" if kept else ""
+    verb = "imported" if theirs else "merged"
+    print(f"{verb} {plural(len(records), 'problem')} and {plural(taken, 'pin')} into {store.url}{stayed}")
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        if path == "-":
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgument(f"cannot read {path!r}: {reason}") from error
+
+
+EXPORT = Action("export", "write evidence, decisions and pins to a file for review", _export_arguments, _export)
+IMPORT = Action("import", "unite a file with the store; of two pins the file's holds", _file_arguments, _import)
+MERGE = Action("merge", "unite a file with the store; of two pins the store's holds", _file_arguments, _merge)

@@ -1,0 +1,86 @@
+"""Why a record says what it says: the sentence that its evidence supports, worked out after the fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bestof.selection.policies import Race
+from bestof.selection.record import Evidence, Pin, Record
+from bestof.selection.store.pin_order import closest
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One record, the alternative that a pin orders for it (None: no pin holds), and why it stands so."""
+
+    record: Record
+    pinned: str | None
+    why: str
+
+
+def explain(records: Iterable[Record], pins: Iterable[Pin], selector: str, problem: str | None) -> list[Explanation]:
+    """The records of one selector (of one problem, where named), then those of the choices met inside them.
+
+    A choice met inside is looked for on the host of the record that met it. Each record comes once.
+    """
+    known = {record.key: record for record in records}
+    orders = list(pins)
+    found = [key for key in known if key[0] == selector and problem in (None, key[1])]
+    for key in found:  # grows while it is walked: what is inside of what is inside comes too
+        for evidence in known[key].evidence:
+            for child in evidence.children:
+                inner = (child.selector, child.problem, key[2])
+                if inner in known and inner not in found:
+                    found.append(inner)
+    return [_explanation(known[key], orders) for key in found]
+
+
+def _explanation(record: Record, pins: Iterable[Pin]) -> Explanation:
+    pinned = closest((pin for pin in pins if pin.selector == record.selector), record.problem, record.host)
+    why = _why(record)
+    if pinned is not None:
+        why = f"pinned: {pinned} is taken without measuring; without the pin: {why}"
+    return Explanation(record, pinned, why)
+
+
+def _why(record: Record) -> str:
+    """Which rule the numbers agree with. A record keeps samples and no policy, so no more than that can be told."""
+    timed = {one.alternative: one for one in record.evidence if one.seconds is not None and one.disqualified is None}
+    out = [one.alternative for one in record.evidence if one.disqualified is not None]
+    if record.decision is None:
+        best = _fastest(timed.values())
+        so_far = f"; {best.alternative} leads so far" if best is not None else ""
+        return f"unsettled: the search goes on at the next run{so_far}"
+    chosen = timed.pop(record.decision, None)
+    if chosen is None or chosen.seconds is None:
+        return f"{record.decision} was decided, and its samples are not here any more"
+    rival = _fastest(timed.values())
+    if rival is None or rival.seconds is None:
+        reason = f", after {', '.join(out)} was disqualified" if out else ""
+        return f"{record.decision} is the only one with samples{reason}"
+    if chosen.seconds <= rival.seconds:
+        early = sorted(name for name, one in timed.items() if len(one.samples) < len(chosen.samples))
+        dropped = f"; {', '.join(early)} left the search earlier, with fewer trials" if early else ""
+        return (
+            f"{record.decision} has the lowest median, {_percent(rival.seconds, chosen.seconds)} below that of "
+            f"{rival.alternative}, the next{dropped}"
+        )
+    behind = _percent(chosen.seconds, rival.seconds)
+    if chosen.seconds <= rival.seconds * (1.0 + Race().tie):
+        return (
+            f"{record.decision} ties with {rival.alternative}, whose median is {behind} lower: within the tie band of "
+            f"{Race().tie:.0%} the first in the list is taken"
+        )
+    return (
+        f"{rival.alternative} has a median {behind} lower than {record.decision}, which no tie explains: the decision "
+        f"was made by another policy, or before this evidence came; `bestof store clear --selector` measures anew"
+    )
+
+
+def _fastest(evidence: Iterable[Evidence]) -> Evidence | None:
+    return min(evidence, key=lambda one: one.seconds or 0.0, default=None)
+
+
+def _percent(above: float, below: float) -> str:
+    return f"{100.0 * (1.0 - below / above) if above else 0.0:.1f} %"

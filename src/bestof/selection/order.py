@@ -1,0 +1,60 @@
+"""An order from outside: which alternative to take without measuring, by the environment or by a pin in the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bestof.errors import InvalidArgument
+from bestof.selection.record import Record
+from bestof.selection.tuning import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The ordered alternative; `source` is what decisions by it say of themselves."""
+
+    alternative: str
+    source: Literal["forced", "pinned"]
+
+    def refused(self, reason: str) -> str:
+        """The words for an order that was not obeyed, and how to take it back."""
+        remedy = "change BESTOF_FORCE" if self.source == "forced" else "take the pin back by `bestof store unpin`"
+        return f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest instead; {remedy}"
+
+    def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
+        """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of the problem."""
+        candidate = next((one for one in candidates if one.alternative.name == self.alternative), None)
+        if candidate is None:
+            return f"it is none of {', '.join(one.alternative.name for one in candidates)}"
+        reason = candidate.disqualified
+        if reason is None and not candidate.applies:
+            return "it does not apply to this problem"
+        if reason is None and record is not None:
+            version = candidate.alternative.version
+            known = ((one.alternative, one.version, one.disqualified) for one in record.evidence)
+            reason = next((why for *key, why in known if key == [self.alternative, version]), None)
+        return None if reason is None else f"it was disqualified: {reason}"
+
+
+def forced(selector: str, alternatives: Sequence[str]) -> Order | None:
+    """What BESTOF_FORCE, `selector=alternative[,selector=alternative]`, orders a selector; None where it is not named.
+
+    A name ends at the first `=`; blanks around names are dropped. InvalidArgument for text of another form, and for
+    an alternative that this selector does not have.
+    """
+    order = None
+    for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
+        name, equals, alternative = (word.strip() for word in part.partition("="))
+        if not (name and equals and alternative):
+            raise InvalidArgument(f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}")
+        if name == selector:
+            if alternative not in alternatives:
+                raise InvalidArgument(
+                    f"BestOf({selector!r}): BESTOF_FORCE: expected one of {', '.join(alternatives)}, "
+                    f"got {alternative!r}"
+                )
+            order = Order(alternative, "forced")
+    return order
