@@ -13,18 +13,12 @@ from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
-# A direct convolution is worth a trial for the stem of a network alone: with 64 channels and more, implicit GEMM was
-# ahead of it or level on every layer of VGG16.
-_DIRECT_CHANNELS = 8
-
 
 def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
     """Whether the kernels have this algorithm for a problem: float32, nothing empty, its own shapes."""
 
     def answer(problem: ConvProblem) -> bool:
         if problem.dtype != "float32" or problem.empty or problem.deterministic or min(problem.output_size) < 1:
-            return False
-        if algorithm == "direct" and problem.weight_shape[1] > _DIRECT_CHANNELS:
             return False
         x, w = _nhwc(problem.input_shape), _nhwc(problem.weight_shape)
         return algorithm in conv2d_algorithms(
