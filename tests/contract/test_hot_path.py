@@ -415,14 +415,15 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
         calls(200)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        calls(500)
+        calls(5000)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
     assert [sys.getrefcount(one) for one in watched] == counts
     assert len(gc.get_objects()) - objects < 100
-    assert grown < 500 * 8  # less than one pointer a call
+    # Less than one pointer a call, of which there are enough that 5 KB of the interpreter's own do not look like a leak.
+    assert grown < 5000 * 8
 
 
 @pytest.mark.parametrize(("value", "name"), [("1", "PythonHotPath"), ("", "NativeHotPath")])
