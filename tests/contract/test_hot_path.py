@@ -422,7 +422,7 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
         tracemalloc.stop()
     assert [sys.getrefcount(one) for one in watched] == counts
     assert len(gc.get_objects()) - objects < 100
-    # Less than one pointer a call, of which there are enough that 5 KB of the interpreter's own do not look like a leak.
+    # Less than one pointer a call: of so many that 5 KB of the interpreter's own do not look like a leak.
     assert grown < 5000 * 8
 
 

@@ -64,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", metavar="FILE", help="write what was measured and chosen to FILE.json|.html|.txt")
     parser.add_argument("--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off")
     parser.add_argument(
-        "--policy", metavar="TEXT", help="how to search: race, rounds, window(START, STOP), fixed(NAME)"
+        "--policy",
+        metavar="TEXT",
+        help="how to search: race, rounds:rounds=5, window:START-STOP, fixed:NAME (selectors without NAME race)",
     )
     return parser
 
@@ -121,7 +123,7 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
     # Asking for the default store would make one; where no selector was called there is none to make.
-    store = selection.default_store() if report.selectors or torch is not None else None
+    store = selection.shared_store() if report.selectors or torch is not None else None
     lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
     if file is not None:
         try:

@@ -3,7 +3,7 @@
 from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf, best_of
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
-from bestof.selection.registry import report_all, shared_policy, use_policy, use_store
+from bestof.selection.registry import report_all, shared_policy, shared_store, use_policy, use_store
 from bestof.selection.reporting import store_report
 from bestof.selection.store import default_store, open_store
 
@@ -20,6 +20,7 @@ __all__ = [
     "parse_policy",
     "report_all",
     "shared_policy",
+    "shared_store",
     "store_report",
     "use_policy",
     "use_store",

@@ -222,9 +222,11 @@ class Attempt:
         program gets the error that it would get without a selector. Nothing is held against the alternatives."""
         names = {p: self.tuning.candidates[p].alternative.name for p in self.failures}
         first = self.failures[min(self.failures)]
-        if len({type(error) for error in self.failures.values()}) == 1:
-            return first
         reasons = "; ".join(f"{names[p]}: {_told(self.failures[p])}" for p in sorted(self.failures))
+        if len({type(error) for error in self.failures.values()}) == 1:
+            if len({str(error) for error in self.failures.values()}) > 1 and hasattr(first, "add_note"):  # Python 3.11
+                first.add_note(f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}")
+            return first
         return NoAlternative(
             f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}",
             {names[p]: error for p, error in sorted(self.failures.items())},

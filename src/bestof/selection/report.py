@@ -32,8 +32,9 @@ class AlternativeReport:
         if self.seconds is None:
             return f"{mark} {self.name:<{width}}  {self.status}{reason}"
         speedup = "" if self.speedup is None else f"  {self.speedup:.2f}x"
+        counted = "1 trial" if self.trials == 1 else f"{self.trials} trials"
         failed = f"  disqualified{reason}" if self.status == "disqualified" else ""
-        return f"{mark} {self.name:<{width}}  {seconds_text(self.seconds):>8}  {self.trials} trials{speedup}{failed}"
+        return f"{mark} {self.name:<{width}}  {seconds_text(self.seconds):>8}  {counted}{speedup}{failed}"
 
 
 @dataclass(frozen=True, slots=True)

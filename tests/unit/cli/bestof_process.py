@@ -20,7 +20,7 @@ class Store:
     url = "sqlite:///fake.db"
 
 def use_store(store):
-    selection.default_store = lambda: store
+    selection.default_store = selection.shared_store = lambda: store
 
 def open_store(url):
     store = Store()
@@ -33,7 +33,7 @@ if {selectors}:
     problem = ProblemReport("n=3", "fast", "measured", tried)
     found = Report((SelectorReport("fake selector", 1, (problem,), {selectors} - 1, 9.0, 3.0),))
 selection.report_all = lambda: found
-selection.default_store = Store
+selection.default_store = selection.shared_store = Store
 selection.open_store = open_store
 selection.use_store = use_store
 selection.parse_policy = lambda text: text

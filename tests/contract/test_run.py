@@ -1,0 +1,35 @@
+"""`bestof run` over the real engine and a real store: what is remembered, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+from bestof import BestOf
+selector = BestOf("sum", [("a", sum), ("b", lambda x: sum(list(x)))], len)
+for _ in range(60):
+    selector([1, 2, 3])
+"""
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bestof", "run", *options, "program.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=dict(os.environ))
+
+
+def test_the_second_run_starts_settled_and_names_the_store_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ("--store", str(tmp_path / "kept.sqlite"), "--policy", "rounds:rounds=3")
+    first, second = run(tmp_path, *options), run(tmp_path, *options)
+    for done in (first, second):
+        assert "kept.sqlite" in done.stderr
+    assert "6 trials" in first.stderr
+    assert "no trial was made" in second.stderr
+
+
+def test_a_store_that_is_off_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert "the store is off" in run(tmp_path, "--store", "off").stderr
