@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -288,3 +289,17 @@ def test_a_stored_winner_is_compared_at_its_first_call(program: Program) -> None
         assert second(1) == 5
     assert second(1) == 5
     assert second.explain(1).decision == "a"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions carry notes from Python 3.11 on")
+def test_where_all_fail_alike_the_reasons_of_the_others_are_noted() -> None:
+    def failing(words: str) -> Any:
+        def function(x: int) -> None:
+            raise ValueError(words)
+
+        return function
+
+    selector = BestOf("all", [("a", failing("one")), ("b", failing("two"))], lambda x: x, store="off")
+    with pytest.raises(ValueError, match="^one$") as raised:
+        selector(1)
+    assert "b: ValueError: two" in raised.value.__notes__[0]
