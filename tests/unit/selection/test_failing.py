@@ -300,6 +300,7 @@ def test_where_all_fail_alike_the_reasons_of_the_others_are_noted() -> None:
         return function
 
     selector = BestOf("all", [("a", failing("one")), ("b", failing("two"))], lambda x: x, store="off")
-    with pytest.raises(ValueError, match="^one$") as raised:
+    with pytest.raises(ValueError, match="one") as raised:
         selector(1)
+    assert str(raised.value) == "one"
     assert "b: ValueError: two" in raised.value.__notes__[0]
