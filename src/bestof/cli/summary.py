@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from bestof.selection.duration import duration
 from bestof.selection.report import Report, SelectorReport
-from bestof.view.quantity import duration, plural
+from bestof.view.quantity import plural
 
 # More selectors than this are counted, not listed: the summary ends a program's output and must not bury it.
 _LISTED = 4

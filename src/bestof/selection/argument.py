@@ -7,6 +7,7 @@ from typing import Any
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies import Race, Rounds, parse_policy
+from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
 from bestof.selection.store import open_store
 from bestof.selection.store.protocol import Store
@@ -22,12 +23,6 @@ def check_callable(where: str, argument: str, value: object) -> None:
     """Raise InvalidArgument unless it can be called."""
     if not callable(value):
         raise InvalidArgument(f"{where}: {argument}: expected a callable; got {type(value).__name__}")
-
-
-def check_integer(where: str, argument: str, value: object, least: int) -> None:
-    """Raise InvalidArgument unless it is an integer (True and False are none) of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgument(f"{where}: {argument}: expected an integer of at least {least}; got {value!r}")
 
 
 def parse_own_policy(where: str, policy: Any, rounds: Rounds, names: Sequence[str]) -> Policy | None:
@@ -60,7 +55,7 @@ def check_watch(where: str, check: object, check_every: object) -> None:
     """Raise InvalidArgument unless `check_every` is None, or a count beside a check."""
     if check_every is None:
         return
-    check_integer(where, "check_every", check_every, 1)
+    check_count(where, "check_every", check_every, 1)
     if check is None:
         raise InvalidArgument(f"{where}: check_every: needs check= to compare with; got {check_every!r} without it")
 

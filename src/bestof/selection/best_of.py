@@ -12,7 +12,6 @@ from bestof.selection import registry
 from bestof.selection.alternative import parse_alternatives
 from bestof.selection.argument import (
     check_callable,
-    check_integer,
     check_name,
     check_neighbours,
     check_watch,
@@ -25,6 +24,7 @@ from bestof.selection.journal import Entry, Journal
 from bestof.selection.opening import Neighbours
 from bestof.selection.order import forced
 from bestof.selection.policies import Rounds
+from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
@@ -85,7 +85,7 @@ class BestOf(Chooser):
         parsed = parse_alternatives(name, alternatives)
         check_callable(where, "get_problem_size", get_problem_size)
         check_callable(where, "clock", clock)
-        check_integer(where, "max_problems", max_problems, 2)
+        check_count(where, "max_problems", max_problems, 2)
         for argument, value in (("restore", restore), ("on_event", on_event)):
             if value is not None:
                 check_callable(where, argument, value)

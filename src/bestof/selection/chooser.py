@@ -18,6 +18,7 @@ from bestof.errors import BestofWarning, NoAlternative, StageError
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.attempt import Attempt
+from bestof.selection.duration import duration
 from bestof.selection.guard import Check
 from bestof.selection.host import host
 from bestof.selection.hot_path import HotPath
@@ -27,7 +28,6 @@ from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.order import Order
 from bestof.selection.policies import Fixed, Race
 from bestof.selection.policy import Policy
-from bestof.selection.report import seconds_text
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
 from bestof.selection.tuning import Candidate, Decision, Tuning, problem_text
@@ -395,4 +395,4 @@ def _gain(tuning: Tuning, best: float | None) -> str:
     first = tuning.candidates[0].evidence().seconds
     if best is None or first is None or first <= best:
         return ""
-    return f", saves {seconds_text(first - best)} a call over {tuning.candidates[0].alternative.name!r}"
+    return f", saves {duration(first - best)} a call over {tuning.candidates[0].alternative.name!r}"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from bestof.errors import InvalidArgument
+from bestof.selection.duration import duration
 
 Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable", "not tried"]
 
@@ -34,7 +35,7 @@ class AlternativeReport:
         speedup = "" if self.speedup is None else f"  {self.speedup:.2f}x"
         counted = "1 trial" if self.trials == 1 else f"{self.trials} trials"
         failed = f"  disqualified{reason}" if self.status == "disqualified" else ""
-        return f"{mark} {self.name:<{width}}  {seconds_text(self.seconds):>8}  {counted}{speedup}{failed}"
+        return f"{mark} {self.name:<{width}}  {duration(self.seconds):>8}  {counted}{speedup}{failed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class SelectorReport:
             for line in problem.lines():
                 yield "  " + line
         if self.trials:
-            took, lost = seconds_text(self.trial_seconds), seconds_text(self.loss_seconds)
+            took, lost = duration(self.trial_seconds), duration(self.loss_seconds)
             yield f"  {self.trials} trials took {took}, of which {lost} were lost"
 
     def __str__(self) -> str:
@@ -109,14 +110,6 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(line for selector in self.selectors for line in selector.lines())
-
-
-def seconds_text(seconds: float) -> str:
-    """Seconds in the unit that leaves one to three digits before the point."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 def report_from_dict(content: Any) -> Report:

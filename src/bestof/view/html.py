@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from bestof.selection.duration import duration
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
-from bestof.view.quantity import duration, ratio
+from bestof.view.quantity import ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import NOTHING, node_state, problem_state, selector_line, status_text
 

@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-
-
-def duration(seconds: float | None) -> str:
-    """Three significant digits in the unit that fits: 1.23 s, 45.6 ms, 789 us; empty for None."""
-    if seconds is None:
-        return ""
-    if seconds == 0:
-        return "0 s"
-    size = abs(seconds)
-    # A thousandth below the unit's edge already rounds to 1000 of the smaller one.
-    factor, unit = next((row for row in _UNITS if size >= row[0] * 0.9995), _UNITS[-1])
-    value = size / factor
-    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{'-' if seconds < 0 else ''}{value:.{digits}f} {unit}"
-
 
 def ratio(value: float | None) -> str:
     """How many times: 3.20x; empty for None."""

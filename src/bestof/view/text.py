@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from bestof.selection.duration import duration
 from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
-from bestof.view.quantity import age, duration, plural, ratio
+from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees
 from bestof.view.words import NOTHING, node_state, problem_state, selector_line, status_text
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bestof.selection.duration import duration
 from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
-from bestof.view.quantity import duration, plural
+from bestof.view.quantity import plural
 from bestof.view.tree import Node
 
 NOTHING = "Nothing was measured yet: no selector has met a problem."

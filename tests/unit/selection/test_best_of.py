@@ -51,7 +51,7 @@ PAIRS = [("one", one), ("two", two)]
         (("it", [Alternative("one", one, (3,))], len), {}, "depends: expected texts"),
         (("it", [Alternative("one", one, supports=3)], len), {}, "supports: expected a callable; got int"),
         (("it", PAIRS, None), {}, "get_problem_size: expected a callable; got NoneType"),
-        (("it", PAIRS, len, 0), {}, "rounds: expected an integer of at least 1, got 0"),
+        (("it", PAIRS, len, 0), {}, "rounds: expected an integer of at least 1; got 0"),
         (("it", PAIRS, len, 10, 0.5), {}, "pruning_speedup: expected a number of at least 1"),
         (("it", PAIRS, len, 10, 10.0, True), {}, "prune_after_round: expected an integer"),
         (

@@ -82,7 +82,7 @@ def test_one_line_a_decision(program: Program, caplog: pytest.LogCaptureFixture)
         selector(1)
     program.selector({"a": 1.0}, name="single")(1)
     assert [record.getMessage() for record in caplog.records] == [
-        "BestOf('copy'), problem (1,): b (measured), saves 2 ms a call over 'a'",
+        "BestOf('copy'), problem (1,): b (measured), saves 2.00 ms a call over 'a'",
         "BestOf('single'), problem (1,): a (only)",
     ]
 

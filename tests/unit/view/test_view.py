@@ -11,8 +11,9 @@ from reports import CIRCLE, EMPTY, LONG, NESTED, REASON
 
 from bestof import view
 from bestof.errors import InvalidArgument
+from bestof.selection.duration import duration
 from bestof.selection.report import Report, report_from_dict
-from bestof.view.quantity import age, duration, plural, ratio
+from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Node, decision_trees
 from bestof.view.words import NOTHING
 

@@ -10,7 +10,7 @@ from bestof.errors import InvalidArgument
 def check_count(policy: str, argument: str, value: object, least: int) -> None:
     """Raise InvalidArgument unless `value` is an integer (True and False are none) of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgument(f"{policy}: {argument}: expected an integer of at least {least}, got {value!r}")
+        raise InvalidArgument(f"{policy}: {argument}: expected an integer of at least {least}; got {value!r}")
 
 
 def check_number(policy: str, argument: str, value: object, least: float, below: float | None = None) -> None:

@@ -109,13 +109,13 @@ def test_late_samples_beyond_the_rounds_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rounds": 0}, "Rounds: rounds: expected an integer of at least 1, got 0"),
-        ({"rounds": 2.0}, "Rounds: rounds: expected an integer of at least 1, got 2.0"),
-        ({"rounds": True}, "Rounds: rounds: expected an integer of at least 1, got True"),
+        ({"rounds": 0}, "Rounds: rounds: expected an integer of at least 1; got 0"),
+        ({"rounds": 2.0}, "Rounds: rounds: expected an integer of at least 1; got 2.0"),
+        ({"rounds": True}, "Rounds: rounds: expected an integer of at least 1; got True"),
         ({"pruning_speedup": 0.5}, "Rounds: pruning_speedup: expected a number of at least 1, got 0.5"),
         ({"pruning_speedup": math.nan}, "Rounds: pruning_speedup: expected a number of at least 1, got nan"),
         ({"pruning_speedup": "4"}, "Rounds: pruning_speedup: expected a number of at least 1, got '4'"),
-        ({"prune_after_round": 0}, "Rounds: prune_after_round: expected an integer of at least 1, got 0"),
+        ({"prune_after_round": 0}, "Rounds: prune_after_round: expected an integer of at least 1; got 0"),
     ],
 )
 def test_refuses_what_cannot_be_used(arguments: dict[str, object], message: str) -> None:
