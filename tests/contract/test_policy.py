@@ -28,6 +28,7 @@ CASES: dict[str, Callable[[], SearchingPolicy]] = {
     "race": Race,
     "race-warm": lambda: Race(warmup=2),
     "race-thrifty": lambda: Race(max_overhead=0.1, max_trials=8),
+    "race-hopeless": lambda: Race(hopeless=2.5),
     "race-once": lambda: Race(max_trials=1),
     "window": lambda: Window(0, 5),
     "window-rounds": lambda: Window(0, 5, Rounds(rounds=3)),

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from operator import truediv
 
 from bestof.selection.policies.argument import check_count, check_names, check_number
 from bestof.selection.policies.bound import margins, spare
 
+# Below, the traces and figures are those of `benchmarks/policies.py`.
+#
 # A first call is often slow (compilation, cold caches), and any later call may be late. Two late calls seldom agree, so
-# an alternative cannot lose before its two lowest times lie within this factor. The value hardly matters: of 80 traces
-# with a clear best (`benchmarks/policies.py --seed 21`), 76, 77 and 77 had one decision in 100 of 100 runs at 1.25,
-# 1.35 and 1.5, with 0.43, 0.43 and 0.41 of the regret of `Rounds` for 2 to 6 alternatives.
+# an alternative cannot lose before its two lowest times lie within this factor; and a first call that exceeds the
+# lowest time by more was a slow first, and is set aside. The value hardly matters: 1.5 and 1.35 decide alike.
 AGREE = 1.35
+
+# After two calls the first may have been slow and the second late by as much: within AGREE that happens to one in a few
+# hundred, and spoils a trace of a hundred runs. Within this factor it happens to a third as many.
+ALIKE = 1.1
+
+# A slow first call and then one of at least this many times the leader's: the second would have to be late by that
+# much, and the first slower still. That saves the third call of what is far behind: a tenth of the regret of `Rounds`.
+HOPELESS = 6.0
+
+# From this factor of the leader's time on, it does not matter either which of the two calls took longer.
+FAR = 20.0
 
 # From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the leader's lower median is
 # a better measure than its call of the same round, which may have been its slow first.
@@ -27,13 +40,18 @@ class Race:
     The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a fifth. The n-th
     samples of two alternatives were taken side by side, so their ratio is free of drift; an alternative leaves when
     enough of its ratios to the leader exceed 1 + `tie` that noise explains it with a probability of at most
-    1 - `confidence` (see `bound.py`). The race ends when the first of those left is within 1 + `tie` of all the others
+    1 - `confidence` (see `bound.py`). Noise makes calls late and never early, so one that was once as fast as the
+    leader ever was stays. The race ends when the first of those left is within 1 + `tie` of all the others
     at the same confidence, or after `max_trials` rounds, when the first within half the band of the leader wins; so a
     near-tie goes to the first in the list, in every run and on every rank.
 
     `warmup`: so many samples of each alternative, the first told, count as time spent but not as evidence; none by
     default, as a slow first call is told from the ones after it (see AGREE). Stored evidence holds them as well, so
     telling it again sets the same ones aside.
+    `hopeless`: an alternative whose first call takes more than so many times the fastest first call is out after that
+    one call. None, the default, gives everyone a second call, for a first one may contain a compilation, and an
+    alternative dropped for that would never be seen again. Where none compiles (kernels of a library), 30 saves the
+    second call of what is slower than that.
     `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all the time told,
     the leader is called in their stead (after one counted sample of each); 1 is no bound, and the default: postponing
     a trial does not save it, and a problem that settles late keeps the selectors around it from settling.
@@ -45,6 +63,7 @@ class Race:
     warmup: int = 0
     max_trials: int = 60
     max_overhead: float = 1.0
+    hopeless: float | None = None
 
     def __post_init__(self) -> None:
         check_number("Race", "tie", self.tie, 0.0)
@@ -52,6 +71,8 @@ class Race:
         check_count("Race", "warmup", self.warmup, 0)
         check_count("Race", "max_trials", self.max_trials, 1)
         check_number("Race", "max_overhead", self.max_overhead, 0.01)  # at 0 nothing could ever be tried
+        if self.hopeless is not None:
+            check_number("Race", "hopeless", self.hopeless, 1.0)
 
     def start(self, alternatives: Sequence[str]) -> RaceSearch:
         """Begin the search for one problem; at least one name, no name twice."""
@@ -87,7 +108,7 @@ class RaceSearch:
 
     def tell(self, position: int, seconds: float) -> None:
         """Take the time of one call; beyond `max_trials` samples of an alternative it counts as time spent only."""
-        assert 0.0 <= seconds < float("inf"), seconds
+        assert 0.0 <= seconds < inf, seconds
         self._calls[position] += 1
         self._seconds[position] += seconds
         samples = self._samples[position]
@@ -115,7 +136,7 @@ class RaceSearch:
 
     def _restart(self) -> None:
         self._contenders = list(self._live)
-        self._rounds = min(2, self._policy.max_trials)
+        self._rounds = min(2 if self._policy.hopeless is None else 1, self._policy.max_trials)
         self._winner = self._live[0] if len(self._live) == 1 else None
         self._next = None
 
@@ -140,9 +161,7 @@ class RaceSearch:
         leader = min(self._contenders, key=lambda position: ranked[position][half])
         usual = ranked[leader][half]
         left = [
-            position
-            for position in self._contenders
-            if position == leader or not self._lost(position, ranked[position], leader, usual)
+            position for position in ranked if position == leader or not self._lost(position, leader, ranked, usual)
         ]
         self._contenders = left
         first = left[0]
@@ -153,39 +172,59 @@ class RaceSearch:
             self._winner = next(
                 position
                 for position in left
-                if position == leader or self._ratios(position, leader)[rounds // 2] <= close
+                if position == leader or self._ratios(position, leader, 0)[rounds // 2] <= close
             )
         else:
             self._rounds = min(rounds + max(1, rounds // 5), policy.max_trials)
 
-    def _lost(self, position: int, times: list[float], leader: int, usual: float) -> bool:
-        """Whether its times, sorted, say that it is slower than the leader, that usually takes `usual`, by the tie."""
+    def _lost(self, position: int, leader: int, ranked: dict[int, list[float]], usual: float) -> bool:
+        """Whether its times say that it is slower, by the tie, than the leader, that usually takes `usual`.
+
+        `ranked`: the times of each so far, sorted.
+        """
         rounds, bar = self._rounds, 1.0 + self._policy.tie
-        if rounds < 2 or times[1] > AGREE * times[0]:
+        samples, times = self._samples[position], ranked[position]
+        if rounds == 1:
+            return self._policy.hopeless is not None and times[0] > self._policy.hopeless * usual
+        if times[0] <= bar * ranked[leader][0]:
             return False
-        ratios = self._ratios(position, leader)
-        for exceptions, factor in enumerate(margins(rounds, self._policy.confidence)):
-            if ratios[exceptions] > bar * factor or times[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual:
+        if rounds == 2:
+            if times[0] > HOPELESS * usual and (samples[1] <= samples[0] or times[0] > FAR * usual):
+                return True
+            if times[1] > ALIKE * times[0]:
+                return False
+        slow = samples[0] > AGREE * times[0]
+        clean = sorted(samples[1:rounds]) if slow else times
+        if clean[1] > AGREE * clean[0]:
+            return False
+        ratios = self._ratios(position, leader, int(slow))
+        for exceptions, factor in enumerate(margins(len(clean), self._policy.confidence)):
+            if ratios[exceptions] > bar * factor or clean[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual:
                 return True
         return False
 
     def _tied(self, position: int, other: int) -> bool:
         """Whether the times say that it is not slower than the other by more than the tie."""
-        allowed = spare(self._rounds, self._policy.confidence)
+        skipped = int(self._slow_first(position) or self._slow_first(other))
+        allowed = spare(self._rounds - skipped, self._policy.confidence)
         if allowed is None:
             return False
-        return self._ratios(position, other)[self._rounds - 1 - allowed] <= 1.0 + self._policy.tie
+        return self._ratios(position, other, skipped)[-1 - allowed] <= 1.0 + self._policy.tie
 
-    def _ratios(self, position: int, other: int) -> list[float]:
-        """The times of one alternative over those of another, round by round, sorted."""
+    def _slow_first(self, position: int) -> bool:
+        samples = self._samples[position]
+        return samples[0] > AGREE * min(samples[: self._rounds])
+
+    def _ratios(self, position: int, other: int, skipped: int) -> list[float]:
+        """The times of one alternative over those of another, round by round without the `skipped` first, sorted."""
         rounds = self._rounds
         tiny = 1e-12  # seconds; a clock may be too coarse to see a call
-        divisors = [seconds if seconds > tiny else tiny for seconds in self._samples[other][:rounds]]
-        return sorted(map(truediv, self._samples[position][:rounds], divisors))
+        divisors = [seconds if seconds > tiny else tiny for seconds in self._samples[other][skipped:rounds]]
+        return sorted(map(truediv, self._samples[position][skipped:rounds], divisors))
 
     def _front(self) -> tuple[int | None, float]:
         """The contender with the lowest lower median so far, the first of equals, and its time; None without any."""
-        front, lowest = None, float("inf")
+        front, lowest = None, inf
         for position in self._contenders:
             times = sorted(self._samples[position])
             if times and times[(len(times) - 1) // 2] < lowest:

@@ -57,6 +57,46 @@ def test_a_slow_first_call_does_not_lose_the_race() -> None:
     assert search.winner == 1
 
 
+def race_of(*times: list[float], **options: float) -> tuple[int | None, list[int]]:
+    """The winner, and how often each was called; the last time of each list is that of all later calls."""
+    search = Race(**options).start([str(position) for position in range(len(times))])  # type: ignore[arg-type]
+    left = [list(each) for each in times]
+    calls = play(search, lambda position, call: left[position].pop(0) if len(left[position]) > 1 else left[position][0])
+    return search.winner, [calls.count(position) for position in range(len(times))]
+
+
+def test_what_is_far_behind_after_a_slow_first_call_leaves_at_its_second() -> None:
+    winner, calls = race_of([1.0], [200.0, 7.0, 0.1], [3.0, 1.2])
+    assert (winner, calls[1]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param([13.0, 18.0, 0.5], id="a slow first call, then one that was late by more"),
+        pytest.param([5.8, 5.0, 0.5], id="two late calls that differ by more than a tenth"),
+        pytest.param([9.0, 5.0, 0.5], id="a slow first call, then one that is late by less than six times"),
+        pytest.param([5.0, 2.6, 2.7, 0.5], id="two late calls after a slow first one"),
+    ],
+)
+def test_a_slow_first_call_and_late_ones_do_not_lose_the_race(times: list[float]) -> None:
+    winner, _ = race_of([1.0], times)
+    assert winner == 1
+
+
+def test_who_was_once_as_fast_as_the_leader_ever_was_stays() -> None:
+    winner, _ = race_of([4.6, 1.0, 29.0, 0.97, 22.0, 1.0], [7.4, 1.58, 1.59, 15.6, 1.62, 1.6])
+    assert winner == 0
+
+
+def test_a_hopeless_first_call_is_enough_only_where_that_was_said() -> None:
+    compiled = ([1.0], [1000.0, 0.5], [31.0], [29.0])
+    assert race_of(*compiled)[0] == 1
+    winner, calls = race_of(*compiled, hopeless=30.0)
+    assert winner == 0
+    assert calls[1:] == [1, 1, 2]
+
+
 @pytest.mark.parametrize("late", range(6))
 def test_one_late_call_never_decides(late: int) -> None:
     search = Race().start(["a", "b", "c"])
@@ -154,6 +194,7 @@ def test_samples_are_bounded() -> None:
         ({"warmup": 0.5}, "warmup"),
         ({"max_trials": 0}, "max_trials"),
         ({"max_overhead": 0.0}, "max_overhead"),
+        ({"hopeless": 0.9}, "hopeless"),
     ],
 )
 def test_refuses_what_cannot_be_used(arguments: dict[str, object], name: str) -> None:
