@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from bestof.selection.chooser import Chooser
 
 _UNKNOWN = object()
+_NO_FAILURES: dict[int, Exception] = {}  # of every attempt until something fails: never changed
 
 
-class Attempt:
-    """Answers one call. `timed` is false where the time says nothing; `begun` is the pass that the call belongs to;
-    `settled`: who answers is known, so that a trial around this call may count."""
+class Attempt(Trial):
+    """Answers one call, and is the trial of the alternative that it runs first: one object fewer in every trial.
 
-    __slots__ = ("begun", "failures", "parent", "position", "selector", "settled", "stage", "timed", "tuning")
+    `timed` is false where the time says nothing; `begun` is the pass that the call belongs to; `settled`: who answers
+    is known, so that a trial around this call may count.
+    """
+
+    __slots__ = ("begun", "failures", "selector", "settled", "stage", "timed", "tuning")
 
     def __init__(
         self,
@@ -39,48 +43,58 @@ class Attempt:
         parent: Trial | None,
         settled: bool,
     ) -> None:
-        self.selector = selector
+        # Those of Trial, not by its constructor: the call would cost a twentieth of a trial.
+        self.owner = self.selector = selector
+        self.problem = tuning.problem
+        self.position = position
+        self.parent = parent
+        self.clean = True
+        self.done = False
+        self.children = None
         self.tuning = tuning
         self.stage = stage
-        self.position = position
         self.begun = begun
         self.timed = timed
-        self.parent = parent
         self.settled = settled
-        self.failures: dict[int, Exception] = {}
+        self.failures: dict[int, Exception] = _NO_FAILURES
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the first alternative that gives one; an awaitable, where alternatives are coroutines."""
         selector = self.selector
         if self.parent is not None:
-            self.parent.meets(selector.name, self.tuning.problem, settled=self.settled)
-        while True:
-            undo = self._undo(args, kwargs) if selector._restore is not None else None
-            expected = self._expected(args, kwargs, undo) if selector._check is not None else _UNKNOWN
-            function = self.tuning.candidates[self.position].stages[self.stage]
-            clock = selector._clock
-            trial = Trial(selector, self.tuning.problem, self.position, self.parent)
-            token = current_trial.set(trial)
-            detours.append(trial)
-            failure: Exception | None = None
-            try:
-                started = clock()
-                result = function(*args, **kwargs)
-                seconds = clock() - started
-            except Exception as error:
-                failure = error
-            except BaseException:
-                self._withdraw()
-                raise
-            finally:
-                leave_trial(trial, token)
-            if failure is None:
-                if type(result) is CoroutineType:
-                    return self._awaited(result, undo, expected, args, kwargs)
-                return self._accept(trial, seconds, result, undo, expected, args, kwargs)
-            if type(expected) is CoroutineType:
-                expected.close()
-            self._turn_to_another(failure, undo)
+            self.parent.meets(selector.name, self.problem, settled=self.settled)
+        undo: Callable[[], object] | None = None
+        expected = _UNKNOWN
+        if selector._restore is not None:
+            undo = self._undo(args, kwargs)
+        if selector._check is not None:
+            expected = self._expected(args, kwargs, undo)
+        function = self.tuning.candidates[self.position].stages[self.stage]
+        clock = selector._clock
+        token = current_trial.set(self)
+        detours.append(self)
+        failure: Exception | None = None
+        try:
+            started = clock()
+            result = function(*args, **kwargs)
+            seconds = clock() - started
+        except Exception as error:
+            failure = error
+        except BaseException:
+            self._withdraw()
+            raise
+        finally:
+            leave_trial(self, token)
+        if failure is None:
+            if type(result) is CoroutineType:
+                return self._awaited(result, undo, expected, args, kwargs)
+            if expected is _UNKNOWN:
+                self._tell(self, seconds, None)
+                return result
+            return self._accept(self, seconds, result, undo, expected, args, kwargs)
+        if type(expected) is CoroutineType:
+            expected.close()
+        return self._turn_to_another(failure, undo).run(args, kwargs)
 
     async def _awaited(
         self,
@@ -111,8 +125,7 @@ class Attempt:
         if failure is None:
             answer = self._accept(trial, seconds, result, undo, expected, args, kwargs)
             return await answer if type(answer) is CoroutineType else answer
-        self._turn_to_another(failure, undo)
-        again = self.run(args, kwargs)
+        again = self._turn_to_another(failure, undo).run(args, kwargs)
         return await again if type(again) is CoroutineType else again
 
     def _expected(self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], object] | None) -> Any:
@@ -132,7 +145,7 @@ class Attempt:
         try:
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         except Exception as error:
-            self.failures[reference] = error
+            self.failures = {**self.failures, reference: error}
         except BaseException:
             self._withdraw()
             raise
@@ -149,7 +162,7 @@ class Attempt:
         try:
             expected = await coroutine
         except Exception as error:
-            self.failures[reference] = error
+            self.failures = {**self.failures, reference: error}
         except BaseException:
             self._withdraw()
             raise
@@ -184,10 +197,13 @@ class Attempt:
             )
         return undo
 
-    def _turn_to_another(self, failure: Exception, undo: Callable[[], object] | None) -> None:
-        """After a failure: the next alternative in list order; raises where the call cannot be answered."""
+    def _turn_to_another(self, failure: Exception, undo: Callable[[], object] | None) -> Attempt:
+        """After a failure: the attempt of the next alternative in list order; raises where the call cannot be answered.
+
+        A new attempt, for the trial of this one is over, and tasks begun inside it may still carry it.
+        """
         self._pollute()
-        self.failures[self.position] = failure
+        self.failures = {**self.failures, self.position: failure}
         candidate = self.tuning.candidates[self.position]
         if undo is not None:
             undo()
@@ -200,11 +216,15 @@ class Attempt:
             self._withdraw()
             unanswered = self._unanswered()
             raise unanswered from None if unanswered in self.failures.values() else failure
-        self.position = others[0]
         if self.begun is not None and self.stage == 0:
-            self.begun.position = self.position
+            self.begun.position = others[0]
         else:
             self._withdraw()  # the stages of two alternatives make no pass
+        other = Attempt(
+            self.selector, self.tuning, self.stage, others[0], self.begun, self.timed, self.parent, self.settled
+        )
+        other.failures = self.failures
+        return other
 
     def _pollute(self) -> None:
         """What takes time here is none of the trial around."""
@@ -258,13 +278,13 @@ class Attempt:
                 reference = self.tuning.remaining()[0]
                 expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
             self._withdraw()
-        if not trial.clean:
-            self._pollute()
         self._tell(trial, seconds, wrong)
         return result if wrong is None else expected
 
     def _tell(self, trial: Trial, seconds: float, wrong: str | None) -> None:
         """Book one answered call: what failed on the way, what it took, what was met inside."""
+        if not trial.clean:
+            self._pollute()
         selector, tuning = self.selector, self.tuning
         disqualified = None
         with selector._lock:
@@ -272,7 +292,8 @@ class Attempt:
                 disqualified = self._take_out(wrong)
             if wrong is None:
                 self._book(trial, seconds)
-                tuning.answered(self.stage)
+                if tuning.unverified:
+                    tuning.answered(self.stage)
             selector.conclude(tuning)
         if selector.journal.undelivered:
             selector.journal.deliver()
@@ -307,26 +328,30 @@ class Attempt:
 
     def _book(self, trial: Trial, seconds: float) -> None:
         selector, tuning, begun = self.selector, self.tuning, self.begun
+        clean = trial.clean
         if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing about the alternative
-            seconds, trial.clean = 0.0, False
-        if begun is not None:
+            seconds, clean = 0.0, False
+        if begun is None:
+            if selector._grouped:
+                return
+            whole, total = True, seconds
+        else:
             begun.seconds += seconds
-            begun.clean = begun.clean and trial.clean
-        whole = begun is None or tuning.close_stage(begun, self.stage)
-        if not self.timed or tuning.decision is not None or (begun is None and selector._grouped):
+            begun.clean = clean = begun.clean and clean
+            whole, total = tuning.close_stage(begun, self.stage), begun.seconds
+        if not self.timed or tuning.decision is not None:
             return
         candidate = tuning.candidates[self.position]
-        clean = trial.clean if begun is None else begun.clean
-        total = seconds if begun is None else begun.seconds
         if trial.children is not None:
             candidate.adopt(trial.children)
         selector.journal.add_trial(tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
         selector.trials += 1
         selector.trial_seconds += seconds
         candidate.seconds += seconds
-        candidate.calls += whole
-        if whole and clean:
-            tuning.tell(self.position, total)
+        if whole:
+            candidate.calls += 1
+            if clean:
+                tuning.tell(self.position, total)
 
 
 def _told(error: BaseException) -> str:

@@ -26,7 +26,7 @@ ALIKE = 1.1
 HOPELESS = 6.0
 
 # From this factor of the leader's time on, it does not matter either which of the two calls took longer.
-FAR = 20.0
+FAR = 15.0
 
 # From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the leader's lower median is
 # a better measure than its call of the same round, which may have been its slow first.
