@@ -17,6 +17,7 @@ from bestof.selection.hot_path import PythonHotPath
 from bestof.selection.journal import TrialEntry
 from bestof.selection.policies import Race, Rounds
 from bestof.selection.policy import Policy
+from bestof.selection.winner import PythonWinner
 
 THREADS = 8
 _DEPTH = 200  # frames below a deep trial
@@ -225,8 +226,8 @@ def _in_python(grouped: bool) -> PythonHotPath:
     selector = PythonHotPath()
     selector.name = "dispatch"
     selector.get_problem_size = _problem
-    selector._grouped = grouped
-    selector._settled = {1: {0: _answer, 1: _answer}}
+    selector._stage_count = 2 if grouped else 0
+    selector._settled = {1: PythonWinner((_answer, _answer))}
     return selector
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from bestof.selection.argument import (
     check_name,
     check_neighbours,
     check_watch,
+    parse_drift,
     parse_own_policy,
     parse_own_store,
 )
@@ -52,6 +52,9 @@ class BestOf(Chooser):
     settled is tried first, and verified by a short race. Goes with the policy Race only. What it raises is warned of
     once, and problems that nobody knows are passed over.
     on_event: called with every entry of the journal, outside of locks; what it raises is warned of once.
+    drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
+    it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
+    BESTOF_DRIFT=on|off says, on by default.
 
     Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]" in the environment,
     read here, then a pin in the store, asked for when a problem is first met. One that cannot be obeyed is warned of
@@ -79,6 +82,7 @@ class BestOf(Chooser):
         check_every: int | None = None,
         neighbours: Neighbours | None = None,
         on_event: Callable[[Entry], object] | None = None,
+        drift: bool | None = None,
     ) -> None:
         check_name(name)
         where = f"BestOf({name!r})"
@@ -104,6 +108,7 @@ class BestOf(Chooser):
             parsed,
             get_problem_size,
             policy=own_policy,
+            drift=parse_drift(where, drift),
             check=validate_check(name, check),
             check_every=check_every,
             neighbours=neighbours,
@@ -139,6 +144,7 @@ class BestOf(Chooser):
                 self._tunings,
                 self._alternatives,
                 (self.trials, self.trial_seconds, self.loss_seconds),
+                (self.settled_calls, self.saved_seconds),
             )
 
     def print_as_table(self) -> None:
@@ -175,20 +181,3 @@ class BestOf(Chooser):
         except TypeError as error:
             raise self._unhashable(problem) from error
         return problem
-
-
-def best_of(
-    name: str, alternatives: Sequence[Any], get_problem_size: Callable[..., Hashable], **options: Any
-) -> Callable[[Callable[..., Any]], BestOf]:
-    """The decorator form of BestOf: the function that it decorates is the first alternative, under its own name.
-
-    Takes what BestOf takes; `alternatives` are the others.
-    """
-
-    def decorate(function: Callable[..., Any]) -> BestOf:
-        first = (getattr(function, "__name__", "first"), function)
-        selector = BestOf(name, [first, *alternatives], get_problem_size, **options)
-        functools.update_wrapper(selector, function, updated=())
-        return selector
-
-    return decorate
