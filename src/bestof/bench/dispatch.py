@@ -136,6 +136,12 @@ def _call_stage(function: Callable[[int, int], Any], calls: int) -> None:
         function(0, 1)
 
 
+def _call_sampled(selector: BestOf, winner: PythonWinner, calls: int) -> None:
+    for _ in repeat(None, calls):
+        winner.sample_at = 0
+        selector(1)
+
+
 def _call_problems(function: Callable[[int], Any], problems: Sequence[int]) -> None:
     for problem in problems:
         function(problem)
@@ -222,6 +228,14 @@ def _settled_group() -> BestOf:
     return BestOf("dispatch", [("only", [_answer, _answer])], _problem, store="off")
 
 
+def _sampled_call() -> Callable[[int], None]:
+    """Settled calls each of which is timed and told to a Drift; else one in some thousands is."""
+    selector = BestOf("dispatch", [(name, _answer) for name in _NAMES], _problem, 1, drift=True, store="off")
+    for _ in _NAMES:
+        selector(1)
+    return partial(_call_sampled, selector, selector._settled[1])
+
+
 def _in_python(grouped: bool) -> PythonHotPath:
     selector = PythonHotPath()
     selector.name = "dispatch"
@@ -244,6 +258,7 @@ CASES = (
     _calls("dict of functions", partial(_call_table, {1: _answer})),
     _calls("settled call", partial(_call_one, _settled_plain())),
     _calls("settled stage of a group", partial(_call_stage, _settled_group())),
+    _calls("settled call that is sampled", _sampled_call()),
     _calls("settled call, pure Python", partial(_call_one, _in_python(False))),
     _calls("settled stage, pure Python", partial(_call_stage, _in_python(True))),
     Case("trial under Rounds", partial(_trials, Rounds(), _here)),

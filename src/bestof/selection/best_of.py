@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
 from bestof.selection.store.protocol import Store
+from bestof.selection.tuning import Decision
 
 
 class BestOf(Chooser):
@@ -55,6 +57,10 @@ class BestOf(Chooser):
     drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
     it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
     BESTOF_DRIFT=on|off says, on by default.
+
+    A copy, by `copy` or by pickle, is a selector of its own, made from the same arguments: it starts with the decisions
+    of the original, counts for itself, and shares policy and store. `copy.deepcopy` copies the alternatives too, so
+    that the methods of an object that is copied with its selector become those of the copy.
 
     Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]" in the environment,
     read here, then a pin in the store, asked for when a problem is first met. One that cannot be obeyed is warned of
@@ -84,6 +90,7 @@ class BestOf(Chooser):
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
     ) -> None:
+        given = {argument: value for argument, value in locals().items() if argument not in ("self", "__class__")}
         check_name(name)
         where = f"BestOf({name!r})"
         parsed = parse_alternatives(name, alternatives)
@@ -121,9 +128,12 @@ class BestOf(Chooser):
             forced=forced(name, names),
         )
         self.alternatives = list(alternatives)
+        self.alternative_names = tuple(names)
         self.total_alternatives = len(parsed)
         self.total_rounds = rounds
         self.number = 0
+        self._given = given
+        self._made_of = frozenset(vars(self)) | {"_made_of"}
         registry.register(self)
 
     # What a program asks for
@@ -181,3 +191,36 @@ class BestOf(Chooser):
         except TypeError as error:
             raise self._unhashable(problem) from error
         return problem
+
+    # Copies
+
+    def __copy__(self) -> BestOf:
+        return _remade(type(self), self._given, *self._brought())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BestOf:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made  # first: an alternative may be a method of an object that holds this selector
+        for shared in ("policy", "store", "clock", "on_event"):
+            memo.setdefault(id(self._given[shared]), self._given[shared])
+        beside, decisions = self._brought()
+        return _fill(made, copy.deepcopy(self._given, memo), copy.deepcopy(beside, memo), decisions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_remade, (type(self), self._given, *self._brought()))
+
+    def _brought(self) -> tuple[dict[str, Any], list[Decision]]:
+        """What a copy gets beside the arguments: attributes that a program has set, and the decisions."""
+        with self._lock:
+            decisions = [self._decisions[problem] for problem, _ in self._winners() if problem in self._decisions]
+        return {name: value for name, value in vars(self).items() if name not in self._made_of}, decisions
+
+
+def _remade(kind: type[BestOf], given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
+    return _fill(kind.__new__(kind), given, beside, decisions)
+
+
+def _fill(made: BestOf, given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
+    BestOf.__init__(made, **given)
+    vars(made).update(beside)
+    made.learn(decisions)
+    return made
