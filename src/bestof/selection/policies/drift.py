@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from statistics import median
 
 from bestof.selection.policies.argument import check_count, check_number
 
@@ -55,10 +54,16 @@ class Drift:
         del self._recent[stage][: -self.window]
         if min(map(len, self._recent)) < self.window:
             return False
-        self.now = sum(map(median, self._recent))
+        self.now = sum(map(_median, self._recent))
         ratio = max(self.now, _LEAST) / max(self.baseline, _LEAST)
         if self._gone:
             self._gone = not 1.0 / self.fall < ratio < self.fall
             return False
         self._gone = ratio > self.rise or ratio * self.speedup < 1.0
         return self._gone
+
+
+def _median(times: list[float]) -> float:
+    # That of the statistics module takes 1 us more, a tenth of what a sample costs.
+    ranked, half = sorted(times), len(times) // 2
+    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
