@@ -419,8 +419,23 @@ def test_a_winner_that_raises_when_sampled_raises_and_is_sampled_again() -> None
     winner.sample_at, machine.inside = winner.calls + 1, fails
     with pytest.raises(KeyError, match="mine"):
         selector(1)
-    assert winner.calls < winner.sample_at < NEVER
+    assert winner.sample_at - winner.calls == calls_between(-1.0, winner.calls)
     assert selector.explain(1).decision == "b"
+
+
+def test_a_sample_calls_the_winner_once_with_the_very_arguments() -> None:
+    seen: list[Any] = []
+
+    def keep(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        seen.append((args, kwargs))
+        return args
+
+    selector = BestOf("seen", [("a", keep), ("b", keep)], lambda *args, **kwargs: 1, 1, store="off")
+    argument = object()
+    for _ in range(FIRST + 2):
+        assert selector(argument, key=argument) == (argument,)
+    assert selector._settled[1].calls == FIRST
+    assert seen == [((argument,), {"key": argument})] * (FIRST + 2)
 
 
 def test_a_disqualified_alternative_does_not_come_back() -> None:
