@@ -3,6 +3,8 @@
 `--processes N`: N processes begin to write at the same moment, each its own problems and its own evidence in shared
 ones; nothing may be lost, no error or warning raised. `--kills N`: a writer is killed (SIGKILL) N times at a random
 moment; the store must open every time without a warning, and hold every decision whose `save` had returned.
+`--selectors N`: N processes decide the same problems at once by a selector each; every problem must end with the right
+decision. `--seconds S`: all three, again and again for so long, small.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from bestof import BestOf
 from bestof.selection.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 HOST = "any processor; 2 cpus"
 SHARED = "shared problem {}"
+# The rows that must be nought.
+_BAD = (
+    *("processes that failed", "records lost", "decisions lost", "stores that did not open"),
+    *("selectors that failed", "problems undecided"),
+)
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -91,6 +99,56 @@ def crowd(folder: Path, processes: int, saves: int) -> dict[str, str]:
         "processes that failed": str(failed),
         "records lost": str(lost),
     }
+
+
+def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
+    """Let `processes` decide the same problems, each by its own calls; what the store says then."""
+    path = folder / "quorum" / "decisions.sqlite"
+
+    def work(number: int) -> None:
+        now = [0.0]
+
+        def taking(seconds: float) -> Callable[[int], int]:
+            def called(problem: int) -> int:
+                now[0] += seconds
+                return problem
+
+            return called
+
+        pairs = [("slow", taking(2.0)), ("fast", taking(1.0)), ("middle", taking(1.5))]
+        store = SqliteStore(path)
+        selector = BestOf("quorum", pairs, lambda problem: problem, clock=lambda: now[0], store=store)
+        order = list(range(problems))
+        random.Random(number).shuffle(order)
+        for _ in range(40):
+            for problem in order:
+                selector(problem)
+        selector.flush()
+        assert all(selector.explain(problem).decision == "fast" for problem in order), str(selector.report())
+        store.close()
+
+    children = [forked(lambda number=number: work(number)) for number in range(processes)]
+    failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    store = SqliteStore(path)
+    right = sum(record.decision == "fast" and len(record.evidence) == 3 for record in store.records())
+    store.close()
+    return {
+        "selectors at once": str(processes),
+        "selectors that failed": str(failed),
+        "problems undecided": str(problems - right),
+    }
+
+
+def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
+    """Small crowds, kills and quorums until the time is over; the counts of all of them, added up."""
+    end, rounds = time.perf_counter() + seconds, 0
+    sums = dict.fromkeys(_BAD, 0)
+    while rounds == 0 or time.perf_counter() < end:
+        place = folder / str(rounds)
+        found = crowd(place, 8, 5) | quorum(place, 8, 20) | massacre(place, 10, seed + rounds)
+        sums = {name: count + int(found[name]) for name, count in sums.items()}
+        rounds += 1
+    return {"rounds of 8 writers, 8 selectors, 10 kills": str(rounds)} | {k: str(v) for k, v in sums.items()}
 
 
 def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
@@ -164,6 +222,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--saves", type=int, default=10, help="problems a process (two saves each)")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--selectors", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.0)
     options = parser.parse_args(argv)
     warnings.simplefilter("error")
     rows: dict[str, str] = {}
@@ -172,10 +232,13 @@ def main(argv: list[str] | None = None) -> int:
             rows |= crowd(Path(folder), options.processes, options.saves)
         if options.kills:
             rows |= massacre(Path(folder), options.kills, options.seed)
+        if options.selectors:
+            rows |= quorum(Path(folder), options.selectors, problems=50)
+        if options.seconds:
+            rows |= for_so_long(Path(folder), options.seconds, options.seed)
     for name, value in rows.items():
         print(f"{name:26} {value}")
-    bad = ("processes that failed", "records lost", "decisions lost", "stores that did not open")
-    return int(any(rows.get(name, "0") != "0" for name in bad))
+    return int(any(rows.get(name, "0") != "0" for name in _BAD))
 
 
 if __name__ == "__main__":

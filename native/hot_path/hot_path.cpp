@@ -8,6 +8,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <climits>
 #include <cstddef>
 #include <utility>
 
@@ -37,17 +38,31 @@ struct HotPath {
   PyObject* get_problem_size;
   PyObject* settled;  // a dict
   PyObject* detours;  // a list
-  unsigned long long settled_calls;
-  char grouped;
+  Py_ssize_t stage_count;
 };
 
 HotPath* as_hot_path(PyObject* self) {
   return reinterpret_cast<HotPath*>(self);
 }
 
+constexpr unsigned long long NEVER = ULLONG_MAX;
+
+struct Winner {
+  PyObject_HEAD PyObject* functions;  // a tuple, by stage
+  unsigned long long calls;
+  unsigned long long sample_at;
+};
+
+Winner* as_winner(PyObject* self) {
+  return reinterpret_cast<Winner*>(self);
+}
+
 // Made once, when the module is.
-PyObject* zero;           // the stage of a plain alternative
-PyObject* long_way_name;  // "_long_way"
+PyTypeObject* winner_type;
+PyObject* zero;              // the stage of a plain alternative
+PyObject* long_way_name;     // "_long_way"
+PyObject* sampled_name;      // "_sampled"
+PyObject* check_stage_name;  // "_check_stage"
 
 // The arguments of one call: positional ones, and keywords either as names behind them (a vectorcall) or as a dict.
 struct Arguments {
@@ -117,7 +132,18 @@ PyObject* long_way(PyObject* self, PyObject* problem, PyObject* stage, const Arg
   return PyObject_VectorcallMethod(long_way_name, values, 5, nullptr);
 }
 
-PyObject* call_stage(PyObject* object, PyObject* stage, const Arguments& arguments) {
+PyObject* sampled(PyObject* self, Winner* winner, PyObject* problem, PyObject* stage, const Arguments& arguments) {
+  winner->sample_at = NEVER;
+  Owned args(arguments.positional_tuple());
+  if (!args) return nullptr;
+  Owned kwargs(arguments.keyword_dict());
+  if (!kwargs) return nullptr;
+  PyObject* const values[] = {self, reinterpret_cast<PyObject*>(winner), problem, stage, args.get(), kwargs.get()};
+  return PyObject_VectorcallMethod(sampled_name, values, 6, nullptr);
+}
+
+// `position` is the number that `stage` holds.
+PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position, const Arguments& arguments) {
   HotPath* self = as_hot_path(object);
   if (self->get_problem_size == nullptr || self->settled == nullptr) {
     PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(object)->tp_name,
@@ -129,38 +155,56 @@ PyObject* call_stage(PyObject* object, PyObject* stage, const Arguments& argumen
   if (!problem) return nullptr;
   // Read after the problem function has run, which may have settled something; held, as comparing keys may run Python.
   Owned settled(Owned::another(self->settled));
-  Owned stages(look_up(settled.get(), problem.get()));
-  if (!stages && PyErr_Occurred() != nullptr) {
+  Owned found(look_up(settled.get(), problem.get()));
+  if (!found && PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_TypeError)) raise_unhashable(object, problem.get());
     return nullptr;
   }
-  if (!stages || PyList_GET_SIZE(self->detours) > 0) return long_way(object, problem.get(), stage, arguments);
-  if (!PyDict_Check(stages.get())) {
-    PyErr_Format(PyExc_TypeError, "_settled: expected a dict of functions by stage; got %s",
-                 Py_TYPE(stages.get())->tp_name);
+  if (!found || PyList_GET_SIZE(self->detours) > 0) return long_way(object, problem.get(), stage, arguments);
+  if (Py_TYPE(found.get()) != winner_type) {
+    PyErr_Format(PyExc_TypeError, "_settled: expected a Winner for a problem; got %s", Py_TYPE(found.get())->tp_name);
     return nullptr;
   }
-  Owned winner(look_up(stages.get(), stage));
-  if (!winner) return PyErr_Occurred() != nullptr ? nullptr : long_way(object, problem.get(), stage, arguments);
-  ++self->settled_calls;
-  return arguments.pass_to(winner.get());
+  Winner* winner = as_winner(found.get());
+  if (position >= PyTuple_GET_SIZE(winner->functions)) {
+    PyErr_SetString(PyExc_IndexError, "tuple index out of range");
+    return nullptr;
+  }
+  if (++winner->calls >= winner->sample_at) return sampled(object, winner, problem.get(), stage, arguments);
+  return arguments.pass_to(PyTuple_GET_ITEM(winner->functions, position));
+}
+
+// The number that a stage holds, below `count`; -1 without an exception where there is none.
+Py_ssize_t number_of(PyObject* stage, Py_ssize_t count) {
+  if (!PyLong_CheckExact(stage)) return -1;  // True is none
+  int overflow = 0;
+  const long number = PyLong_AsLongAndOverflow(stage, &overflow);
+  return overflow == 0 && number >= 0 && number < count ? number : -1;
+}
+
+PyObject* call_group(PyObject* self, Py_ssize_t count, const Arguments& arguments) {
+  const bool given = arguments.size() > 0;
+  if (given) {
+    const Py_ssize_t position = number_of(arguments.values[0], count);
+    if (position >= 0) return call_stage(self, arguments.values[0], position, arguments.rest());
+  }
+  PyObject* const values[] = {self, given ? arguments.values[0] : nullptr};
+  Owned stage(PyObject_VectorcallMethod(check_stage_name, values, given ? 2 : 1, nullptr));
+  if (!stage) return nullptr;
+  const Py_ssize_t position = number_of(stage.get(), count);
+  if (position < 0 || !given) {
+    PyErr_SetString(PyExc_TypeError, "_check_stage: expected to get a stage");
+    return nullptr;
+  }
+  return call_stage(self, stage.get(), position, arguments.rest());
 }
 
 PyObject* call(PyObject* self, const Arguments& arguments) {
-  PyObject* stage = zero;
-  const bool grouped = as_hot_path(self)->grouped != 0;
-  if (grouped) {
-    if (arguments.size() == 0) {
-      PyErr_Format(PyExc_TypeError, "%s: a group is called with its stage as the first argument; got none",
-                   Py_TYPE(self)->tp_name);
-      return nullptr;
-    }
-    stage = arguments.values[0];
-  }
+  const Py_ssize_t count = as_hot_path(self)->stage_count;
   // A selector may be its own alternative, or its own problem function: without Python between, nobody else would
   // count.
   if (Py_EnterRecursiveCall(" while calling a selector")) return nullptr;
-  PyObject* result = call_stage(self, stage, grouped ? arguments.rest() : arguments);
+  PyObject* result = count > 0 ? call_group(self, count, arguments) : call_stage(self, zero, 0, arguments);
   Py_LeaveRecursiveCall();
   return result;
 }
@@ -251,13 +295,11 @@ int set_settled(PyObject* object, PyObject* value, void*) {
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(HotPath, vectorcall), READONLY, nullptr},
     {"get_problem_size", T_OBJECT_EX, offsetof(HotPath, get_problem_size), 0, "Gives the problem of a call."},
-    {"_grouped", T_BOOL, offsetof(HotPath, grouped), 0, "Whether the stage is the first argument of a call."},
-    {"settled_calls", T_ULONGLONG, offsetof(HotPath, settled_calls), 0, "How many calls went straight to a winner."},
+    {"_stage_count", T_PYSSIZET, offsetof(HotPath, stage_count), 0, "0, or of a group the number of its stages."},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {
-    {"_settled", settled, set_settled, "A dict from a problem to its winner's functions by stage.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef properties[] = {{"_settled", settled, set_settled, "A dict from a problem to its Winner.", nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("The settled call; hot_path.py says what it does.")},
                        {Py_tp_new, reinterpret_cast<void*>(make)},
@@ -274,6 +316,61 @@ PyType_Spec spec = {"bestof.selection._hot_path.HotPath", sizeof(HotPath), 0,
                         Py_TPFLAGS_IMMUTABLETYPE,
                     slots};
 
+// The type Winner; winner.py says what it is.
+
+PyObject* make_winner(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"functions", "sample_at", nullptr};
+  PyObject* functions = nullptr;
+  unsigned long long sample_at = NEVER;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|K:Winner", const_cast<char**>(names), &PyTuple_Type, &functions,
+                                   &sample_at))
+    return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  as_winner(self)->functions = Owned::another(functions);
+  as_winner(self)->sample_at = sample_at;
+  return self;
+}
+
+int traverse_winner(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(as_winner(object)->functions);
+  return 0;
+}
+
+// No tp_clear: `functions` is never null, and the tuple and what it holds break any circle.
+void destroy_winner(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
+  Py_DECREF(as_winner(object)->functions);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+// For copies and pickles, which count anew.
+PyObject* reduce_winner(PyObject* object, PyObject*) {
+  return Py_BuildValue("O(O)", reinterpret_cast<PyObject*>(Py_TYPE(object)), as_winner(object)->functions);
+}
+
+PyMemberDef winner_members[] = {
+    {"functions", T_OBJECT, offsetof(Winner, functions), READONLY, "A tuple, by stage."},
+    {"calls", T_ULONGLONG, offsetof(Winner, calls), 0, "How many calls went straight to the functions."},
+    {"sample_at", T_ULONGLONG, offsetof(Winner, sample_at), 0, "At which of these calls the next is sampled."},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyMethodDef winner_methods[] = {{"__reduce__", reduce_winner, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot winner_slots[] = {{Py_tp_doc, const_cast<char*>("Who answers a settled problem; see winner.py.")},
+                              {Py_tp_new, reinterpret_cast<void*>(make_winner)},
+                              {Py_tp_traverse, reinterpret_cast<void*>(traverse_winner)},
+                              {Py_tp_dealloc, reinterpret_cast<void*>(destroy_winner)},
+                              {Py_tp_members, winner_members},
+                              {Py_tp_methods, winner_methods},
+                              {0, nullptr}};
+
+PyType_Spec winner_spec = {"bestof.selection._hot_path.Winner", sizeof(Winner), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, winner_slots};
+
 // Initialised in one phase: an interpreter of its own lock within this process is refused.
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "bestof.selection._hot_path",
@@ -288,13 +385,19 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 }  // namespace
 
 PyMODINIT_FUNC PyInit__hot_path() {
-  Owned number(PyLong_FromLong(0)), name(PyUnicode_InternFromString("_long_way"));
-  if (!number || !name) return nullptr;
-  Owned type(PyType_FromSpec(&spec));
-  if (!type) return nullptr;
+  Owned number(PyLong_FromLong(0)), way(PyUnicode_InternFromString("_long_way"));
+  Owned sample(PyUnicode_InternFromString("_sampled")), check(PyUnicode_InternFromString("_check_stage"));
+  if (!number || !way || !sample || !check) return nullptr;
+  Owned type(PyType_FromSpec(&spec)), winner(PyType_FromSpec(&winner_spec));
+  if (!type || !winner) return nullptr;
   Owned module(PyModule_Create(&definition));
-  if (!module || PyModule_AddObjectRef(module.get(), "HotPath", type.get()) < 0) return nullptr;
+  if (!module || PyModule_AddObjectRef(module.get(), "HotPath", type.get()) < 0 ||
+      PyModule_AddObjectRef(module.get(), "Winner", winner.get()) < 0)
+    return nullptr;
   zero = number.release();
-  long_way_name = name.release();
+  long_way_name = way.release();
+  sampled_name = sample.release();
+  check_stage_name = check.release();
+  winner_type = reinterpret_cast<PyTypeObject*>(winner.release());
   return module.release();
 }

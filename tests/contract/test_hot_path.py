@@ -13,13 +13,15 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import IntEnum
 from typing import Any
 
 import pytest
 
-from bestof.errors import ProblemError
-from bestof.selection.hot_path import NativeHotPath, PythonHotPath
+from bestof.errors import ProblemError, StageError
+from bestof.selection.hot_path import NativeHotPath, NativeWinner, PythonHotPath
 from bestof.selection.trial import detours
+from bestof.selection.winner import NEVER, PythonWinner
 
 IMPLEMENTATIONS: dict[str, type[PythonHotPath] | None] = {"python": PythonHotPath, "native": NativeHotPath}
 
@@ -36,20 +38,31 @@ class Told(list[tuple[Any, ...]]):
     """The calls that took the long way."""
 
 
-def _selector(kind: type[PythonHotPath], *, grouped: bool = False, **attributes: Any) -> Any:
-    """Problem 1 is settled; a group's winner has the stages 0 and 1."""
+def _winner(kind: type[PythonHotPath], *functions: Callable[..., Any], sample_at: int = NEVER) -> PythonWinner:
+    made = PythonWinner if issubclass(kind, PythonHotPath) else NativeWinner
+    assert made is not None
+    return made(functions, sample_at)
+
+
+def _selector(kind: type[PythonHotPath], *, stages: int = 0, **attributes: Any) -> Any:
+    """Problem 1 is settled; a group has so many stages, and its winner answers the second by `_second_stage`."""
 
     class Selector(kind):  # type: ignore[valid-type,misc]  # its parent is what the test is parametrised by
         def _long_way(self, problem: Any, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             self.told.append((problem, stage, args, kwargs))
             return "long way"
 
+        def _sampled(self, winner: Any, problem: Any, stage: int, args: tuple[Any, ...], kwargs: Any) -> Any:
+            self.samples.append((winner, winner.sample_at, problem, stage, args, kwargs))
+            winner.sample_at = winner.calls + 3
+            return "sampled"
+
     selector = Selector()
     selector.name = "contract"
-    selector.told = Told()
+    selector.told, selector.samples = Told(), []
     selector.get_problem_size = _first
-    selector._grouped = grouped
-    selector._settled = {1: {0: _answers_itself, 1: _second_stage} if grouped else {0: _answers_itself}}
+    selector._stage_count = stages
+    selector._settled = {1: _winner(kind, *[_answers_itself, *[_second_stage] * (stages - 1)])}
     for name, value in attributes.items():
         setattr(selector, name, value)
     return selector
@@ -89,7 +102,7 @@ def test_a_settled_problem_calls_the_winner_with_all_arguments(kind: type[Python
     assert selector(1, 2, *range(9), key="word", other=3) == ("winner", (1, 2, *range(9)), {"key": "word", "other": 3})
     assert selector(*[1], **{"a b": 4}) == ("winner", (1,), {"a b": 4})
     assert selector.told == []
-    assert selector.settled_calls == 3
+    assert selector._settled[1].calls == 3
 
 
 def test_the_problem_function_sees_keywords(kind: type[PythonHotPath]) -> None:
@@ -97,7 +110,7 @@ def test_the_problem_function_sees_keywords(kind: type[PythonHotPath]) -> None:
     assert selector(size=1, more=2) == ("winner", (), {"size": 1, "more": 2})
     assert selector(size=5) == "long way"
     assert selector.told == [(5, 0, (), {"size": 5})]
-    assert selector.settled_calls == 1
+    assert selector._settled[1].calls == 1
 
 
 @pytest.mark.parametrize("form", ["direct", "tuple", "class"])
@@ -116,28 +129,88 @@ def test_every_way_to_call_is_one(kind: type[PythonHotPath], form: str) -> None:
 
 
 def test_a_stage_comes_first_and_reaches_no_function(kind: type[PythonHotPath]) -> None:
-    selector = _selector(kind, grouped=True)
+    selector = _selector(kind, stages=2)
     assert selector(0, 1, a=2) == ("winner", (1,), {"a": 2})
     assert selector(1, 1, a=2) == ("second", (1,), {"a": 2})
     assert selector(*(1, 1), **{"a": 2}) == ("second", (1,), {"a": 2})
     assert selector(1, 1, stage=3) == ("second", (1,), {"stage": 3})
-    assert selector(2, 1, 5, a=3) == "long way"
+    assert selector(1, 7, 5, a=3) == "long way"
     assert selector(0, 8) == "long way"
-    assert selector.told == [(1, 2, (1, 5), {"a": 3}), (8, 0, (8,), {})]
-    assert selector.settled_calls == 4
+    assert selector.told == [(7, 1, (7, 5), {"a": 3}), (8, 0, (8,), {})]
+    assert selector._settled[1].calls == 4
 
 
-def test_a_group_without_a_stage_is_a_type_error(kind: type[PythonHotPath]) -> None:
-    selector = _selector(kind, grouped=True)
+class Stage(IntEnum):
+    FORWARD = 0
+    BACKWARD = 1
+
+
+def test_a_stage_may_be_named(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, stages=2)
+    assert selector(Stage.BACKWARD, 1) == ("second", (1,), {})
+    assert selector(Stage.FORWARD, 7) == "long way"
+    assert [type(stage) for _, stage, *_ in selector.told] == [int]
+
+
+@pytest.mark.parametrize(
+    ("stage", "got"),
+    [(True, "True"), (False, "False"), (2, "2"), (-1, "-1"), (2**80, str(2**80)), ("1", "'1'"), (1.0, "float"),
+     ([], "list"), (None, "None")],
+)  # fmt: skip
+def test_a_stage_that_is_none_is_refused_before_the_problem_function(
+    kind: type[PythonHotPath], stage: Any, got: str
+) -> None:
+    asked = []
+    selector = _selector(kind, stages=2, get_problem_size=lambda *args: asked.append(args))
+    with pytest.raises(StageError, match=f"'contract'.*expected a stage from 0 to 1; got {got}"):
+        selector(stage, 1)
+    assert asked == selector.told == []
+
+
+def test_a_group_without_any_argument_has_no_stage(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind, stages=2)
     for call in (selector, lambda: selector(stage=0)):
-        with pytest.raises(TypeError, match="stage"):
+        with pytest.raises(StageError, match="got no argument"):
             call()
-    with pytest.raises(TypeError, match="unhashable"):
-        selector([], 1)
+
+
+def test_the_call_that_reaches_the_count_is_sampled(kind: type[PythonHotPath]) -> None:
+    plain, group = _selector(kind), _selector(kind, stages=2)
+    for selector, stage in ((plain, ()), (group, (1,))):
+        winner = selector._settled[1]
+        winner.sample_at = 2
+        answers = [selector(*stage, 1, k=number) for number in range(6)]
+        assert [number for number, answer in enumerate(answers) if answer == "sampled"] == [1, 4]
+        assert winner.calls == 6
+        assert selector.told == []
+        assert selector.samples[0] == (winner, NEVER, 1, *(stage or (0,)), (1,), {"k": 1})
+
+
+def test_a_detour_comes_before_a_sample(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    selector._settled[1].sample_at = 0
+    detours.append(None)
+    try:
+        assert selector(1) == "long way"
+    finally:
+        detours.remove(None)
+    assert selector(1) == "sampled"
+
+
+def test_an_error_of_a_sampled_call_passes_unchanged(kind: type[PythonHotPath]) -> None:
+    class Fails(type(_selector(kind))):  # type: ignore[misc]  # a class made by a function
+        def _sampled(self, *args: Any) -> Any:
+            raise KeyError("mine")
+
+    selector = Fails()
+    selector.get_problem_size, selector._settled = _first, {1: _winner(kind, _answers_itself, sample_at=1)}
+    with pytest.raises(KeyError, match="mine"):
+        selector(1)
+    assert selector._settled[1].sample_at == NEVER
 
 
 def test_a_detour_takes_the_long_way(kind: type[PythonHotPath]) -> None:
-    plain, group = _selector(kind), _selector(kind, grouped=True)
+    plain, group = _selector(kind), _selector(kind, stages=2)
     detours.append(None)
     try:
         assert plain(1) == group(1, 1) == "long way"
@@ -145,7 +218,7 @@ def test_a_detour_takes_the_long_way(kind: type[PythonHotPath]) -> None:
         detours.remove(None)
     assert plain.told == [(1, 0, (1,), {})]
     assert group.told == [(1, 1, (1,), {})]
-    assert plain.settled_calls == group.settled_calls == 0
+    assert plain._settled[1].calls == group._settled[1].calls == 0
     assert plain(1) == ("winner", (1,), {})
 
 
@@ -160,14 +233,14 @@ def test_a_winner_that_raises_is_called_once(kind: type[PythonHotPath], error: B
         calls.append(args)
         raise error
 
-    selector = _selector(kind, grouped=grouped, _settled={1: {0: fails}})
+    selector = _selector(kind, stages=2 * grouped, _settled={1: _winner(kind, fails)})
     with pytest.raises(type(error)) as caught:
         selector(*([0] if grouped else []), 1)
     assert caught.value is error
     assert error.__cause__ is None
     assert calls == [(1,)]
     assert selector.told == []
-    assert selector.settled_calls == 1
+    assert selector._settled[1].calls == 1
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -177,7 +250,7 @@ def test_errors_of_the_problem_function_pass_unchanged(kind: type[PythonHotPath]
     def fails(*args: Any) -> None:
         raise error
 
-    selector = _selector(kind, grouped=grouped, get_problem_size=fails)
+    selector = _selector(kind, stages=2 * grouped, get_problem_size=fails)
     with pytest.raises(TypeError, match="in the problem function") as caught:
         selector(0, 1)
     assert caught.value is error
@@ -186,7 +259,7 @@ def test_errors_of_the_problem_function_pass_unchanged(kind: type[PythonHotPath]
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_problem_that_is_not_hashable(kind: type[PythonHotPath], grouped: bool) -> None:
-    selector = _selector(kind, grouped=grouped, get_problem_size=lambda *args: [3])
+    selector = _selector(kind, stages=2 * grouped, get_problem_size=lambda *args: [3])
     outer = RuntimeError("being handled by the caller")
     try:
         raise outer
@@ -229,7 +302,7 @@ def test_what_is_settled_may_be_swapped_meanwhile(kind: type[PythonHotPath]) -> 
     problem = Swaps(selector)
     assert selector(problem) == ("winner", (problem,), {})
     assert selector(1) == "long way"
-    selector._settled = {1: {0: _second_stage}}
+    selector._settled = {1: _winner(kind, _second_stage)}
     assert selector(1) == ("second", (1,), {})
 
 
@@ -242,7 +315,7 @@ def test_a_winner_may_remove_itself(kind: type[PythonHotPath]) -> None:
         gc.collect()
         return "left"
 
-    selector._settled = {1: {0: leaves}}
+    selector._settled = {1: _winner(kind, leaves)}
     del leaves
     assert selector(1) == "left"
     assert selector(1) == "long way"
@@ -256,7 +329,7 @@ def test_threads_share_a_selector_whose_winners_change(kind: type[PythonHotPath]
     def work() -> None:
         try:
             for number in range(calls):
-                selector._settled = {1: {0: lambda value, number=number: number}}
+                selector._settled = {1: _winner(kind, lambda value, number=number: number)}
                 assert isinstance(selector(1), int)
         except BaseException as error:
             failures.append(error)
@@ -273,17 +346,31 @@ def test_threads_share_a_selector_whose_winners_change(kind: type[PythonHotPath]
         sys.setswitchinterval(before)
     assert failures == []
     assert selector.told == []
-    assert selector.settled_calls == 8 * calls
+
+
+def test_threads_count_every_call(kind: type[PythonHotPath]) -> None:
+    selector = _selector(kind)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: [selector(1) for _ in range(3000)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert selector._settled[1].calls == 8 * 3000
 
 
 def test_calls_may_nest_and_recurse(kind: type[PythonHotPath]) -> None:
     selector = _selector(kind, get_problem_size=lambda n: 1)
-    selector._settled = {1: {0: lambda n: n if n == 0 else 1 + selector(n - 1)}}
+    selector._settled = {1: _winner(kind, lambda n: n if n == 0 else 1 + selector(n - 1))}
     assert selector(50) == 50
-    selector._settled = {1: {0: lambda n: [selector(n)]}}
+    selector._settled = {1: _winner(kind, lambda n: [selector(n)])}
     with pytest.raises(RecursionError):
         selector(1)
-    selector._settled = {1: {0: selector}}
+    selector._settled = {1: _winner(kind, selector)}
     with pytest.raises(RecursionError):
         selector(1)
     selector.get_problem_size = selector
@@ -293,8 +380,8 @@ def test_calls_may_nest_and_recurse(kind: type[PythonHotPath]) -> None:
 
 @pytest.mark.parametrize("function", [abs, (5).__add__, complex, lambda x: x, "a{}".format])
 def test_winners_of_every_kind(kind: type[PythonHotPath], function: Callable[..., Any]) -> None:
-    selector, group = _selector(kind, _settled={1: {0: function}}), _selector(kind, grouped=True)
-    group._settled = {1: {4: function}}
+    selector, group = _selector(kind, _settled={1: _winner(kind, function)}), _selector(kind, stages=5)
+    group._settled = {1: _winner(kind, *[_answers_itself] * 4, function)}
     for _ in range(20):
         assert selector(1) == group(4, 1) == function(1)
         assert selector(*(1,)) == group(*(4, 1)) == function(1)
@@ -306,7 +393,7 @@ def test_a_bound_method_with_many_arguments(kind: type[PythonHotPath]) -> None:
             return self, args, kwargs
 
     keeper = Keeper()
-    group = _selector(kind, grouped=True, _settled={1: {0: keeper.give}})
+    group = _selector(kind, stages=2, _settled={1: _winner(kind, keeper.give)})
     args = (1, *range(20))
     assert group(0, *args, z=1) == (keeper, args, {"z": 1})
     assert group(0, 1, 2, z=1) == (keeper, (1, 2), {"z": 1})
@@ -318,7 +405,7 @@ def test_a_subclass_may_override_the_call(kind: type[PythonHotPath]) -> None:
             return [super().__call__(*args, **kwargs)] * 2
 
     selector = Doubles()
-    selector.told, selector.get_problem_size, selector._settled = Told(), _first, {1: {0: _answers_itself}}
+    selector.told, selector.get_problem_size, selector._settled = Told(), _first, {1: _winner(kind, _answers_itself)}
     assert selector(1, k=3) == [("winner", (1,), {"k": 3})] * 2
     assert selector(9) == ["long way"] * 2
 
@@ -332,11 +419,13 @@ def test_a_call_that_the_class_gets_later_counts(kind: type[PythonHotPath]) -> N
 
 def test_attributes_read_back(kind: type[PythonHotPath]) -> None:
     selector = _selector(kind)
-    settled = {3: {0: abs}}
-    selector._settled, selector.get_problem_size, selector._grouped = settled, abs, True
+    winner = _winner(kind, abs, len, sample_at=9)
+    assert (winner.functions, winner.calls, winner.sample_at) == ((abs, len), 0, 9)
+    settled = {3: winner}
+    selector._settled, selector.get_problem_size, selector._stage_count = settled, abs, 2
     assert selector._settled is settled
     assert selector.get_problem_size is abs
-    assert selector._grouped is True
+    assert selector._stage_count == 2
     del selector.get_problem_size
     with pytest.raises(AttributeError, match="get_problem_size"):
         selector(0, 1)
@@ -351,7 +440,7 @@ def test_copies_and_pickles_answer_alike(kind: type[PythonHotPath]) -> None:
     importable = Importable if kind is PythonHotPath else NativeImportable
     selector = importable()
     selector.name = "copied"
-    selector.get_problem_size, selector._settled = _first, {1: {0: _answers_itself}}
+    selector.get_problem_size, selector._settled = _first, {1: _winner(kind, _answers_itself)}
     for again in (copy.copy(selector), copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
         assert type(again) is importable
         assert again(1, 2) == ("winner", (1, 2), {})
@@ -364,7 +453,7 @@ def test_a_dropped_selector_is_freed(kind: type[PythonHotPath], through: str) ->
     selector = _selector(kind)
     selector(1)
     if through == "_settled":
-        selector._settled = {1: {0: selector}}
+        selector._settled = {1: _winner(kind, selector)}
     elif through == "get_problem_size":
         selector.get_problem_size = lambda *args, me=selector: 1
     elif through == "attribute":
@@ -390,7 +479,7 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
         return args
 
     problem, unsettled, keyword = object(), object(), object()
-    selector = _selector(kind, grouped=grouped, _settled={problem: {0: winner}})
+    selector = _selector(kind, stages=2 * grouped, _settled={problem: _winner(kind, *[winner] * (1 + grouped))})
     stage = (0,) if grouped else ()
     mistakes: list[tuple[Any, ...]] = [(problem, 1), ([],)]
 
@@ -399,7 +488,10 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
             selector(*stage, problem)
             selector(*stage, problem, k=keyword)
             selector(*stage, unsettled, k=keyword)
+            selector._settled[problem].sample_at = 0
+            selector(*stage, problem, k=keyword)
             selector.told.clear()
+            selector.samples.clear()
             for wrong in mistakes:
                 with suppress(ValueError, ProblemError):
                     selector(*stage, *wrong, k=keyword)
@@ -447,5 +539,8 @@ def test_the_native_type_refuses_what_it_could_not_read_fast() -> None:
     with pytest.raises(TypeError, match="detours: expected a list; got tuple"):
         type("Wrong", (NativeHotPath,), {"detours": ()})()
     selector._settled = {1: None}
-    with pytest.raises(TypeError, match="functions by stage"):
+    with pytest.raises(TypeError, match="expected a Winner for a problem; got NoneType"):
         selector(1)
+    assert NativeWinner is not None
+    with pytest.raises(TypeError, match="must be tuple, not list"):
+        NativeWinner([abs])  # type: ignore[arg-type]  # what is refused

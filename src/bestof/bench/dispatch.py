@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial, singledispatch
 from itertools import repeat
+from math import inf
 from statistics import median, quantiles
 from typing import Any
 
@@ -15,8 +16,9 @@ from bestof.errors import InvalidArgument
 from bestof.selection.best_of import BestOf
 from bestof.selection.hot_path import PythonHotPath
 from bestof.selection.journal import TrialEntry
-from bestof.selection.policies import Race, Rounds
+from bestof.selection.policies import Drift, Race, Rounds
 from bestof.selection.policy import Policy
+from bestof.selection.winner import PythonWinner
 
 THREADS = 8
 _DEPTH = 200  # frames below a deep trial
@@ -135,6 +137,12 @@ def _call_stage(function: Callable[[int, int], Any], calls: int) -> None:
         function(0, 1)
 
 
+def _call_sampled(selector: BestOf, winner: PythonWinner, calls: int) -> None:
+    for _ in repeat(None, calls):
+        winner.sample_at = 0
+        selector(1)
+
+
 def _call_problems(function: Callable[[int], Any], problems: Sequence[int]) -> None:
     for problem in problems:
         function(problem)
@@ -221,12 +229,21 @@ def _settled_group() -> BestOf:
     return BestOf("dispatch", [("only", [_answer, _answer])], _problem, store="off")
 
 
+def _sampled_call() -> Callable[[int], None]:
+    """Settled calls each of which is timed and told to a Drift; else one in some thousands is."""
+    selector = BestOf("dispatch", [(name, _answer) for name in _NAMES], _problem, 1, drift=True, store="off")
+    for _ in _NAMES:
+        selector(1)
+    selector._drifts[1] = Drift(1.0, speedup=inf)  # no call is so slow that a race of another length is measured
+    return partial(_call_sampled, selector, selector._settled[1])
+
+
 def _in_python(grouped: bool) -> PythonHotPath:
     selector = PythonHotPath()
     selector.name = "dispatch"
     selector.get_problem_size = _problem
-    selector._grouped = grouped
-    selector._settled = {1: {0: _answer, 1: _answer}}
+    selector._stage_count = 2 if grouped else 0
+    selector._settled = {1: PythonWinner((_answer, _answer))}
     return selector
 
 
@@ -243,6 +260,7 @@ CASES = (
     _calls("dict of functions", partial(_call_table, {1: _answer})),
     _calls("settled call", partial(_call_one, _settled_plain())),
     _calls("settled stage of a group", partial(_call_stage, _settled_group())),
+    _calls("settled call that is sampled", _sampled_call()),
     _calls("settled call, pure Python", partial(_call_one, _in_python(False))),
     _calls("settled stage, pure Python", partial(_call_stage, _in_python(True))),
     Case("trial under Rounds", partial(_trials, Rounds(), _here)),

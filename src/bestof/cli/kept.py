@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from bestof import selection
-from bestof.errors import StoreError
+from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.store.protocol import Store
 
 
 def kept(url: str | None) -> Store:
     """The store of this URL, None for this user's own; StoreError where it is switched off."""
-    store = selection.default_store() if url is None else selection.open_store(url)
+    store = selection.default_store() if url is None else named(url)
     if store is None:
         raise StoreError("the store is off, so nothing is kept; unset BESTOF_STORE, or name a store by --store URL")
     return store
+
+
+def named(url: str) -> Store | None:
+    """The store that `--store` names; InvalidArgument where none can be there, found out before anything is run."""
+    try:
+        store = selection.open_store(url)
+    except StoreError as error:
+        raise InvalidArgument(f"--store: {error}") from error
+    path = None if store is None else store.url.partition("sqlite:///")[2]
+    if path:
+        _check_place(Path(path))
+    return store
+
+
+def _check_place(path: Path) -> None:
+    """Raise InvalidArgument for a file that could neither be read nor made."""
+    if path.exists():
+        if not os.access(path, os.R_OK):
+            raise InvalidArgument(f"--store: '{path}' cannot be read: permission denied")
+        return
+    folder = next((parent for parent in path.parents if parent.exists()), path.parent)
+    if not folder.is_dir():
+        raise InvalidArgument(f"--store: '{path}' cannot be made: '{folder}' is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidArgument(f"--store: '{path}' cannot be made: permission denied in '{folder}'")

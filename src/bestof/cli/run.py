@@ -13,6 +13,7 @@ from time import perf_counter
 
 from bestof import selection
 from bestof.cli.after_import import after_import
+from bestof.cli.kept import named
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script
 from bestof.cli.summary import summary_lines
@@ -42,7 +43,7 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if options.policy is not None:
         selection.use_policy(selection.parse_policy(options.policy))
     if options.store is not None:
-        selection.use_store(selection.open_store(options.store))
+        selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
     return partial(script.run, partial(_prepare, script, report))
 

@@ -1,7 +1,8 @@
 """The selection engine: what to call for each problem, found out on the live calls. Standard library only."""
 
 from bestof.selection.alternative import Alternative
-from bestof.selection.best_of import BestOf, best_of
+from bestof.selection.best_of import BestOf
+from bestof.selection.decorator import best_of
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
 from bestof.selection.registry import report_all, shared_policy, shared_store, use_policy, use_store
 from bestof.selection.reporting import store_report

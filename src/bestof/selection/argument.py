@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,3 +70,18 @@ def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> N
         raise InvalidArgument(
             f"{where}: neighbours: a neighbour's decision is verified by a short race; got the policy {policy!r}"
         )
+
+
+def parse_drift(where: str, drift: object) -> bool:
+    """Whether a selector watches for drift: what it was told, else what BESTOF_DRIFT says, else yes."""
+    if isinstance(drift, bool):
+        return drift
+    if drift is not None:
+        raise InvalidArgument(f"{where}: drift: expected True, False, or None; got {drift!r}")
+    setting = os.environ.get("BESTOF_DRIFT", "").strip()
+    if setting not in _SWITCH:
+        raise InvalidArgument(f"{where}: BESTOF_DRIFT: expected on or off; got {setting!r}")
+    return _SWITCH[setting]
+
+
+_SWITCH = {"": True, "on": True, "off": False}

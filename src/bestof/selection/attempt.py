@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from bestof.errors import BestofWarning, InvalidArgument, NoAlternative, WrongResult
+from bestof.errors import InvalidArgument, NoAlternative, WrongResult
 from bestof.selection.guard import compare
 from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.notice import warn
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Pass, Tuning
 
@@ -319,11 +319,9 @@ class Attempt(Trial):
 
     def _warn(self, disqualified: dict[str, str]) -> None:
         for name, reason in disqualified.items():
-            warnings.warn(
+            warn(
                 f"{self.selector._where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
-                f"another one answered the call",
-                BestofWarning,
-                stacklevel=3,
+                f"another one answered the call"
             )
 
     def _book(self, trial: Trial, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import copy
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -15,6 +15,7 @@ from bestof.selection.argument import (
     check_name,
     check_neighbours,
     check_watch,
+    parse_drift,
     parse_own_policy,
     parse_own_store,
 )
@@ -29,6 +30,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
 from bestof.selection.store.protocol import Store
+from bestof.selection.tuning import Decision
 
 
 class BestOf(Chooser):
@@ -52,6 +54,13 @@ class BestOf(Chooser):
     settled is tried first, and verified by a short race. Goes with the policy Race only. What it raises is warned of
     once, and problems that nobody knows are passed over.
     on_event: called with every entry of the journal, outside of locks; what it raises is warned of once.
+    drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
+    it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
+    BESTOF_DRIFT=on|off says, on by default.
+
+    A copy, by `copy` or by pickle, is a selector of its own, made from the same arguments: it starts with the decisions
+    of the original, counts for itself, and shares policy and store. `copy.deepcopy` copies the alternatives too, so
+    that the methods of an object that is copied with its selector become those of the copy.
 
     Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]" in the environment,
     read here, then a pin in the store, asked for when a problem is first met. One that cannot be obeyed is warned of
@@ -79,7 +88,9 @@ class BestOf(Chooser):
         check_every: int | None = None,
         neighbours: Neighbours | None = None,
         on_event: Callable[[Entry], object] | None = None,
+        drift: bool | None = None,
     ) -> None:
+        given = {argument: value for argument, value in locals().items() if argument not in ("self", "__class__")}
         check_name(name)
         where = f"BestOf({name!r})"
         parsed = parse_alternatives(name, alternatives)
@@ -104,6 +115,7 @@ class BestOf(Chooser):
             parsed,
             get_problem_size,
             policy=own_policy,
+            drift=parse_drift(where, drift),
             check=validate_check(name, check),
             check_every=check_every,
             neighbours=neighbours,
@@ -116,9 +128,12 @@ class BestOf(Chooser):
             forced=forced(name, names),
         )
         self.alternatives = list(alternatives)
+        self.alternative_names = tuple(names)
         self.total_alternatives = len(parsed)
         self.total_rounds = rounds
         self.number = 0
+        self._given = given
+        self._made_of = frozenset(vars(self)) | {"_made_of"}
         registry.register(self)
 
     # What a program asks for
@@ -139,6 +154,7 @@ class BestOf(Chooser):
                 self._tunings,
                 self._alternatives,
                 (self.trials, self.trial_seconds, self.loss_seconds),
+                (self.settled_calls, self.saved_seconds),
             )
 
     def print_as_table(self) -> None:
@@ -176,19 +192,35 @@ class BestOf(Chooser):
             raise self._unhashable(problem) from error
         return problem
 
+    # Copies
 
-def best_of(
-    name: str, alternatives: Sequence[Any], get_problem_size: Callable[..., Hashable], **options: Any
-) -> Callable[[Callable[..., Any]], BestOf]:
-    """The decorator form of BestOf: the function that it decorates is the first alternative, under its own name.
+    def __copy__(self) -> BestOf:
+        return _remade(type(self), self._given, *self._brought())
 
-    Takes what BestOf takes; `alternatives` are the others.
-    """
+    def __deepcopy__(self, memo: dict[int, Any]) -> BestOf:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made  # first: an alternative may be a method of an object that holds this selector
+        for shared in ("policy", "store", "clock", "on_event"):
+            memo.setdefault(id(self._given[shared]), self._given[shared])
+        beside, decisions = self._brought()
+        return _fill(made, copy.deepcopy(self._given, memo), copy.deepcopy(beside, memo), decisions)
 
-    def decorate(function: Callable[..., Any]) -> BestOf:
-        first = (getattr(function, "__name__", "first"), function)
-        selector = BestOf(name, [first, *alternatives], get_problem_size, **options)
-        functools.update_wrapper(selector, function, updated=())
-        return selector
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_remade, (type(self), self._given, *self._brought()))
 
-    return decorate
+    def _brought(self) -> tuple[dict[str, Any], list[Decision]]:
+        """What a copy gets beside the arguments: attributes that a program has set, and the decisions."""
+        with self._lock:
+            decisions = [self._decisions[problem] for problem, _ in self._winners() if problem in self._decisions]
+        return {name: value for name, value in vars(self).items() if name not in self._made_of}, decisions
+
+
+def _remade(kind: type[BestOf], given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
+    return _fill(kind.__new__(kind), given, beside, decisions)
+
+
+def _fill(made: BestOf, given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
+    BestOf.__init__(made, **given)
+    vars(made).update(beside)
+    made.learn(decisions)
+    return made

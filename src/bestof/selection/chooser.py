@@ -1,4 +1,4 @@
-"""The long way of a call: who is to answer, what is learnt from it, and when a problem is settled.
+"""The long way of a call: who is to answer, and what a problem that is met for the first time begins with.
 
 A call -> problem -> settled? -> run it. Otherwise policy.ask -> guard -> clock -> run -> policy.tell -> journal ->
 perhaps a decision -> store. There is no second way through.
@@ -6,40 +6,29 @@ perhaps a decision -> store. There is no second way through.
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-import warnings
-import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from bestof.errors import BestofWarning, NoAlternative, StageError
+from bestof.errors import NoAlternative
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.attempt import Attempt
-from bestof.selection.duration import duration
 from bestof.selection.guard import Check
-from bestof.selection.host import host
-from bestof.selection.hot_path import HotPath
-from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal
-from bestof.selection.keeper import Keeper
+from bestof.selection.journal import DisqualificationEntry, Journal
 from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.order import Order
-from bestof.selection.policies import Fixed, Race
+from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
+from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
-from bestof.selection.tuning import Candidate, Decision, Tuning, problem_text
-
-_log = logging.getLogger("bestof")
+from bestof.selection.tuning import Candidate, Tuning
 
 
-class Chooser(HotPath):
-    """Everything of a selector that is not its face: its state, and what calls of unsettled problems do to it.
+class Chooser(Sampler):
+    """Everything of a selector that is not its face: what calls of unsettled problems do to what it knows.
 
-    Takes what BestOf takes, validated. Whatever is shared between threads changes with `_lock` held only; alternatives,
-    listeners and warnings run without it.
+    Takes what BestOf takes, validated. Alternatives, listeners and warnings run without the lock.
     """
 
     def __init__(
@@ -49,6 +38,7 @@ class Chooser(HotPath):
         get_problem_size: Callable[..., Hashable],
         *,
         policy: Policy | None,
+        drift: bool,
         check: Check,
         check_every: int | None,
         neighbours: Neighbours | None,
@@ -60,57 +50,40 @@ class Chooser(HotPath):
         journal: Journal,
         forced: Order | None,
     ) -> None:
-        self.name = name
-        self.get_problem_size = get_problem_size
-        self._alternatives = alternatives
-        self._names = [alternative.name for alternative in alternatives]
-        self._grouped = alternatives[0].is_group
-        self._stages: tuple[dict[int, Function], ...] = tuple(
-            dict(enumerate(alternative.stages)) for alternative in alternatives
+        super().__init__(
+            name,
+            alternatives,
+            policy=policy,
+            drift=drift,
+            clock=clock,
+            store=store,
+            store_named=store_named,
+            check_every=check_every,
+            max_problems=max_problems,
+            journal=journal,
         )
-        self._own_policy = policy
+        self.get_problem_size = get_problem_size
         self._check = check
-        self._check_every = check_every
         self._neighbours = neighbours
         self._neighbours_failed = False
         self._restore = restore
-        self._own_store = store
-        self._store_named = store_named
-        # Through a weak reference, for a circle would keep a dropped selector until the next collection.
-        this = weakref.ref(self)
-        self._keeper = Keeper(name, lambda: _store_of(this()))
         self._forced = forced
         self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
-        self._clock = clock
-        self._max_problems = max_problems
-        self._lock = threading.RLock()
-        self._settled = {}
-        self._older: dict[Hashable, dict[int, Function]] = {}
-        self._decisions: dict[Hashable, Decision] = {}
-        self._tunings: dict[Hashable, Tuning] = {}
-        self._notices: list[str] = []  # warnings for when the lock is free
-        self.journal = journal
-        self.trials = 0
-        self.trial_seconds = 0.0
-        self.loss_seconds = 0.0
 
     def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not isinstance(stage, int) or isinstance(stage, bool) or stage not in self._stages[0]:
-            stages = len(self._stages[0])
-            raise StageError(f"{self._where(problem)}: expected a stage from 0 to {stages - 1}; got {stage!r}")
         if registry.first_only():
             return self._stages[0][stage](*args, **kwargs)
         parent = innermost_trial()
         attempt: Attempt | None = None
         with self._lock:
             # A search under way is looked for first: its trials are the calls that must not pay for anything else.
-            function, tuning = None, self._tunings.get(problem)
+            winner, tuning = None, self._tunings.get(problem)
             if tuning is None:
-                function = self._settled_function(problem, stage)
-                if function is None:
+                winner = self._winner(problem)
+                if winner is None:
                     tuning = self._begin(problem)
-                    function = self._settled_function(problem, stage)
-            if function is None:
+                    winner = self._winner(problem)
+            if winner is None:
                 assert tuning is not None
                 attempt = self._attempt(tuning, stage, parent)
         if self._notices:
@@ -119,7 +92,8 @@ class Chooser(HotPath):
             self.journal.deliver()
         if attempt is not None:
             return attempt.run(args, kwargs)
-        assert function is not None
+        assert winner is not None
+        function = winner.functions[stage]
         if parent is None:
             return function(*args, **kwargs)
         return self._inside(parent, problem, function, args, kwargs)
@@ -147,29 +121,6 @@ class Chooser(HotPath):
             decision = self._decisions.get(problem)
             if decision is not None:
                 self._decisions[problem] = decision.adopting(children)
-
-    def _warn(self) -> None:
-        while self._notices:
-            warnings.warn(self._notices.pop(0), BestofWarning, stacklevel=4)
-
-    def _settled_function(self, problem: Hashable, stage: int) -> Function | None:
-        winner = self._settled.get(problem)
-        if winner is None:
-            winner = self._older.pop(problem, None)
-            if winner is None:
-                return None
-            self._remember(problem, winner)
-        return winner[stage]
-
-    def _remember(self, problem: Hashable, winner: dict[int, Function]) -> None:
-        """Two generations bound the memory without a write on the hot path: what was not used while the younger one
-        filled up is forgotten."""
-        self._older.pop(problem, None)
-        if len(self._settled) >= self._max_problems // 2 and problem not in self._settled:
-            for forgotten in self._older:
-                self._decisions.pop(forgotten, None)
-            self._older, self._settled = self._settled, {}
-        self._settled[problem] = winner
 
     def _begin(self, problem: Hashable) -> Tuning:
         """Meet a problem for the first time in this process: ask who applies, and what earlier runs knew."""
@@ -210,13 +161,6 @@ class Chooser(HotPath):
         tuning.unverified = set(self._stages[0])
         self._settle(tuning, self._names.index(order.alternative), order.source)
         return True
-
-    def _hold(self, tuning: Tuning) -> None:
-        while len(self._tunings) >= self._max_problems:
-            oldest = next(iter(self._tunings))
-            del self._tunings[oldest]
-            self._decisions.pop(oldest, None)
-        self._tunings[tuning.problem] = tuning
 
     def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
         try:
@@ -260,7 +204,7 @@ class Chooser(HotPath):
         elif decision is not None:
             position = decision.position
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
-            position = tuning.remaining()[0]
+            position = tuning.orphan()
         else:
             position = self._ask(tuning)
         if stage == 0 and tuning.decision is not None:
@@ -300,99 +244,3 @@ class Chooser(HotPath):
             if tuning.calls >= self._check_every:
                 tuning.calls = 0
                 tuning.candidates[tuning.decision.position].trusted.clear()
-
-    def conclude(self, tuning: Tuning) -> None:
-        """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock held."""
-        if tuning.decision is None:
-            winner = tuning.search.winner
-            if winner is not None:
-                self._settle(tuning, winner, "measured" if tuning.candidates[winner].samples else "only")
-            elif tuning.lone is not None:
-                self._settle(tuning, tuning.lone, "only")
-        else:
-            self._publish(tuning)
-
-    def reopen(self, tuning: Tuning) -> None:
-        """The decided alternative no longer runs: search among the others. Called with the lock held."""
-        tuning.decision = None
-        tuning.unverified.clear()
-        self._decisions.pop(tuning.problem, None)
-        self._settled.pop(tuning.problem, None)
-        self._older.pop(tuning.problem, None)
-        self._tunings[tuning.problem] = tuning
-
-    def _settle(self, tuning: Tuning, position: int, source: str) -> None:
-        winner = tuning.candidates[position]
-        evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
-        decision = Decision(tuning.problem, winner.alternative.name, position, source, evidence)
-        tuning.decision = decision
-        tuning.calls = 0
-        self._decisions[tuning.problem] = decision
-        self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
-        best = winner.evidence().seconds
-        for candidate in tuning.candidates:
-            if best is not None:
-                self.loss_seconds += max(0.0, candidate.seconds - candidate.calls * best)
-            candidate.seconds, candidate.calls = 0.0, 0
-        if _log.isEnabledFor(logging.INFO):
-            _log.info("%s: %s (%s)%s", self._where(tuning.problem), decision.alternative, source, _gain(tuning, best))
-        if tuning.unsaved:
-            self._save(tuning)
-        self._publish(tuning)
-
-    def _publish(self, tuning: Tuning) -> None:
-        """Let calls of a settled problem take the hot path, as soon as nothing needs them on the long way."""
-        assert tuning.decision is not None
-        if not tuning.unverified and not tuning.draining() and not self._watches(tuning):
-            self._tunings.pop(tuning.problem, None)
-            self._remember(tuning.problem, self._stages[tuning.decision.position])
-
-    def _watches(self, tuning: Tuning) -> bool:
-        """Whether calls of a settled problem stay on the long way: to be compared every so often, or because the winner
-        calls this selector again with the same problem, which would never end on the hot path."""
-        assert tuning.decision is not None
-        position = tuning.decision.position
-        winner = tuning.candidates[position]
-        if self._check_every is not None and position != tuning.remaining()[0]:
-            return True
-        return winner.recursive
-
-    def _save(self, tuning: Tuning) -> None:
-        record = tuning.record(self.name, host(), time.time())
-        tuning.unsaved = False
-        if record is not None:
-            self._keeper.save(record)
-
-    def flush(self) -> None:
-        """Keep the evidence of problems that are not settled yet, so that the next run goes on where this one ended."""
-        with self._lock:
-            for tuning in self._tunings.values():
-                if tuning.unsaved:
-                    self._save(tuning)
-
-    def after_fork(self) -> None:
-        """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""
-        self._lock = threading.RLock()
-        for tuning in self._tunings.values():
-            tuning.passes.clear()
-
-    def _policy(self) -> Policy:
-        return self._own_policy or registry.shared_policy() or Race()
-
-    def _store(self) -> Store | None:
-        return self._own_store if self._store_named else registry.shared_store()
-
-    def _where(self, problem: Hashable) -> str:
-        return f"BestOf({self.name!r}), problem {problem_text(problem)}"
-
-
-def _store_of(selector: Chooser | None) -> Store | None:
-    return None if selector is None else selector._store()
-
-
-def _gain(tuning: Tuning, best: float | None) -> str:
-    """What a decision saves, in words; nothing where the first alternative won, or was not measured."""
-    first = tuning.candidates[0].evidence().seconds
-    if best is None or first is None or first <= best:
-        return ""
-    return f", saves {duration(first - best)} a call over {tuning.candidates[0].alternative.name!r}"

@@ -1,9 +1,8 @@
 """The settled call: problem, look-up, winner. Everything else takes the long way.
 
 `HotPath` is the native type where the extension was built, and PythonHotPath where it was not, or where the environment
-variable BESTOF_PURE_PYTHON is set. Either reads two dictionaries and takes no lock, and one contract suite runs over
-both. Beyond the problem function and the winner a call costs about 45 ns natively; in Python 250 ns,
-and 400 ns for the stage of a group (`bestof bench dispatch`). The count of settled calls is 35 ns of these.
+variable BESTOF_PURE_PYTHON is set. Either reads a dictionary and takes no lock, and one contract suite runs over both.
+`bestof bench dispatch` measures what a call costs beyond the problem function and the winner.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ import os
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from bestof.errors import ProblemError
+from bestof.errors import ProblemError, StageError
 from bestof.selection.trial import detours
+from bestof.selection.winner import NEVER, PythonWinner
 
 
 class LongWay:
     """What the hot path turns to where it cannot answer a call by itself."""
 
     name: str
+    _stage_count: int
 
     def _unhashable(self, problem: object) -> ProblemError:
         return ProblemError(
@@ -27,58 +28,87 @@ class LongWay:
             f"return numbers, texts or tuples of them"
         )
 
+    def _check_stage(self, *stage: object) -> int:
+        """The stage that a group was called with, as an exact int; none where there was no argument. Raises StageError.
+
+        Called before the problem function, which could make nothing of arguments that lack their stage."""
+        if stage and isinstance(stage[0], int) and not isinstance(stage[0], bool) and 0 <= stage[0] < self._stage_count:
+            return int(stage[0])
+        got = f"got {_short(stage[0])}" if stage else "got no argument"
+        raise StageError(
+            f"BestOf({self.name!r}): expected a stage from 0 to {self._stage_count - 1}; {got}; the calls of a group "
+            f"begin with the stage"
+        )
+
     def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+    def _sampled(
+        self, winner: PythonWinner, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Answer a settled call, with an eye on its time; sets `winner.sample_at` for the next time."""
+        raise NotImplementedError
+
+
+def _short(value: object) -> str:
+    return repr(value) if isinstance(value, int | str | None) else type(value).__name__
 
 
 class PythonHotPath(LongWay):
     """Calls the settled winner of a problem: the reference in plain Python.
 
-    `_settled` maps a problem to the functions of its winner by stage (a plain alternative has the stage 0 alone); any
-    thread may put another dict in its place at any time. `_grouped` says whether the first argument of a call is its
-    stage. `settled_calls` counts the calls that went straight to a winner, whether it then raised or not.
+    `_settled` maps a problem to its winner; any thread may put another dict in its place at any time. `_stage_count` is
+    0 for a plain selector; for a group it says how many stages there are, the first argument of a call being one.
     """
 
     get_problem_size: Callable[..., Hashable]
-    _grouped: bool = False
-    _settled: dict[Hashable, dict[int, Callable[..., Any]]]
-    settled_calls: int = 0
+    _stage_count: int = 0
+    _settled: dict[Hashable, PythonWinner]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._grouped:
-            return self._call_stage(*args, **kwargs)
+        if self._stage_count:
+            return self._call_stage(args, kwargs)
         problem = self.get_problem_size(*args, **kwargs)
         try:
             winner = self._settled.get(problem)
         except TypeError as error:
             raise self._unhashable(problem) from error
         if winner is not None and not detours:
-            self.settled_calls += 1  # no thread switch can happen within: CPython looks for one at calls and jumps
-            return winner[0](*args, **kwargs)
+            winner.calls += 1  # no thread switch can happen within: CPython looks for one at calls and jumps
+            if winner.calls < winner.sample_at:
+                return winner.functions[0](*args, **kwargs)
+            winner.sample_at = NEVER
+            return self._sampled(winner, problem, 0, args, kwargs)
         return self._long_way(problem, 0, args, kwargs)
 
-    def _call_stage(self, stage: int, /, *args: Any, **kwargs: Any) -> Any:
+    def _call_stage(self, given: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage, args = (given[0], given[1:]) if given else (None, ())
+        if type(stage) is not int or not 0 <= stage < self._stage_count:
+            stage = self._check_stage(*given[:1])
         problem = self.get_problem_size(*args, **kwargs)
         try:
             winner = self._settled.get(problem)
         except TypeError as error:
             raise self._unhashable(problem) from error
         if winner is not None and not detours:
-            function = winner.get(stage)
-            if function is not None:
-                self.settled_calls += 1
-                return function(*args, **kwargs)
+            winner.calls += 1
+            if winner.calls < winner.sample_at:
+                return winner.functions[stage](*args, **kwargs)
+            winner.sample_at = NEVER
+            return self._sampled(winner, problem, stage, args, kwargs)
         return self._long_way(problem, stage, args, kwargs)
 
 
 if TYPE_CHECKING:
     NativeHotPath: type[PythonHotPath] | None
+    NativeWinner: type[PythonWinner] | None
 else:
     try:
         from bestof.selection import _hot_path
     except ImportError:  # no compiler where it was installed, or another Python than it was built for
-        NativeHotPath = None
+        NativeHotPath = NativeWinner = None
     else:
+        NativeWinner = _hot_path.Winner
 
         class NativeHotPath(LongWay, _hot_path.HotPath):
             """PythonHotPath in C++; see native/hot_path/hot_path.cpp."""
@@ -86,7 +116,7 @@ else:
             detours = detours
 
             def __getstate__(self) -> dict[str, Any]:
-                own = ("get_problem_size", "_grouped", "_settled", "settled_calls")
+                own = ("get_problem_size", "_stage_count", "_settled")
                 return {**self.__dict__, **{name: getattr(self, name) for name in own if hasattr(self, name)}}
 
             def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,5 +126,8 @@ else:
 
 if TYPE_CHECKING:
     HotPath = PythonHotPath
+    Winner = PythonWinner
+elif NativeHotPath is None or os.environ.get("BESTOF_PURE_PYTHON"):
+    HotPath, Winner = PythonHotPath, PythonWinner
 else:
-    HotPath = PythonHotPath if NativeHotPath is None or os.environ.get("BESTOF_PURE_PYTHON") else NativeHotPath
+    HotPath, Winner = NativeHotPath, NativeWinner

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from bestof.errors import BestofWarning
+from bestof.selection.notice import warn
 
 
 class TrialEntry(NamedTuple):
@@ -36,7 +35,17 @@ class DisqualificationEntry(NamedTuple):
     reason: str
 
 
-Entry = TrialEntry | DecisionEntry | DisqualificationEntry
+class DriftEntry(NamedTuple):
+    """One race that is run again: the winner took `before` seconds when it won, and `after` when it was sampled."""
+
+    problem: Hashable
+    alternative: str
+    before: float
+    after: float
+
+
+Entry = TrialEntry | DecisionEntry | DisqualificationEntry | DriftEntry
+_Rare = DecisionEntry | DisqualificationEntry | DriftEntry
 
 
 _Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
@@ -54,12 +63,12 @@ class Journal:
     __slots__ = ("_entries", "_listener", "_warned", "undelivered")
 
     def __init__(self, limit: int = 16384, listener: Callable[[Entry], object] | None = None) -> None:
-        self._entries: deque[DecisionEntry | DisqualificationEntry | _Trial] = deque(maxlen=limit)
+        self._entries: deque[_Rare | _Trial] = deque(maxlen=limit)
         self._listener = listener
         self._warned = False
         self.undelivered: deque[Entry] = deque()
 
-    def add(self, entry: DecisionEntry | DisqualificationEntry) -> None:
+    def add(self, entry: _Rare) -> None:
         """Append an entry."""
         self._entries.append(entry)
         if self._listener is not None:
@@ -78,11 +87,7 @@ class Journal:
             except Exception as error:
                 if not self._warned:
                     self._warned = True
-                    warnings.warn(
-                        f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over",
-                        BestofWarning,
-                        stacklevel=2,
-                    )
+                    warn(f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over")
 
     def add_trial(self, problem: Hashable, alternative: str, stage: int, seconds: float, counted: bool) -> None:
         """Append a TrialEntry of these."""
@@ -95,5 +100,5 @@ class Journal:
         return tuple(map(_entry, self._entries.copy()))
 
 
-def _entry(kept: DecisionEntry | DisqualificationEntry | _Trial) -> Entry:
-    return kept if isinstance(kept, DecisionEntry | DisqualificationEntry) else TrialEntry(*kept)
+def _entry(kept: _Rare | _Trial) -> Entry:
+    return kept if isinstance(kept, _Rare) else TrialEntry(*kept)

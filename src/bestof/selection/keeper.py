@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
-from bestof.errors import BestofWarning
 from bestof.selection.host import host
+from bestof.selection.notice import warn
 from bestof.selection.order import Order
 from bestof.selection.record import Record
 from bestof.selection.store.protocol import Store
@@ -59,8 +58,4 @@ class Keeper:
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        warnings.warn(
-            f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}",
-            BestofWarning,
-            stacklevel=2,
-        )
+        warn(f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}")

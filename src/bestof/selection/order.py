@@ -46,10 +46,7 @@ def forced(selector: str, alternatives: Sequence[str]) -> Order | None:
     an alternative that this selector does not have.
     """
     order = None
-    for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
-        name, equals, alternative = (word.strip() for word in part.partition("="))
-        if not (name and equals and alternative):
-            raise InvalidArgument(f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}")
+    for name, alternative in orders():
         if name == selector:
             if alternative not in alternatives:
                 raise InvalidArgument(
@@ -58,3 +55,14 @@ def forced(selector: str, alternatives: Sequence[str]) -> Order | None:
                 )
             order = Order(alternative, "forced")
     return order
+
+
+def orders() -> list[tuple[str, str]]:
+    """What BESTOF_FORCE says, as pairs (selector, alternative); InvalidArgument for text of another form."""
+    found = []
+    for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
+        name, equals, alternative = (word.strip() for word in part.partition("="))
+        if not (name and equals and alternative):
+            raise InvalidArgument(f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}")
+        found.append((name, alternative))
+    return found

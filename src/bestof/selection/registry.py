@@ -8,6 +8,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from bestof.selection.notice import warn
+from bestof.selection.order import orders
+from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
 from bestof.selection.report import Report
 from bestof.selection.store import default_store
@@ -19,17 +22,21 @@ if TYPE_CHECKING:
 
 # Weak: a selector that its program dropped is freed, with all that it remembers.
 _selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
-_numbers = iter(range(2**62))
 _lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
 
 
 class _Defaults:
-    """What selectors use that were given nothing of their own."""
+    """What selectors use that were given nothing of their own, and whether any could use it."""
 
     policy: Policy | None = None
     store: Store | None = None
     store_named = False
     first_only = False
+    last_number = -1
+    fixed_met = False  # whether any selector had the alternative that the policy fixes
+
+
+_forced_met: set[str] = set()  # the selectors that were made and are named in BESTOF_FORCE
 
 
 _FIRST_ONLY = object()
@@ -37,9 +44,19 @@ _FIRST_ONLY = object()
 
 def register(selector: BestOf) -> None:
     """Make a selector known to reports; its number gives the order in which selectors were made."""
-    selector.number = next(_numbers)
     with _lock:
+        _Defaults.last_number += 1
+        selector.number = _Defaults.last_number
         _selectors.add(selector)
+    if os.environ.get("BESTOF_FORCE"):
+        _forced_met.update(name for name, _ in orders() if name == selector.name)
+    _meet_fixed([selector])
+
+
+def _meet_fixed(made: list[BestOf]) -> None:
+    policy = _Defaults.policy
+    if isinstance(policy, Fixed) and any(policy.name in selector.alternative_names for selector in made):
+        _Defaults.fixed_met = True
 
 
 def selectors() -> list[BestOf]:
@@ -56,6 +73,8 @@ def use_policy(policy: Policy | None) -> None:
     default is used there.
     """
     _Defaults.policy = policy
+    _Defaults.fixed_met = False
+    _meet_fixed(selectors())
 
 
 def shared_policy() -> Policy | None:
@@ -100,6 +119,27 @@ def _flush_all() -> None:
         selector.flush()
 
 
+def unmet_orders() -> list[str]:
+    """What was ordered from outside, and no selector of this process could obey, in words; to be told at its end. A
+    process that made no selector was not meant."""
+    if _Defaults.last_number < 0:
+        return []
+    unmet = [
+        f"BESTOF_FORCE: {name}={alternative} was for no selector: none of this name was made"
+        for name, alternative in orders()
+        if name not in _forced_met
+    ]
+    policy = _Defaults.policy
+    if isinstance(policy, Fixed) and not _Defaults.fixed_met:
+        unmet.append(f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name")
+    return unmet
+
+
+def _tell_unmet_orders() -> None:
+    for unmet in unmet_orders():
+        warn(unmet)
+
+
 def _after_fork() -> None:
     global _lock  # noqa: PLW0603 - another thread of the parent may have held it
     _lock = threading.RLock()
@@ -109,5 +149,6 @@ def _after_fork() -> None:
 
 
 atexit.register(_flush_all)
+atexit.register(_tell_unmet_orders)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

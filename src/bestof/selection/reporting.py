@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from statistics import median
 
@@ -20,10 +21,11 @@ def report_problem(
     names = [alternative.name for alternative in alternatives]
     text = problem_text(problem)
     if decision is not None:
-        return _problem(text, names, decision.alternative, decision.source, decision.evidence)
+        known = _problem(text, names, decision.alternative, decision.source, decision.evidence)
+        return replace(known, history=decision.history)
     if tuning is not None:
         evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
-        return _problem(text, names, None, None, evidence)
+        return replace(_problem(text, names, None, None, evidence), history=tuning.history)
     return ProblemReport(text, None, None, tuple(AlternativeReport(name, "not tried") for name in names))
 
 
@@ -34,15 +36,17 @@ def report_selector(
     tunings: Mapping[Hashable, Tuning],
     alternatives: Sequence[Alternative],
     price: tuple[int, float, float],
+    yields: tuple[int, float],
 ) -> SelectorReport:
-    """A live selector; price: trials, their seconds, and what of these was lost."""
+    """A live selector; price: trials, their seconds, and what of these was lost; yields: settled calls, and the seconds
+    that these saved."""
     problems = [report_problem(problem, decision, None, alternatives) for problem, decision in decisions.items()]
     problems += [
         report_problem(problem, None, tuning, alternatives)
         for problem, tuning in tunings.items()
         if problem not in decisions
     ]
-    return SelectorReport(name, stages, tuple(problems), *price)
+    return SelectorReport(name, stages, tuple(problems), *price, *yields)
 
 
 def store_report(store: Store) -> Report:
@@ -63,16 +67,21 @@ def _problem(
 ) -> ProblemReport:
     known = {one.alternative: one for one in evidence}
     first = next((known[name].seconds for name in names if name in known), None)
-    return ProblemReport(
-        problem, decision, source, tuple(_alternative(name, known.get(name), decision, first) for name in names)
-    )
+    full = len(known[decision].samples) if decision is not None and decision in known else 0
+    rows = tuple(_alternative(name, known.get(name), decision, first, full) for name in names)
+    return ProblemReport(problem, decision, source, rows)
 
 
-def _alternative(name: str, evidence: Evidence | None, decision: str | None, first: float | None) -> AlternativeReport:
+def _alternative(
+    name: str, evidence: Evidence | None, decision: str | None, first: float | None, full: int
+) -> AlternativeReport:
+    """One row; first: the seconds of the first alternative; full: the trials of the chosen one."""
     if evidence is None:
         return AlternativeReport(name, "not applicable")
     seconds = evidence.seconds
-    status: Status = "measured" if evidence.samples else "not tried"
+    status: Status = "not tried"
+    if evidence.samples:
+        status = "pruned" if len(evidence.samples) < full else "measured"
     if evidence.disqualified is not None:
         status = "disqualified"
     elif name == decision:

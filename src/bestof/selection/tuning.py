@@ -11,9 +11,11 @@ from bestof.selection.alternative import Alternative, Function
 from bestof.selection.policy import Search
 from bestof.selection.problem import canonical
 from bestof.selection.record import Child, Evidence, Record
+from bestof.selection.reopening import Reopening
 
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _PASSES_KEPT = 64  # forwards of an evaluation never see their backward
+_HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
 # First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
 # other threads count a 64th, for that thread may just not have had its turn.
@@ -101,13 +103,29 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The chosen alternative for a problem, with the evidence; `position` is its place in the list."""
+    """The chosen alternative for a problem, with the evidence; `position` is its place in the list.
+
+    `history`: the races of this process before the one that it came from, the last sixteen, oldest first.
+    """
 
     problem: Hashable
     alternative: str
     position: int
     source: str
     evidence: tuple[Evidence, ...]
+    history: tuple[Reopening, ...] = ()
+
+    @property
+    def seconds(self) -> float | None:
+        """The median of the chosen alternative; None where it was not measured."""
+        return next((one.seconds for one in self.evidence if one.alternative == self.alternative), None)
+
+    @property
+    def gain(self) -> float | None:
+        """The seconds a call (of a group: a pass) by which the medians differ, that of the first alternative which
+        applies less that of the chosen one; None where either was not measured."""
+        first, chosen = self.evidence[0].seconds if self.evidence else None, self.seconds
+        return None if first is None or chosen is None else first - chosen
 
     def adopting(self, children: Iterable[tuple[str, Hashable]]) -> Decision:
         """The same decision, with choices that were met inside its alternative since."""
@@ -124,6 +142,8 @@ class Tuning:
         "candidates",
         "decision",
         "drain",
+        "former",
+        "history",
         "key",
         "lone",
         "passes",
@@ -141,6 +161,8 @@ class Tuning:
         self.passes: list[Pass] = []
         self.decision: Decision | None = None
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
+        self.history: tuple[Reopening, ...] = ()
+        self.former: int | None = None  # who was decided before the race was reopened, and has passes to finish
         self.drain = _DRAIN_CALLS * _DRAIN_SHARES
         self.calls = 0  # of the decided alternative, where every so many are compared
         self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
@@ -194,6 +216,24 @@ class Tuning:
         remaining = self.remaining()
         self.lone = remaining[0] if len(remaining) == 1 else None
         return True
+
+    def continues(self, decision: Decision, reopening: Reopening) -> None:
+        """Begin after this decision, with fresh samples: what was disqualified stays out."""
+        self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
+        self.former = decision.position
+        known = {evidence.alternative: evidence for evidence in decision.evidence}
+        for position, candidate in enumerate(self.candidates):
+            evidence = known.get(candidate.alternative.name)
+            if evidence is not None and candidate.applies:
+                candidate.known_children = evidence.children
+                if evidence.disqualified is not None:
+                    self.disqualify(position, evidence.disqualified)
+        self.unsaved = False
+
+    def orphan(self) -> int:
+        """Who answers a stage whose pass was begun by a decision that is gone, or by nobody who is remembered."""
+        remaining = self.remaining()
+        return self.former if self.former in remaining else remaining[0]
 
     def replay(self, record: Record) -> None:
         """Take the evidence of an earlier run, where it is of the versions at hand."""

@@ -59,6 +59,8 @@ PAIRS = [("one", one), ("two", two)]
             {"policy": "fastest"},
             "policy: expected one of race, rounds, window, fixed, got 'fastest'",
         ),
+        (("it", PAIRS, len), {"drift": 1}, "drift: expected True, False, or None; got 1"),
+        (("it", PAIRS, len), {"drift": "off"}, "drift: expected True, False, or None; got 'off'"),
         (("it", PAIRS, len), {"policy": "race:tie=x"}, "tie: expected a number, got 'x'"),
         (("it", PAIRS, len), {"policy": 3}, "policy: expected a policy or its text; got 3"),
         (("it", PAIRS, len), {"policy": Race}, "policy: expected a policy or its text"),

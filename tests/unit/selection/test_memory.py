@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import weakref
 
 from fake_program import DictStore, Program
@@ -66,6 +67,49 @@ def test_what_was_forgotten_is_found_in_the_store(program: Program) -> None:
     assert program.taken() == ["b"]
     assert selector.explain(0).source == "stored"
     assert store.saves == 50
+
+
+def test_an_unsettled_problem_that_leaves_memory_leaves_its_evidence(program: Program) -> None:
+    store = DictStore()
+    selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=4, store=store, rounds=2)
+    for problem in range(20):
+        settle(selector, problem, calls=3)
+    assert store.saves == 16
+    assert [len(one.samples) for one in store.kept["it", "(0,)"].evidence] == [2, 1]
+    assert store.kept["it", "(0,)"].decision is None
+    program.taken()
+    selector(0)
+    assert program.taken() == ["b"]
+    assert selector.explain(0).settled
+
+
+def test_what_is_watched_for_drift_is_bounded(program: Program) -> None:
+    selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=8)
+    for problem in range(40):
+        settle(selector, problem, calls=60)
+        assert len(selector._drifts) <= held(selector) <= 8
+    assert selector._drifts.keys() <= {*selector._settled, *selector._older}
+
+
+def test_a_settled_problem_takes_less_than_a_kibibyte(program: Program) -> None:
+    selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, max_problems=4096, on_event=None)
+    settle(selector, 0)
+    for problem in range(1, 200):
+        settle(selector, problem)
+    gc.collect()
+    selector.journal._entries.clear()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for problem in range(1000, 2000):
+            settle(selector, problem, calls=5)
+            selector.journal._entries.clear()
+            program.taken()
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / 1000 < 1024
 
 
 def test_a_dropped_selector_is_freed_at_once(program: Program) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
-from fake_program import Program
+from fake_program import DictStore, Program
 
+from bestof import Alternative
 from bestof.errors import BestofWarning
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
+from bestof.selection.opening import open_tuning
+from bestof.selection.policies import Rounds
+from bestof.selection.report import Report, report_from_dict
 
 
 def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> None:
@@ -94,6 +99,76 @@ def test_the_price_of_finding_out(program: Program) -> None:
             selector(problem)
     report = selector.report()
     assert (report.trials, report.trial_seconds, report.loss_seconds) == (8, 16.0, 8.0)
+
+
+def test_what_settled_calls_saved(program: Program) -> None:
+    selector = program.selector({"a": 3.0, "b": 1.0}, rounds=2)
+    for problem in (1, 2):
+        for _ in range(10):
+            selector(problem)
+    report = selector.report()
+    assert (report.settled_calls, report.saved_seconds) == (12, 24.0)
+    assert "12 settled calls saved about 24.0 s against the first alternative" in str(report)
+    content = report_from_dict(json.loads(json.dumps(Report((report,)).to_dict()))).selectors[0]
+    assert content == report
+
+
+def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> None:
+    selector = program.selector({"a": 3.0, "b": 1.0}, max_problems=4)
+    for problem in range(30):
+        for _ in range(6):
+            selector(problem)
+    assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
+    with selector._lock:
+        tuning = open_tuning((29,), selector._alternatives, selector._stages, Rounds())
+        selector.reopen(tuning)
+    assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
+
+
+def test_a_pass_of_a_group_saves_once(program: Program) -> None:
+    pairs = [(name, [program.function(name, seconds), program.function(name, 1.0)]) for name, seconds in
+             (("a", 3.0), ("b", 1.0))]  # fmt: skip
+    selector = program.selector(pairs)
+    for _ in range(9):
+        selector(0, 1)
+        selector(1, 1)
+    assert (selector.settled_calls, selector.saved_seconds) == (10, 10.0)
+
+
+def test_what_was_ordered_may_cost(program: Program) -> None:
+    store = DictStore()
+    for _ in range(4):
+        program.selector({"a": 1.0, "b": 3.0}, store=store)(1)
+    first = program.selector({"a": 1.0, "b": 3.0}, store=store)
+    for _ in range(4):
+        first(1)
+    store.pins["it"] = "b"
+    pinned = program.selector({"a": 1.0, "b": 3.0}, store=store)
+    for _ in range(6):
+        pinned(1)
+    assert (pinned.settled_calls, pinned.saved_seconds) == (5, -10.0)
+    assert "5 settled calls cost about 10.0 s against the first alternative" in str(pinned.report())
+
+
+def test_nothing_is_claimed_where_the_first_was_not_measured(program: Program) -> None:
+    selector = program.selector([Alternative("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)])
+    with pytest.warns(BestofWarning):
+        selector(1)
+    for _ in range(8):
+        selector(1)
+    assert selector.settled_calls > 0
+    assert selector.saved_seconds == 0.0
+    assert "settled calls" not in str(selector.report())
+
+
+def test_who_left_the_search_early_is_pruned(program: Program) -> None:
+    selector = program.selector({"a": 1.0, "b": 50.0, "c": 1.5}, policy="rounds:rounds=6")
+    for _ in range(30):
+        selector(1)
+    rows = selector.explain(1).alternatives
+    assert [(row.name, row.status, row.trials) for row in rows] == [
+        ("a", "chosen", 6), ("b", "pruned", 4), ("c", "measured", 6),
+    ]  # fmt: skip
 
 
 def test_the_journal_is_bounded() -> None:

@@ -1,0 +1,35 @@
+"""The decorator form of a selector."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
+from typing import Any
+
+from bestof.selection.best_of import BestOf
+
+
+class Decorated(BestOf):
+    """A selector in the place of a function: where it stands in a class, it is a method, as the function would be."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
+def best_of(
+    name: str, alternatives: Sequence[Any], get_problem_size: Callable[..., Hashable], **options: Any
+) -> Callable[[Callable[..., Any]], BestOf]:
+    """The decorator form of BestOf: the function that it decorates is the first alternative, under its own name.
+
+    Takes what BestOf takes; `alternatives` are the others. On a method, the alternatives and the problem function get
+    the instance as their first argument.
+    """
+
+    def decorate(function: Callable[..., Any]) -> BestOf:
+        first = (getattr(function, "__name__", "first"), function)
+        selector = Decorated(name, [first, *alternatives], get_problem_size, **options)
+        functools.update_wrapper(selector, function, updated=())
+        return selector
+
+    return decorate

@@ -1,0 +1,28 @@
+"""A race that was run again because the winner's time had left that of its decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bestof.selection.duration import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Reopening:
+    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race was reopened."""
+
+    alternative: str
+    before: float
+    after: float
+
+    @property
+    def faster(self) -> bool:
+        """Whether it had become faster: it had been measured on a busy machine."""
+        return self.after < self.before
+
+    def __str__(self) -> str:
+        change = "faster" if self.faster else "slower"
+        return (
+            f"{self.alternative} had become {change}, {duration(self.after)} against the {duration(self.before)} at "
+            f"which it won; the race was reopened"
+        )

@@ -1,0 +1,150 @@
+"""Settled calls that are timed now and then, and the race that is run again where their time has drifted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from math import inf
+from types import CoroutineType
+from typing import Any, cast
+
+from bestof.selection import registry
+from bestof.selection.alternative import Alternative
+from bestof.selection.journal import DriftEntry, Journal
+from bestof.selection.knowledge import Knowledge
+from bestof.selection.opening import open_tuning
+from bestof.selection.policies import Drift, Fixed, Neighbour, Race, Window
+from bestof.selection.policy import Policy, SearchingPolicy
+from bestof.selection.reopening import Reopening
+from bestof.selection.sampling import FIRST, calls_between
+from bestof.selection.store.protocol import Store
+from bestof.selection.trial import Trial, current_trial
+from bestof.selection.tuning import Decision
+from bestof.selection.winner import NEVER, PythonWinner
+
+_log = logging.getLogger("bestof")
+
+_REST_DOUBLED = 10  # times at most, so that nine samples become 9,216
+
+
+class Sampler(Knowledge):
+    """Watches settled problems for drift. A decision that was ordered, and one by a policy that searches at its own
+    time only, is not watched; nor are calls that take the long way, so calls inside trials never count."""
+
+    def __init__(
+        self,
+        name: str,
+        alternatives: tuple[Alternative, ...],
+        *,
+        policy: Policy | None,
+        drift: bool,
+        clock: Callable[[], float],
+        store: Store | None,
+        store_named: bool,
+        check_every: int | None,
+        max_problems: int,
+        journal: Journal,
+    ) -> None:
+        super().__init__(
+            name,
+            alternatives,
+            store=store,
+            store_named=store_named,
+            check_every=check_every,
+            max_problems=max_problems,
+            journal=journal,
+        )
+        self._own_policy = policy
+        self._drift = drift
+        self._clock = clock
+
+    def _policy(self) -> Policy:
+        return self._own_policy or registry.shared_policy() or Race()
+
+    def _first_sample(self, decision: Decision) -> int:
+        others = sum(one.disqualified is None for one in decision.evidence) - 1
+        measured = decision.source in ("measured", "stored") and decision.seconds is not None
+        watched = self._drift and measured and others > 0 and not isinstance(self._policy(), Fixed | Window)
+        return FIRST if watched else NEVER
+
+    def _sampled(
+        self, winner: PythonWinner, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled calls inside, and
+        # those of other threads, stay on the hot path.
+        trial = Trial(self, problem, -1, None)
+        token = current_trial.set(trial)
+        clock, seconds, result = self._clock, -1.0, None
+        try:
+            # The code here has left the caches since the last sample: the first call through it took 5 us more than the
+            # same call a moment later. So nothing is called first, twice.
+            for function in (_nothing, _nothing, winner.functions[stage]):
+                seconds, started = -1.0, clock()
+                result = function(*args, **kwargs)
+                seconds = clock() - started
+        finally:
+            current_trial.reset(token)
+            trial.done = True
+            winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
+        # The time in which a coroutine was made is not the time that it takes.
+        if trial.clean and 0.0 <= seconds < inf and type(result) is not CoroutineType:
+            self._observe(winner, problem, stage, seconds)
+        return result
+
+    def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
+        """Take one sampled time. A settled call never waits: where another thread has the lock, the sample is lost."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            decision = self._decisions.get(problem)
+            if decision is None or winner is not self._winner(problem):
+                return  # replaced while it ran
+            drift = self._drifts.get(problem)
+            if drift is None:
+                drift = self._drifts[problem] = _drift_of(decision, len(winner.functions))
+            if drift.tell(seconds, stage) and drift.now is not None:
+                self._race_again(decision, winner, drift.now)
+        except Exception as error:  # of a policy, or of a problem that cannot be written: the call was answered
+            winner.sample_at = NEVER
+            self._notices.append(
+                f"{self._where(problem)}: its drift is not watched any more: {type(error).__name__}: {error}"
+            )
+        finally:
+            self._lock.release()
+        if self._notices:
+            self._warn()
+        if self.journal.undelivered:
+            self.journal.deliver()
+
+    def _race_again(self, decision: Decision, winner: PythonWinner, now: float) -> None:
+        """Search anew, with fresh samples; the winner so far comes first, and near-ties go to it."""
+        if self._first_sample(decision) == NEVER:  # the policy of the process is another one by now
+            winner.sample_at = NEVER
+            return
+        policy = Neighbour(decision.alternative, cast("SearchingPolicy", self._policy()))
+        tuning = open_tuning(decision.problem, self._alternatives, self._stages, policy)
+        reopening = Reopening(decision.alternative, decision.seconds or 0.0, now)
+        tuning.continues(decision, reopening)
+        if len(tuning.remaining()) < 2:
+            winner.sample_at = NEVER
+            return
+        self.journal.add(DriftEntry(decision.problem, reopening.alternative, reopening.before, reopening.after))
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s: drift: %s", self._where(decision.problem), reopening)
+        self.reopen(tuning)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """What a sample is warmed up with."""
+
+
+def _drift_of(decision: Decision, stages: int) -> Drift:
+    """What to watch a decision with. Each race before it doubles the rest: a time that no race can bring back, as that
+    of a call which slows with what it was given, costs ever less. A winner that was found faster than its decision is
+    not raced again for that at once: in a race it may always be slower than on its own."""
+    baseline, history = decision.seconds or 0.0, decision.history
+    window = Drift(baseline).window
+    rest = window * 2 ** min(len(history), _REST_DOUBLED) if history else 0
+    if history and history[-1].faster:
+        return Drift(baseline, speedup=inf, stages=stages, rest=rest)
+    return Drift(baseline, stages=stages, rest=rest)

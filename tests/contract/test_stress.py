@@ -1,0 +1,36 @@
+"""Threads and processes that do all that a program may do, for a while: two seconds, or a minute under BESTOF_FUZZ."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SECONDS = 60 if os.environ.get("BESTOF_FUZZ") else 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_threads_and_processes_lose_nothing_for_a_while() -> None:
+    """Side by side: the threads keep one core busy, and the processes mostly wait for the disk."""
+    programs = ("selector_stress.py", "store_stress.py")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", str(BENCHMARKS / program), "--seconds", str(SECONDS)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for program in programs
+    ]
+    try:
+        for one in running:
+            said = "\n".join(one.communicate(timeout=SECONDS + 200))
+            assert one.returncode == 0, said
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()

@@ -1,0 +1,119 @@
+"""Copies of a selector, and selectors that are methods."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from fake_program import DictStore, Program
+
+from bestof import BestOf, best_of
+from bestof.selection.decorator import Decorated
+
+
+def slow(x: int) -> str:
+    return "slow"
+
+
+def fast(x: int) -> str:
+    return "fast"
+
+
+def settled(program: Program, **options: Any) -> BestOf:
+    selector = program.selector({"a": 2.0, "b": 1.0}, **options)
+    for _ in range(6):
+        selector(1)
+    return selector
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_starts_with_the_decisions_and_counts_for_itself(copied: Any, program: Program) -> None:
+    store = DictStore()
+    selector = settled(program, store=store, rounds=2, check=lambda expected, got: True, on_event=[].append)
+    again = copied(selector)
+    program.taken()
+    assert again(1) == selector(1) == "b"
+    assert program.taken() == ["b", "b"]
+    assert again.explain(1) == selector.explain(1)
+    assert (again.settled_calls, selector.settled_calls, again.trials) == (1, 3, 0)
+    assert again._store() is selector._store() is store
+    assert again.total_rounds == 2
+    for name in ("_lock", "_settled", "_decisions", "_tunings", "journal", "_keeper"):
+        assert getattr(again, name) is not getattr(selector, name)
+    again(2)
+    assert not selector.explain(2).settled
+    assert selector.explain(2).alternatives[0].trials == 0
+
+
+def test_a_copied_object_gets_a_selector_of_its_own_methods() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.weight = 1
+            self.run = BestOf("run", [("one", self.one), ("two", self.two)], lambda x: None, store="off")
+
+        def one(self, x: int) -> int:
+            return self.weight * x
+
+        def two(self, x: int) -> int:
+            return x * self.weight
+
+    model = Model()
+    again = copy.deepcopy(model)
+    again.weight = 10
+    assert {model.run(2) for _ in range(40)} == {2}
+    assert {again.run(2) for _ in range(40)} == {20}
+    other = copy.deepcopy(model.run)  # from the other end of the circle
+    assert other(2) == 2
+    assert other.alternatives[0][1].__self__ is not model
+    assert other.alternatives[0][1].__self__.run is other
+
+
+def test_what_a_program_set_on_a_selector_comes_along() -> None:
+    selector = BestOf("it", [("slow", slow)], abs, store="off")
+    selector.notes = ["mine"]  # type: ignore[attr-defined]  # what a program may do
+    assert copy.copy(selector).notes is selector.notes  # type: ignore[attr-defined]  # as above
+    assert copy.deepcopy(selector).notes is not selector.notes  # type: ignore[attr-defined]  # as above
+
+
+def test_a_pickle_brings_the_decisions() -> None:
+    selector = BestOf("it", [("slow", slow), ("fast", fast)], abs, 1, store="off")
+    for _ in range(3):
+        selector(1)
+    again = pickle.loads(pickle.dumps(selector))
+    assert again.explain(1) == selector.explain(1)
+    assert again(1) == selector.explain(1).decision
+    assert (again.settled_calls, again.trials) == (1, 0)
+
+
+class Layer:
+    """A class whose method is a selector."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def shifted(self, x: int) -> int:
+        return (x << 1) * self.factor // 2
+
+    @best_of("scaled", [("shifted", shifted)], lambda self, x: (self.factor, x), policy="rounds:rounds=1", store="off")
+    def scaled(self, x: int) -> int:
+        """Scale."""
+        return x * self.factor
+
+
+def test_the_decorator_makes_methods() -> None:
+    three, five = Layer(3), Layer(5)
+    assert [three.scaled(2) for _ in range(4)] == [6] * 4
+    assert [five.scaled(x=2), Layer.scaled(five, 2)] == [10, 10]
+    assert isinstance(Layer.scaled, Decorated)
+    assert (Layer.scaled.__name__, Layer.scaled.__doc__) == ("scaled", "Scale.")
+    assert {problem.problem for problem in Layer.scaled.report().problems} == {"(3, 2)", "(5, 2)"}
+    assert three.scaled.explain(three, 2).settled
+
+
+def test_a_selector_in_a_class_is_no_method() -> None:
+    class Holder:
+        scaled = BestOf("it", [("slow", slow)], abs, store="off")
+
+    assert Holder().scaled(1) == "slow"
