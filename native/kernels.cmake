@@ -8,6 +8,10 @@ set(KERNEL_SOURCES
     conv/im2row.cpp
     conv/winograd2.cpp
     conv/winograd4.cpp
+    conv/winograd2_5x5.cpp
+    conv/winograd4_1x7.cpp
+    conv/winograd4_5x5.cpp
+    conv/winograd4_7x1.cpp
     conv/winograd6.cpp
     pool/pool.cpp
     transpose/blocked.cpp)

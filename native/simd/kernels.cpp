@@ -10,8 +10,9 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr const Algorithm* kAlgorithms[] = {&kDirect,    &kConvgemm,  &kIm2row,   &kWinograd2,
-                                            &kWinograd4, &kWinograd6, &kDepthwise};
+constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,         &kIm2row,        &kWinograd2,
+                                            &kWinograd4,        &kWinograd6,        &kWinograd4Row7, &kWinograd4Column7,
+                                            &kWinograd2Square5, &kWinograd4Square5, &kDepthwise};
 
 }  // namespace
 
