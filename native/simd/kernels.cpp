@@ -18,7 +18,7 @@ constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,     
 
 const Kernels kKernels = {
     BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
-    transpose_blocked,          pool_forward, pool_backward,
+    transpose_blocked,          pool_forward, pool_backward, focal_loss,
 };
 
 }  // namespace BESTOF_TARGET
