@@ -9,7 +9,7 @@ DEMO_STEPS ?= 60
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name 'CMakeLists.txt')
 
-.PHONY: demo test check format clean
+.PHONY: demo test check cross memcheck format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --policy rounds:rounds=3 --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -24,6 +24,13 @@ check: .venv/installed
 	$(PY) -m mypy
 	.venv/bin/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.h')
 	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+
+# Each builds the kernels alone, for a program that tries random problems, and says so where it must skip.
+cross:
+	bash native/fuzz/cross.sh
+
+memcheck:
+	bash native/fuzz/memcheck.sh
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .

@@ -8,7 +8,12 @@ set(KERNEL_SOURCES
     conv/im2row.cpp
     conv/winograd2.cpp
     conv/winograd4.cpp
+    conv/winograd2_5x5.cpp
+    conv/winograd4_1x7.cpp
+    conv/winograd4_5x5.cpp
+    conv/winograd4_7x1.cpp
     conv/winograd6.cpp
+    loss/focal.cpp
     pool/pool.cpp
     transpose/blocked.cpp)
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
@@ -26,10 +31,20 @@ function(add_kernels_for target isa)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
 endfunction()
 
+option(BESTOF_BASELINE_ONLY "Leave out all instruction sets that ask for a flag" OFF)
+if(BESTOF_BASELINE_ONLY)
+  add_compile_definitions(BESTOF_BASELINE_ONLY)
+endif()
+
 # Adds the kernels of every instruction set to `target`; further arguments are compile options.
 function(add_kernels target)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND NOT BESTOF_BASELINE_ONLY)
+    # NEON is every 64-bit Arm compiler's default, so it needs no flag.
+    add_kernels_for(${target} neon ${ARGN})
+    return()
+  endif()
   add_kernels_for(${target} baseline ${ARGN})
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64" AND NOT BESTOF_BASELINE_ONLY)
     add_kernels_for(${target} avx2 ${ARGN} -mavx2 -mfma)
     add_kernels_for(${target} avx512 ${ARGN} -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl
                     -mprefer-vector-width=512)

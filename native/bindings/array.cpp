@@ -14,6 +14,7 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what)
   for (std::size_t i = 0; i < array.ndim(); ++i) result.shape.push_back(static_cast<long>(array.shape(i)));
   if (array.dtype() != nb::dtype<float>()) refuse(std::string(name) + ": expected float32; got another element type");
   if (array.device_type() != nb::device::cpu::value) refuse(std::string(name) + ": expected an array on the CPU");
+  if (dimensions == kAnyRank) dimensions = static_cast<int>(array.ndim());
   if (array.ndim() != static_cast<std::size_t>(dimensions)) {
     refuse(std::string(name) + ": expected " + std::to_string(dimensions) + " dimensions; got shape " +
            describe(result.shape));

@@ -25,6 +25,8 @@ struct Array {
   long count() const;
 };
 
+constexpr int kAnyRank = -1;
+
 // Reads an array that stays as it is. `name` is the argument that a refusal names.
 Array read_array(nb::handle value, const char* name, int dimensions);
 

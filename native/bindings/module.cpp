@@ -64,6 +64,7 @@ NB_MODULE(_native, m) {
   m.def("use_isa", &bestof::use_isa);
   m.def("check_scratch", &bestof::check_scratch);
   bestof::bind_conv(m);
+  bestof::bind_focal_loss(m);
   bestof::bind_pool(m);
   bestof::bind_transpose(m);
 }

@@ -12,6 +12,10 @@ extern const Algorithm kIm2row;
 extern const Algorithm kWinograd2;
 extern const Algorithm kWinograd4;
 extern const Algorithm kWinograd6;
+extern const Algorithm kWinograd4Row7;
+extern const Algorithm kWinograd4Column7;
+extern const Algorithm kWinograd2Square5;
+extern const Algorithm kWinograd4Square5;
 extern const Algorithm kDepthwise;
 
 }  // namespace BESTOF_TARGET

@@ -27,6 +27,14 @@ BESTOF_INLINE long frequency_step(long floats) {
   return round_up(floats, 1024) + 80;
 }
 
+// How many tiles a block of the fused mode may have for the scratch of all threads, apart from packed weights, to stay
+// below twice the input and output of the layer; `tile` floats of V and products a tile and frequency, `slack` floats a
+// frequency beside them.
+BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile, long slack, int threads) {
+  const long layer = p.batch * (p.in_height * p.in_width * p.in_channels + p.out_height * p.out_width * p.out_channels);
+  return larger((2 * layer / (threads * frequencies) - slack) / tile, kTileRows);
+}
+
 template <int M>
 inline TilePlan plan_tiles(const Problem& p, int threads) {
   constexpr long kFrequencies = (M + 2) * (M + 2);
@@ -51,6 +59,7 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
     t.block = t.tiles;
     t.blocks = 1;
   } else {
+    wanted = smaller(wanted, promised_tiles(p, kFrequencies, t.v_stride + t.m_stride, 2 * (1024 + 80), threads));
     t.blocks = round_up(divide_up(t.tiles, wanted), threads);
     t.block = divide_up(t.tiles, t.blocks);
     t.blocks = divide_up(t.tiles, t.block);

@@ -1,16 +1,18 @@
 // Random problems through every row of the table, in buffers of exactly the promised size: built with AddressSanitizer
 // and UndefinedBehaviorSanitizer, a single element out of place ends it. Compares with a naive double, too.
-// Usage: fuzz SECONDS SEED
+// Usage: fuzz SECONDS SEED [unwritten]
+// With `unwritten`, results and scratch stay as they were allocated, which valgrind follows, instead of full of NaN.
 #include <omp.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <cstring>
 #include <random>
 #include <vector>
 
+#include "fuzz/company.h"
 #include "simd/isa.h"
 #include "simd/kernels.h"
 
@@ -18,29 +20,16 @@ namespace {
 
 using bestof::Problem;
 
-struct Free {
-  void operator()(float* p) const { std::free(p); }
-};
-using Buffer = std::unique_ptr<float[], Free>;
-
-// Aligned as promised to kernels, and of the exact size, so that the next byte is poisoned.
-Buffer exact(long count, std::mt19937& random, bool fill) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 64, count > 0 ? count * sizeof(float) : 1) != 0) std::abort();
-  Buffer buffer(static_cast<float*>(memory));
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  for (long i = 0; i < count; ++i) buffer[i] = fill ? uniform(random) : NAN;
-  return buffer;
-}
-
-long pick(std::mt19937& random, long low, long high) {
-  return std::uniform_int_distribution<long>(low, high)(random);
-}
+using bestof::fuzz::Buffer;
+using bestof::fuzz::exact;
+using bestof::fuzz::pick;
 
 Problem random_problem(std::mt19937& random) {
   Problem p;
   for (;;) {
-    const bool plain = pick(random, 0, 1) == 1;  // half of them 3x3, stride 1: Winograd's
+    const bool plain = pick(random, 0, 1) == 1;  // half of them stride 1, with a kernel that Winograd has
+    const long own[][2] = {{3, 3}, {3, 3}, {1, 7}, {7, 1}, {5, 5}};
+    const long* kernel = own[pick(random, 0, 4)];
     p.batch = pick(random, 1, 3);
     p.in_height = pick(random, 1, 15);
     p.in_width = pick(random, 1, 15);
@@ -49,8 +38,8 @@ Problem random_problem(std::mt19937& random) {
     if (depthwise) p.groups = pick(random, 1, 40);
     p.in_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
     p.out_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
-    p.kernel_height = plain ? 3 : pick(random, 1, 5);
-    p.kernel_width = plain ? 3 : pick(random, 1, 5);
+    p.kernel_height = plain ? kernel[0] : pick(random, 1, 5);
+    p.kernel_width = plain ? kernel[1] : pick(random, 1, 5);
     p.stride_y = plain ? 1 : pick(random, 1, 3);
     p.stride_x = plain ? 1 : pick(random, 1, 3);
     p.dilation_y = plain ? 1 : pick(random, 1, 2);
@@ -161,12 +150,14 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
 int main(int count, char** arguments) {
   const double seconds = count > 1 ? std::atof(arguments[1]) : 10;
   const unsigned seed = count > 2 ? static_cast<unsigned>(std::atoi(arguments[2])) : 1;
+  bestof::fuzz::poison_results = !(count > 3 && !std::strcmp(arguments[3], "unwritten"));
   std::mt19937 random(seed);
   const auto begin = std::chrono::steady_clock::now();
   long tried = 0;
   do {
     const Problem p = random_problem(random);
     if (try_problem(*bestof::best_kernels(), p, random) != 0) return 1;
+    if (bestof::fuzz::try_company(*bestof::best_kernels(), random) != 0) return 1;
     ++tried;
   } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds);
   std::printf("%ld problems on %s, seed %u\n", tried, bestof::best_kernels()->isa, seed);

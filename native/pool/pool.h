@@ -1,5 +1,6 @@
 // 2-D pooling in NHWC: problem, and what one call does.
 #pragma once
+#include "simd/each_isa.h"
 
 namespace bestof {
 
@@ -14,17 +15,6 @@ using PoolForward = void(const PoolProblem& p, const float* x, float* y, int thr
 // x is read for a maximum only.
 using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result, int threads);
 
-namespace baseline {
-PoolForward pool_forward;
-PoolBackward pool_backward;
-}  // namespace baseline
-namespace avx2 {
-PoolForward pool_forward;
-PoolBackward pool_backward;
-}  // namespace avx2
-namespace avx512 {
-PoolForward pool_forward;
-PoolBackward pool_backward;
-}  // namespace avx512
+BESTOF_EACH_ISA(PoolForward pool_forward; PoolBackward pool_backward;)
 
 }  // namespace bestof

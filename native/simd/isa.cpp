@@ -10,47 +10,75 @@
 namespace bestof {
 namespace {
 
-#if defined(__x86_64__)
-constexpr const char* kNames[] = {"avx512", "avx2", "baseline"};
-#else
-constexpr const char* kNames[] = {"baseline"};
+struct Isa {
+  const char* name;
+  bool (*runs)();
+  const Kernels* kernels;
+};
+
+bool always() {
+  return true;
+}
+
+#if defined(__x86_64__) && !defined(BESTOF_BASELINE_ONLY)
+bool runs_avx512() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+}
+
+bool runs_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 #endif
+
+// Best first; the last runs everywhere. Every 64-bit Arm processor has NEON.
+constexpr Isa kIsas[] = {
+#if defined(BESTOF_BASELINE_ONLY)
+    {"baseline", always, &baseline::kKernels},
+#elif defined(__x86_64__)
+    {"avx512", runs_avx512, &avx512::kKernels},
+    {"avx2", runs_avx2, &avx2::kKernels},
+    {"baseline", always, &baseline::kKernels},
+#elif defined(__aarch64__)
+    {"neon", always, &neon::kKernels},
+#else
+    {"baseline", always, &baseline::kKernels},
+#endif
+};
+constexpr int kIsaCount = sizeof(kIsas) / sizeof(kIsas[0]);
+
+const Isa* find_isa(const char* name) {
+  for (const Isa& isa : kIsas) {
+    if (!std::strcmp(isa.name, name)) return &isa;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 const char* const* isa_names(int* count) {
-  *count = sizeof(kNames) / sizeof(kNames[0]);
-  return kNames;
+  static const char* names[kIsaCount];
+  for (int i = 0; i < kIsaCount; ++i) names[i] = kIsas[i].name;
+  *count = kIsaCount;
+  return names;
 }
 
 bool isa_runs(const char* name) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!std::strcmp(name, "avx512")) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
-  }
-  if (!std::strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-  return !std::strcmp(name, "baseline");
+  const Isa* isa = find_isa(name);
+  return isa && isa->runs();
 }
 
 const Kernels* kernels_for(const char* name) {
-  if (!isa_runs(name)) return nullptr;
-#if defined(__x86_64__)
-  if (!std::strcmp(name, "avx512")) return &avx512::kKernels;
-  if (!std::strcmp(name, "avx2")) return &avx2::kKernels;
-#endif
-  return &baseline::kKernels;
+  return isa_runs(name) ? find_isa(name)->kernels : nullptr;
 }
 
 const Kernels* best_kernels() {
-  int count = 0;
-  const char* const* names = isa_names(&count);
-  for (int i = 0; i < count; ++i) {
-    if (isa_runs(names[i])) return kernels_for(names[i]);
+  for (const Isa& isa : kIsas) {
+    if (isa.runs()) return isa.kernels;
   }
-  return &baseline::kKernels;
+  return kIsas[kIsaCount - 1].kernels;
 }
 
 long level2_bytes() {

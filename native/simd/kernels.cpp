@@ -10,14 +10,15 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr const Algorithm* kAlgorithms[] = {&kDirect,    &kConvgemm,  &kIm2row,   &kWinograd2,
-                                            &kWinograd4, &kWinograd6, &kDepthwise};
+constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,         &kIm2row,        &kWinograd2,
+                                            &kWinograd4,        &kWinograd6,        &kWinograd4Row7, &kWinograd4Column7,
+                                            &kWinograd2Square5, &kWinograd4Square5, &kDepthwise};
 
 }  // namespace
 
 const Kernels kKernels = {
     BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
-    transpose_blocked,          pool_forward, pool_backward,
+    transpose_blocked,          pool_forward, pool_backward, focal_loss,
 };
 
 }  // namespace BESTOF_TARGET

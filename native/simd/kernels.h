@@ -1,7 +1,9 @@
 // What one instruction set exports: its tables, and nothing else.
 #pragma once
 #include "conv/algorithm.h"
+#include "loss/focal.h"
 #include "pool/pool.h"
+#include "simd/each_isa.h"
 #include "transpose/blocked.h"
 
 namespace bestof {
@@ -14,18 +16,9 @@ struct Kernels {
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
+  FocalLoss* focal_loss;
 };
 
-namespace baseline {
-extern const Kernels kKernels;
-}
-#if defined(__x86_64__)
-namespace avx2 {
-extern const Kernels kKernels;
-}
-namespace avx512 {
-extern const Kernels kKernels;
-}
-#endif
+BESTOF_EACH_ISA(extern const Kernels kKernels;)
 
 }  // namespace bestof

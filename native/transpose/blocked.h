@@ -1,4 +1,5 @@
 #pragma once
+#include "simd/each_isa.h"
 
 namespace bestof {
 
@@ -9,14 +10,6 @@ struct JoinedAxes {
   long extent[4], read[4], write[4];
 };
 
-namespace baseline {
-void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads);
-}
-namespace avx2 {
-void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads);
-}
-namespace avx512 {
-void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads);
-}
+BESTOF_EACH_ISA(void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads);)
 
 }  // namespace bestof

@@ -114,7 +114,7 @@ def test_packed_weights_serve_their_own_algorithm_shape_and_instruction_set() ->
     with pytest.raises(KernelError, match="algorithm"):
         kernels.pack_weights(np.ones((6, 5, 5, 4), np.float32), "winograd4")
     if len(kernels.isas()) > 1:
-        kernels.use_isa("baseline")
+        kernels.use_isa(kernels.isas()[-1])
         try:
             with pytest.raises(KernelError, match="pack again"):
                 kernels.conv2d(X, packed)
@@ -150,6 +150,6 @@ def test_torch_tensors_come_and_go_without_a_copy() -> None:
 
 
 def test_an_instruction_set_that_cannot_run_is_refused() -> None:
-    with pytest.raises(KernelError, match=r"BESTOF_ISA: expected an instruction set .*baseline.*; got mmx"):
+    with pytest.raises(KernelError, match=rf"BESTOF_ISA: expected an instruction set .*{kernels.isas()[-1]}.*; got mmx"):
         kernels.use_isa("mmx")
     assert kernels.isa() in kernels.isas()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bestof import kernels
 from bestof.kernels import _native
 
-ALL_ISAS = ("avx512", "avx2", "baseline")
+ALL_ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
 
 
 @pytest.fixture(autouse=True, params=ALL_ISAS)

@@ -54,6 +54,20 @@ def _square(n: int, extent: int, c: int, k: int, kernel: int, stride: int, pad: 
     return Case((n, extent, extent, c), (k, kernel, kernel, c), (stride, stride), ((pad, pad), (pad, pad)))
 
 
+# Kernels of one long axis, and 5x5: layers of Inception v3 and GoogLeNet first, then awkward ones.
+LONG = (
+    Case((1, 17, 17, 192), (192, 1, 7, 192), padding=((0, 0), (3, 3))),
+    Case((1, 17, 17, 160), (192, 7, 1, 160), padding=((3, 3), (0, 0))),
+    _square(1, 28, 16, 32, 5, 1, 2),
+    _square(2, 14, 48, 128, 5, 1, 2),
+    *(Case((1, 3, extent, 5), (9, 1, 7, 5)) for extent in (7, 8, 10, 11, 12)),
+    *(Case((2, extent, 2, 17), (3, 7, 1, 17), padding=((2, 3), (0, 1))) for extent in (2, 5, 6, 7)),
+    *(_square(1, extent, 33, 3, 5, 1, 0) for extent in (5, 6, 8, 9, 10)),
+    Case((2, 9, 8, 7), (65, 5, 5, 7), padding=((3, 0), (1, 4))),
+    Case((1, 1, 1, 3), (1, 1, 7, 3), padding=((2, 2), (6, 6))),
+    Case((0, 8, 8, 4), (4, 5, 5, 4), padding=((2, 2), (2, 2))),
+)
+
 CASES = (
     # Layers of real networks: VGG16, ResNet50, GoogLeNet's asymmetric kernels, MobileNet's depthwise.
     _square(1, 56, 64, 64, 3, 1, 1),
@@ -81,6 +95,7 @@ CASES = (
     Case((1, 1, 1, 16), (16, 1, 1, 16)),
     Case((1, 9, 6, 8), (8, 3, 3, 1), (2, 1), ((1, 0), (1, 1)), (1, 2), 8),
     Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
+    *LONG,
 )
 
 

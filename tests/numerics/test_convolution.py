@@ -7,7 +7,7 @@ from functools import cache
 import convolution
 import numpy as np
 import pytest
-from convolution import CASES, Case
+from convolution import CASES, LONG, Case
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -25,7 +25,7 @@ def _names(case: Case, direction: str) -> list[str]:
 
 
 # Where two threads share the work in every way: blocks, phases, panels.
-TEAMS = (CASES[1], CASES[2], CASES[3], CASES[7], CASES[10], CASES[12])
+TEAMS = (CASES[1], CASES[2], CASES[3], CASES[7], CASES[10], CASES[12], *LONG[:4])
 
 # The names do not depend on the instruction set, so they can be enumerated while tests are collected.
 TRIALS = [

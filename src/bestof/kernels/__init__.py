@@ -12,6 +12,7 @@ from bestof.kernels.conv import (
     conv2d_backward_weight,
     pack_weights,
 )
+from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.isa import isa, isas, use_isa
 from bestof.kernels.pool import pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
@@ -19,11 +20,13 @@ from bestof.kernels.transpose import transpose, transpose_algorithms
 __all__ = [
     "Algorithm",
     "Conv2dPlan",
+    "FocalLoss",
     "PackedWeights",
     "conv2d",
     "conv2d_algorithms",
     "conv2d_backward_input",
     "conv2d_backward_weight",
+    "focal_loss",
     "isa",
     "isas",
     "pack_weights",

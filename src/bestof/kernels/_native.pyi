@@ -53,3 +53,6 @@ def pool(x: Any, out: Any, numbers: Sequence[int], maximum: bool, count_padding:
 def pool_backward(
     grad: Any, x: Any, out: Any, numbers: Sequence[int], maximum: bool, count_padding: bool, threads: int
 ) -> None: ...
+def focal_loss(
+    x: Any, targets: Any, loss: Any, gradient: Any, alpha: float, gamma: float, scale: float, threads: int
+) -> float: ...

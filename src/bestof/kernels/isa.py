@@ -8,7 +8,7 @@ from bestof.kernels import _native
 
 
 def isa() -> str:
-    """The instruction set in use: `avx512`, `avx2` or `baseline`; the best that the processor runs, or BESTOF_ISA."""
+    """The instruction set in use: `avx512`, `avx2`, `baseline` or `neon`; the best that can run here, or BESTOF_ISA."""
     return _native.isa()
 
 

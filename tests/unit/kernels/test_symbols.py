@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 OBJECTS = {
     isa: sorted(ROOT.glob(f"build/*/native/CMakeFiles/kernels_{isa}.dir/**/*.o"))
-    for isa in ("avx512", "avx2", "baseline")
+    for isa in ("avx512", "avx2", "baseline", "neon")
 }
 
 

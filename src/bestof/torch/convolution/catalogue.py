@@ -53,12 +53,16 @@ class Catalogue:
         return alternative.bound.scaled(channels, problem.dtype)
 
 
-# What our kernels offer within the accuracy of float32, with the bounds that they promise; F(6) is beyond it.
+# What our kernels offer within the accuracy of float32, with the bounds that they promise; F(6), and F(4) of 5x5, are
+# beyond it.
 _NATIVE = {
     "direct": DIRECT,
     "convgemm": DIRECT,
     "winograd2": ErrorBound(rms=2e-6, maximum=1e-5),
     "winograd4": ErrorBound(rms=5e-6, maximum=5e-5),
+    "winograd4_1x7": ErrorBound(rms=5e-6, maximum=5e-5),
+    "winograd4_7x1": ErrorBound(rms=5e-6, maximum=5e-5),
+    "winograd2_5x5": ErrorBound(rms=5e-6, maximum=5e-5),
     "depthwise": DIRECT,
 }
 

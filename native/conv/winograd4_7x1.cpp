@@ -1,0 +1,11 @@
+// Winograd F(4, 7) along columns, for kernels of 7x1.
+#include "conv/algorithms.h"
+#include "conv/winograd_axes.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+const Algorithm kWinograd4Column7 = winograd_axes<Winograd<4, 7>, Winograd<1, 1>>("winograd4_7x1", 5e-6);
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof
