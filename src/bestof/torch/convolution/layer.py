@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, shared_policy
-from bestof.torch.convolution import im2row, shared_im2row
+from bestof.torch.accuracy import allows
+from bestof.torch.convolution import estimate, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.kept_matrices import KeptMatrices
@@ -109,10 +111,13 @@ class ConvolutionLayer:
         def bind(function: object) -> object:
             return lambda problem, *tensors: function(originals, *tensors, problem)  # type: ignore[operator]
 
+        def promising(name: str) -> Callable[[Any], bool]:
+            return lambda problem: name in catalogue.promising(problem)
+
         return BestOf(
             f"convolution {catalogue.direction}",
             [
-                Alternative(row.name, bind(row.function), _VERSION, supports=row.supports)  # type: ignore[arg-type]
+                Alternative(row.name, bind(row.function), _VERSION, supports=promising(row.name))  # type: ignore[arg-type]
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
@@ -185,4 +190,9 @@ def _geometry(problem: ConvProblem) -> tuple[object, ...]:
 def _shares_im2row(layer: object) -> bool:
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution
-    return layer.weight and matrix_bytes(problem) <= _KEPT_BYTES and shared_im2row.supports(problem)
+    if not layer.weight or matrix_bytes(problem) > _KEPT_BYTES or not shared_im2row.supports(problem):
+        return False
+    if not allows(problem.accuracy, "float32"):
+        return False
+    shared, apart = estimate.shared_matrix(problem), FORWARD.cheapest(problem) + WEIGHT_GRADIENT.cheapest(problem)
+    return shared <= max(estimate.MARGIN * apart, 2 * estimate.SMALL)
