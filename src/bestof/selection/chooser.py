@@ -52,6 +52,7 @@ class Chooser(HotPath):
         check: Check,
         check_every: int | None,
         neighbours: Neighbours | None,
+        patience: int,
         restore: Callable[..., Callable[[], object]] | None,
         store: Store | None,
         store_named: bool,
@@ -73,6 +74,7 @@ class Chooser(HotPath):
         self._check_every = check_every
         self._neighbours = neighbours
         self._neighbours_failed = False
+        self._patience = patience
         self._restore = restore
         self._own_store = store
         self._store_named = store_named
@@ -220,7 +222,7 @@ class Chooser(HotPath):
 
     def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
         try:
-            return neighbour_policy(policy, neighbours, problem, self._decisions)
+            return neighbour_policy(policy, neighbours, problem, self._decisions, self._patience)
         except Exception as error:
             if not self._neighbours_failed:
                 self._neighbours_failed = True

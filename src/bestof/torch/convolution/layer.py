@@ -15,6 +15,7 @@ from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.kept_matrices import KeptMatrices
 from bestof.torch.convolution.lowered import matrix_bytes
+from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
@@ -27,6 +28,9 @@ _VERSION = (f"torch=={torch.__version__}",)
 # A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
 # 60 rounds would go on for hundreds of steps, to win 2 %.
 _POLICY = Race(max_trials=12)
+# The last, smaller batch of an epoch meets each layer once, or three times where three layers are alike: so many calls
+# of a size that is new take the decision of its neighbour, before a short race verifies it.
+_PATIENCE = 24
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
 
@@ -64,7 +68,7 @@ class ConvolutionLayer:
                 Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
-            policy=shared_policy() or _POLICY,
+            **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
         )
 
     @property
@@ -121,7 +125,7 @@ class ConvolutionLayer:
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
-            policy=shared_policy() or _POLICY,
+            **_search(Neighbourhood(lambda problem: problem)),
         )
 
     def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -176,6 +180,14 @@ class ConvolutionLayer:
             return None
         self.input_gradient_calls.count(problem)
         return self.input_gradient(problem, grad_output, weight)  # type: ignore[no-any-return]
+
+
+def _search(neighbourhood: Neighbourhood[Any]) -> dict[str, Any]:
+    """How a selector searches: neighbours can only shorten a race."""
+    policy = shared_policy() or _POLICY
+    if not isinstance(policy, Race):
+        return {"policy": policy}
+    return {"policy": policy, "neighbours": neighbourhood, "patience": _PATIENCE}
 
 
 def _grad_bias(grad_output: Tensor, mask: tuple[bool, bool, bool]) -> Tensor | None:

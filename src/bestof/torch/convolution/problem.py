@@ -96,6 +96,11 @@ class ConvProblem(NamedTuple):
         return self.input_layout == "channels_last" or self.weight_layout == "channels_last"
 
     @property
+    def family(self) -> ConvProblem:
+        """The same for all problems of one layer, whatever batch, image or bias it meets; it is no convolution."""
+        return self._replace(input_shape=(0, self.input_shape[1], 0, 0), bias=False, frozen=False)
+
+    @property
     def empty(self) -> bool:
         """Whether an operand has no elements."""
         return 0 in self.input_shape or 0 in self.weight_shape
