@@ -51,8 +51,9 @@ class BestOf(Chooser):
     answered by the first alternative's result, and reopens the search. Settled calls of a winner other than the first
     then take the long way, some microseconds each.
     neighbours: called with a new problem, returns known ones that are close; the decision of the first of these that is
-    settled is tried first, and verified by a short race. Goes with the policy Race only. What it raises is warned of
-    once, and problems that nobody knows are passed over.
+    settled is tried first, and verified by a short race without what took three times as long there. Goes with the
+    policy Race only. What it raises is warned of once, and problems that nobody knows are passed over. patience: so
+    many first calls of such a problem take the neighbour's decision before the race begins.
     on_event: called with every entry of the journal, outside of locks; what it raises is warned of once.
     drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
     it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
@@ -87,6 +88,7 @@ class BestOf(Chooser):
         max_problems: int = 4096,
         check_every: int | None = None,
         neighbours: Neighbours | None = None,
+        patience: int = 0,
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class BestOf(Chooser):
         own_policy = parse_own_policy(where, policy, by_rounds, names)
         check_watch(where, check, check_every)
         check_neighbours(where, neighbours, own_policy)
+        check_count(where, "patience", patience, 0)
         if check is not None and restore is None and any(alternative.mutates for alternative in parsed):
             raise InvalidArgument(f"{where}: check: needs restore= where alternatives change their arguments")
         super().__init__(
@@ -119,6 +122,7 @@ class BestOf(Chooser):
             check=validate_check(name, check),
             check_every=check_every,
             neighbours=neighbours,
+            patience=patience,
             restore=restore,
             store=parse_own_store(where, store),
             store_named=store is not None,

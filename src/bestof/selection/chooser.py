@@ -42,6 +42,7 @@ class Chooser(Sampler):
         check: Check,
         check_every: int | None,
         neighbours: Neighbours | None,
+        patience: int,
         restore: Callable[..., Callable[[], object]] | None,
         store: Store | None,
         store_named: bool,
@@ -66,6 +67,7 @@ class Chooser(Sampler):
         self._check = check
         self._neighbours = neighbours
         self._neighbours_failed = False
+        self._patience = patience
         self._restore = restore
         self._forced = forced
         self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
@@ -164,7 +166,7 @@ class Chooser(Sampler):
 
     def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
         try:
-            return neighbour_policy(policy, neighbours, problem, self._decisions)
+            return neighbour_policy(policy, neighbours, problem, self._decisions, self._patience)
         except Exception as error:
             if not self._neighbours_failed:
                 self._neighbours_failed = True

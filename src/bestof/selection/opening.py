@@ -17,6 +17,8 @@ from bestof.selection.tuning import Candidate, Decision, Tuning
 Neighbours = Callable[[Any], Iterable[Hashable]]
 
 _NEIGHBOURS_READ = 64  # an iterable without an end must not hang the call
+# What took this many times as long as the decision at a neighbour is not tried: sizes shift ratios by less than that.
+HOPELESS = 3.0
 _SHORT_RACE = 8  # rounds, the default of Neighbour: enough to find a neighbour's decision wrong by more than the tie
 
 
@@ -53,14 +55,25 @@ def start_search(policy: Policy, names: Sequence[str]) -> Search:
 
 
 def neighbour_policy(
-    policy: Policy, neighbours: Neighbours, problem: Hashable, decisions: Mapping[Hashable, Decision]
+    policy: Policy, neighbours: Neighbours, problem: Hashable, decisions: Mapping[Hashable, Decision], patience: int
 ) -> Policy:
-    """A short race that begins with the decision of the first settled neighbour; `policy` itself where none is settled,
-    or where it is no race. Raises what `neighbours` raises."""
+    """A short race that begins with the decision of the first settled neighbour, after so many calls of it, without
+    what was hopeless there; `policy` itself where none is settled, or where it is no race. Raises what `neighbours`
+    raises."""
     if not isinstance(policy, Race):
         return policy
     for other in islice(neighbours(problem), _NEIGHBOURS_READ):
         decision = decisions.get(other)
         if decision is not None:
-            return Neighbour(decision.alternative, replace(policy, max_trials=min(_SHORT_RACE, policy.max_trials)))
+            short = replace(policy, max_trials=min(_SHORT_RACE, policy.max_trials))
+            return Neighbour(decision.alternative, short, _hopeless(decision), patience)
     return policy
+
+
+def _hopeless(decision: Decision) -> frozenset[str]:
+    """What took more than HOPELESS times as long as the decided alternative."""
+    seconds = {one.alternative: one.seconds for one in decision.evidence if one.disqualified is None}
+    best = seconds.get(decision.alternative)
+    if best is None:
+        return frozenset()
+    return frozenset(name for name, took in seconds.items() if took is not None and took > HOPELESS * best)

@@ -9,6 +9,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 
 
@@ -54,10 +55,14 @@ class Alternative:
     PyTorch would return. Arguments: forward (originals, input, weight, bias, problem), input gradient (originals,
     grad_output, weight, problem), weight gradient (originals, grad_output, input, problem).
 
-    `bound` is None where PyTorch's own kernels do the sums: see `summation_bound`.
+    `bound` is None where PyTorch's own kernels do the sums: see `summation_bound`. `estimate` tells before the first
+    call what one will cost, in the unit of `estimate.py`; without it the alternative is always tried. `accuracy` is the
+    strictest level that allows it.
     """
 
     name: str
     function: Callable[..., Tensor]
     supports: Callable[[ConvProblem], bool]
     bound: ErrorBound | None
+    estimate: Callable[[ConvProblem], float] | None = None
+    accuracy: Accuracy = "float32"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from torch import Tensor
 
+from bestof.torch.accuracy import Accuracy, allows
 from bestof.torch.convolution import (
     as_is,
     channels_last,
+    estimate,
     fft,
     forward_by_input_gradient,
     forward_by_weight_gradient,
@@ -35,8 +38,21 @@ class Catalogue:
     alternatives: tuple[Alternative, ...]
 
     def applying(self, problem: ConvProblem) -> tuple[Alternative, ...]:
-        """Those that support a problem."""
-        return tuple(alternative for alternative in self.alternatives if alternative.supports(problem))
+        """Those that support a problem at its level of accuracy."""
+        return tuple(
+            alternative
+            for alternative in self.alternatives
+            if allows(problem.accuracy, alternative.accuracy) and alternative.supports(problem)
+        )
+
+    def promising(self, problem: ConvProblem) -> frozenset[str]:
+        """The names of those that apply and may win: the first, those without an estimate, and those estimated at no
+        more than MARGIN times the cheapest, or as too short to matter."""
+        return _promising(self, problem)
+
+    def cheapest(self, problem: ConvProblem) -> float:
+        """The lowest estimate of those that apply."""
+        return min(_estimates(self, problem).values())
 
     def bound(self, alternative: Alternative, problem: ConvProblem) -> ErrorBound:
         """What an alternative promises for a problem: scaled by the channels that are summed over, which are the
@@ -53,72 +69,114 @@ class Catalogue:
         return alternative.bound.scaled(channels, problem.dtype)
 
 
-# What our kernels offer within the accuracy of float32, with the bounds that they promise; F(6), and F(4) of 5x5, are
-# beyond it.
-_NATIVE = {
-    "direct": DIRECT,
-    "convgemm": DIRECT,
-    "winograd2": ErrorBound(rms=2e-6, maximum=1e-5),
-    "winograd4": ErrorBound(rms=5e-6, maximum=5e-5),
-    "winograd4_1x7": ErrorBound(rms=5e-6, maximum=5e-5),
-    "winograd4_7x1": ErrorBound(rms=5e-6, maximum=5e-5),
-    "winograd2_5x5": ErrorBound(rms=5e-6, maximum=5e-5),
-    "depthwise": DIRECT,
-}
+@lru_cache(maxsize=1024)
+def _estimates(catalogue: Catalogue, problem: ConvProblem) -> dict[str, float]:
+    rows = catalogue.applying(problem)
+    return {row.name: row.estimate(problem) for row in rows if row.estimate is not None}
 
 
-def _native(pass_: Callable[[str], Callable[..., Tensor]], direction: str) -> tuple[Alternative, ...]:
+@lru_cache(maxsize=1024)
+def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
+    estimates = _estimates(catalogue, problem)
+    limit = max(estimate.MARGIN * min(estimates.values()), estimate.SMALL)
+    rows = catalogue.applying(problem)
+    return frozenset(row.name for row in rows if row is rows[0] or estimates.get(row.name, 0.0) <= limit)
+
+
+# What our kernels offer, with the bounds that they promise.
+_NATIVE: tuple[tuple[str, ErrorBound, Accuracy], ...] = (
+    ("direct", DIRECT, "float32"),
+    ("convgemm", DIRECT, "float32"),
+    ("winograd2", ErrorBound(rms=2e-6, maximum=1e-5), "float32"),
+    ("winograd4", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
+    ("winograd6", ErrorBound(rms=2.5e-5, maximum=3e-4), "relaxed"),
+    ("winograd4_1x7", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
+    ("winograd4_7x1", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
+    ("winograd2_5x5", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
+    ("depthwise", DIRECT, "float32"),
+)
+_WINOGRAD = {f"winograd{size}": estimate.winograd(size) for size in (2, 4, 6)}
+
+
+def _native(
+    pass_: Callable[[str], Callable[..., Tensor]], direction: str, work: estimate.Estimate
+) -> tuple[Alternative, ...]:
+    estimates = {"direct": work, "convgemm": work, **_WINOGRAD}
     return tuple(
-        Alternative(f"native {name}", pass_(name), native.supports(name, direction), bound)
-        for name, bound in _NATIVE.items()
+        Alternative(
+            f"native {name}", pass_(name), native.supports(name, direction), bound, estimates.get(name), accuracy
+        )
+        for name, bound, accuracy in _NATIVE
     )
 
 
 FORWARD = Catalogue(
     "forward",
     (
-        Alternative("as is", as_is.forward, as_is.supports, None),
-        Alternative("channels last", channels_last.forward, channels_last.supports, None),
-        Alternative("im2row", im2row.forward, im2row.supports, DIRECT),
-        Alternative("im2col", im2col.forward, im2col.supports, DIRECT),
-        Alternative("fft", fft.forward, fft.supports, SPECTRAL),
+        Alternative("as is", as_is.forward, as_is.supports, None, estimate.as_is, "exact"),
         Alternative(
-            "swap: weight gradient", forward_by_weight_gradient.forward, forward_by_weight_gradient.supports, None
+            "channels last", channels_last.forward, channels_last.supports, None, estimate.channels_last
+        ),
+        Alternative("im2row", im2row.forward, im2row.supports, DIRECT, estimate.im2row),
+        Alternative("im2col", im2col.forward, im2col.supports, DIRECT, estimate.im2col),
+        Alternative("fft", fft.forward, fft.supports, SPECTRAL, estimate.fft),
+        Alternative(
+            "swap: weight gradient",
+            forward_by_weight_gradient.forward,
+            forward_by_weight_gradient.supports,
+            None,
+            estimate.forward_by_weight_gradient,
         ),
         Alternative(
-            "swap: input gradient", forward_by_input_gradient.forward, forward_by_input_gradient.supports, None
+            "swap: input gradient",
+            forward_by_input_gradient.forward,
+            forward_by_input_gradient.supports,
+            None,
+            estimate.forward_by_input_gradient,
         ),
-        *_native(native.forward, "forward"),
+        *_native(native.forward, "forward", estimate.channels_last),
     ),
 )
 
 INPUT_GRADIENT = Catalogue(
     "input gradient",
     (
-        Alternative("as is", as_is.input_gradient, as_is.supports, None),
-        Alternative("channels last", channels_last.input_gradient, channels_last.supports, None),
-        Alternative("im2row", im2row.input_gradient, im2row.supports, DIRECT),
-        Alternative("im2col", im2col.input_gradient, im2col.supports, DIRECT),
-        Alternative("fft", fft.input_gradient, fft.supports, SPECTRAL),
+        Alternative("as is", as_is.input_gradient, as_is.supports, None, estimate.as_is_input_gradient, "exact"),
         Alternative(
-            "swap: forward", input_gradient_by_forward.input_gradient, input_gradient_by_forward.supports, None
+            "channels last", channels_last.input_gradient, channels_last.supports, None, estimate.channels_last_input_gradient
         ),
-        *_native(native.input_gradient, "backward_input"),
+        Alternative("im2row", im2row.input_gradient, im2row.supports, DIRECT, estimate.im2row),
+        Alternative("im2col", im2col.input_gradient, im2col.supports, DIRECT, estimate.im2col),
+        Alternative("fft", fft.input_gradient, fft.supports, SPECTRAL, estimate.fft),
+        Alternative(
+            "swap: forward",
+            input_gradient_by_forward.input_gradient,
+            input_gradient_by_forward.supports,
+            None,
+            estimate.input_gradient_by_forward,
+        ),
+        *_native(native.input_gradient, "backward_input", estimate.channels_last_input_gradient),
     ),
 )
 
 WEIGHT_GRADIENT = Catalogue(
     "weight gradient",
     (
-        Alternative("as is", as_is.weight_gradient, as_is.supports, None),
-        Alternative("channels last", channels_last.weight_gradient, channels_last.supports, None),
-        Alternative("im2row", im2row.weight_gradient, im2row.supports, DIRECT),
-        Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT),
-        Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL),
+        Alternative("as is", as_is.weight_gradient, as_is.supports, None, estimate.as_is, "exact"),
         Alternative(
-            "swap: forward", weight_gradient_by_forward.weight_gradient, weight_gradient_by_forward.supports, None
+            "channels last", channels_last.weight_gradient, channels_last.supports, None, estimate.channels_last
         ),
-        *_native(native.weight_gradient, "backward_weight"),
+        Alternative("im2row", im2row.weight_gradient, im2row.supports, DIRECT, estimate.im2row),
+        Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT, estimate.im2col),
+        Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL, estimate.fft),
+        Alternative(
+            "swap: forward",
+            weight_gradient_by_forward.weight_gradient,
+            weight_gradient_by_forward.supports,
+            None,
+            estimate.weight_gradient_by_forward,
+        ),
+        *_native(native.weight_gradient, "backward_weight", estimate.channels_last),
     ),
 )
 

@@ -1,0 +1,28 @@
+"""How far from PyTorch's own results those of alternatives may be: the user's choice, in three words."""
+
+from __future__ import annotations
+
+from typing import Literal, cast, get_args
+
+from bestof.errors import InvalidArgument
+
+Accuracy = Literal["exact", "float32", "relaxed"]
+"""exact: only what gives the very bits of PyTorch. float32: within the error bounds of float32 arithmetic, Winograd's
+F(2) and F(4) with them; the default. relaxed: beyond those too, as F(6), whose error is 25 times that of a plain sum."""
+
+ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
+"""From the strictest on: each level allows what those before it allow."""
+
+DEFAULT_ACCURACY: Accuracy = "float32"
+
+
+def parse_accuracy(value: object, where: str = "accuracy") -> Accuracy:
+    """The level of that name; InvalidArgument, beginning with `where`, for anything else."""
+    if not isinstance(value, str) or value not in ACCURACIES:
+        raise InvalidArgument(f"{where}: expected one of {', '.join(ACCURACIES)}; got {value!r}")
+    return cast(Accuracy, value)
+
+
+def allows(level: Accuracy, needed: Accuracy) -> bool:
+    """Whether a user who asked for `level` may get what only `needed` or a laxer level allows."""
+    return ACCURACIES.index(needed) <= ACCURACIES.index(level)

@@ -1,0 +1,123 @@
+"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bestof.errors import InvalidArgument
+from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
+
+ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | None"
+"""A dict, the path of a JSON file that holds one, or None for the defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The settings of the key `kernel`.
+
+    enable: whether anything is chosen. accuracy: see `Accuracy`. tuning_range: the optimizer steps [start, stop) in
+    which alternatives are tried, None for whenever a problem is new. packed_mib: MiB that the packed copies of frozen
+    weights may take, 0 for no such copies.
+    """
+
+    enable: bool = True
+    accuracy: Accuracy = DEFAULT_ACCURACY
+    tuning_range: tuple[int, int] | None = None
+    packed_mib: int = 512
+
+
+def parse_configuration(config: ConfigurationLike) -> Configuration:
+    """The settings of `config`; what it leaves out keeps its default.
+
+    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named), a wrong type or
+    an empty range.
+    """
+    if config is None:
+        return Configuration()
+    if isinstance(config, (str, os.PathLike)):
+        config = _read(Path(config))
+    _check_mapping(config, "config")
+    _check_keys(config, {"kernel": _PARSERS})
+    kernel = config.get("kernel")
+    if kernel is None:
+        return Configuration()
+    return Configuration(**{key: _PARSERS[key](value, f"config: kernel.{key}") for key, value in kernel.items()})
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument(f"config: the file {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: {error}") from None
+
+
+def _check_mapping(value: object, where: str) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{where}: expected a dict; got {type(value).__name__}")
+
+
+def _check_keys(config: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> None:
+    paths = [*known, *(f"{section}.{key}" for section, keys in known.items() for key in keys)]
+    for section, settings in config.items():
+        if section not in known:
+            raise _unknown(str(section), paths)
+        if settings is None:
+            continue
+        _check_mapping(settings, f"config: {section}")
+        for key in settings:
+            if key not in known[section]:
+                raise _unknown(f"{section}.{key}", paths)
+
+
+def _unknown(path: str, paths: list[str]) -> InvalidArgument:
+    # A setting that was written without its section is nearest to its own last name.
+    nearest = get_close_matches(path, paths, 1) or [known for known in paths if known.partition(".")[2] == path]
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return InvalidArgument(f"config: unknown key {path!r}{hint} Known keys: {', '.join(paths)}")
+
+
+def _parse_switch(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{where}: expected true or false; got {value!r}")
+    return value
+
+
+def _parse_level(value: object, where: str) -> Accuracy:
+    return parse_accuracy(value, where)
+
+
+def _parse_range(value: object, where: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(_is_count(one) for one in value):
+        raise InvalidArgument(f"{where}: expected two numbers of steps, [start, stop]; got {value!r}")
+    start, stop = value
+    if start >= stop:
+        raise InvalidArgument(f"{where}: the range {value!r} is empty; give a stop above the start")
+    return start, stop
+
+
+def _parse_size(value: object, where: str) -> int:
+    if not _is_count(value):
+        raise InvalidArgument(f"{where}: expected a whole number of MiB, 0 or more; got {value!r}")
+    return value  # type: ignore[return-value]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_PARSERS: dict[str, Callable[[object, str], Any]] = {
+    "enable": _parse_switch,
+    "accuracy": _parse_level,
+    "tuning_range": _parse_range,
+    "packed_mib": _parse_size,
+}

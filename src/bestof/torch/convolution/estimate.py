@@ -1,0 +1,151 @@
+"""What an alternative will cost, before it was ever called: enough to leave out those that cannot win.
+
+The unit is the time of one addition or multiplication at the rate of a good kernel (200 GFLOP/s on two cores with
+AVX-512), so that one table serves every machine whose memory keeps pace with its arithmetic alike. The factors were
+fitted to every alternative's time on some sixty convolutions; they lie on the low side for what moves memory, which
+the machine may do faster than the one of the fit, and MARGIN absorbs the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+from bestof.torch.convolution.fft import spectra_elements
+from bestof.torch.convolution.lowered import matrix_bytes
+from bestof.torch.convolution.problem import ConvProblem
+
+Estimate = Callable[[ConvProblem], float]
+
+MARGIN = 2.25
+"""How many times the cheapest estimate another one may be before its alternative is left out. Of all alternatives that
+were ever fastest none came to more than that, and a round of trials on VGG16's layers costs 3 times their settled time
+in place of 21."""
+
+SHARING_MARGIN = 1.5
+"""The same for the group that shares a lowered matrix: both sides hold the same products, which cancel out."""
+
+SMALL = 10**8
+"""A call of half a millisecond: below it a hopeless trial costs too little to be left out."""
+
+_TOUCH = 40.0  # a byte of an operand that is read, or written into fresh pages: 5 GB/s
+_CONVERSION = 40.0  # a byte of an operand that is converted between the layouts, there or back
+_SPECTRUM = 3500.0  # an element of a spectrum: 17 ns; 27 to 60 were measured
+_VECTOR = 16  # channels fewer than a vector has lanes leave the rest of them idle
+
+
+def _dense(problem: ConvProblem) -> float:
+    """The operations of a pass, those on padding included, which kernels carry out as well."""
+    n, k, p, q = problem.output_shape
+    _, c, r, s = problem.weight_shape
+    return 2.0 * n * k * p * q * c * r * s
+
+
+def _operand_bytes(problem: ConvProblem) -> float:
+    n, c, h, w = problem.input_shape
+    _, k, p, q = problem.output_shape
+    width = 8 if problem.dtype == "float64" else 4
+    return width * n * (c * h * w + k * p * q)
+
+
+def _touched(problem: ConvProblem) -> float:
+    return _TOUCH * _operand_bytes(problem)
+
+
+def _lanes(channels: int) -> float:
+    return ceil(channels / _VECTOR) * _VECTOR / channels
+
+
+def _direct(problem: ConvProblem) -> float:
+    """A kernel that goes through the sums one by one, vectors along the filters."""
+    k = problem.weight_shape[0] // problem.groups
+    return 1.3 * _dense(problem) * _lanes(k) + _touched(problem)
+
+
+def _direct_input_gradient(problem: ConvProblem) -> float:
+    """The same with vectors along the channels: 17 GFLOP/s were measured on 3 of them."""
+    return 1.3 * _dense(problem) * _lanes(problem.weight_shape[1]) + _touched(problem)
+
+
+def _converted(problem: ConvProblem) -> float:
+    return 0.0 if problem.channels_last else _CONVERSION * _operand_bytes(problem)
+
+
+def _outputs_by_taps(problem: ConvProblem) -> float:
+    """How many outputs there are for each tap of the kernel: swaps make either into the other."""
+    (p, q), (_, _, r, s) = problem.output_size, problem.weight_shape
+    return (p * q / (r * s)) ** 0.5
+
+
+def as_is(problem: ConvProblem) -> float:
+    """PyTorch's kernels, but for the gradient of the input."""
+    return _direct(problem)
+
+
+def as_is_input_gradient(problem: ConvProblem) -> float:
+    """PyTorch's kernels for it."""
+    return _direct_input_gradient(problem)
+
+
+def channels_last(problem: ConvProblem) -> float:
+    """PyTorch's kernels between conversions, but for the gradient of the input; and our direct ones."""
+    return _direct(problem) + _converted(problem)
+
+
+def channels_last_input_gradient(problem: ConvProblem) -> float:
+    """The same for that."""
+    return _direct_input_gradient(problem) + _converted(problem)
+
+
+def im2row(problem: ConvProblem) -> float:
+    """A matrix product at full rate, and a fresh matrix, whose pages are faulted in: 1.3 GB/s were measured."""
+    return _dense(problem) + 90.0 * matrix_bytes(problem) + _touched(problem) + _converted(problem)
+
+
+def im2col(problem: ConvProblem) -> float:
+    """As im2row, with elements gathered one by one: 0.8 GB/s."""
+    return _dense(problem) + 170.0 * matrix_bytes(problem) + _touched(problem)
+
+
+def shared_matrix(problem: ConvProblem) -> float:
+    """The forward pass and the gradient of the weight by im2row, the matrix built once."""
+    return 2 * im2row(problem) - 90.0 * matrix_bytes(problem)
+
+
+def fft(problem: ConvProblem) -> float:
+    """The transforms; the products of spectra are little beside them."""
+    return _SPECTRUM * spectra_elements(problem) + _touched(problem)
+
+
+def winograd(size: int) -> Estimate:
+    """F(size, 3): its multiplications, tiles at the border whole, and transforms that write and read every tile."""
+
+    def estimate(problem: ConvProblem) -> float:
+        n, k, p, q = problem.output_shape
+        c = problem.weight_shape[1]
+        elements = (size + 2) ** 2 * n * ceil(p / size) * ceil(q / size)
+        products = 3.4 * elements * c * k * _lanes(k)
+        transforms = 4 * 9.0 * elements * (c + k) + 4 * 10.0 * (size + 2) ** 2 * c * k
+        return products + transforms + _touched(problem) + _converted(problem)
+
+    return estimate
+
+
+def forward_by_weight_gradient(problem: ConvProblem) -> float:
+    """PyTorch's weight gradient for a kernel of the size of the output: 1.4 times as is on 2x2, 6 times on 32x32."""
+    return _direct(problem) * (1.0 + 0.4 * min(_outputs_by_taps(problem), 10.0))
+
+
+def forward_by_input_gradient(problem: ConvProblem) -> float:
+    """PyTorch's input gradient: 0.9 to 3.8 times as is."""
+    return 1.3 * _direct(problem)
+
+
+def input_gradient_by_forward(problem: ConvProblem) -> float:
+    """PyTorch's forward pass over a gradient with zeros in it: 0.7 to 1.4 times as is without strides."""
+    return _direct_input_gradient(problem) * problem.stride[0] * problem.stride[1]
+
+
+def weight_gradient_by_forward(problem: ConvProblem) -> float:
+    """PyTorch's forward pass with a kernel of the size of the output: 0.4 times as is on 2x2, 2.4 times on 16x16."""
+    return _direct(problem) * (0.4 + 0.2 * min(_outputs_by_taps(problem), 10.0))

@@ -1,0 +1,107 @@
+"""What a neighbour's decision spares: trials of the hopeless, and the search for what is met now and then."""
+
+from __future__ import annotations
+
+import pytest
+
+from bestof.errors import InvalidArgument
+from bestof.selection import BestOf
+from bestof.selection.policies import Neighbour, Race
+from bestof.selection.policy import OpenSearch
+
+NAMES = ["a", "b", "c"]
+
+
+def asked(search: OpenSearch, times: tuple[float, ...]) -> list[int]:
+    calls = []
+    while (position := search.ask()) is not None:
+        calls.append(position)
+        search.tell(position, times[position])
+    return calls
+
+
+def test_what_is_left_out_is_never_asked_for() -> None:
+    search = Neighbour("b", without=frozenset("c")).start(NAMES)
+    calls = asked(search, (2.0, 1.0, 0.5))
+    assert set(calls) == {0, 1}
+    assert search.winner == 1
+
+
+def test_what_was_left_out_comes_back_where_all_others_drop() -> None:
+    search = Neighbour("b", without=frozenset("c")).start(NAMES)
+    search.drop(1)
+    assert search.ask() is None or search.ask() == 0
+    search.drop(0)
+    assert search.winner == 2
+    search.drop(2)
+    assert (search.ask(), search.winner, search.best) == (None, None, None)
+
+
+def test_a_decision_is_never_left_out_of_its_own_search() -> None:
+    search = Neighbour("b", without=frozenset("ab")).start(NAMES)
+    assert set(asked(search, (2.0, 1.0, 3.0))) == {1, 2}
+
+
+def test_patience_answers_by_the_decision_and_its_times_are_no_evidence() -> None:
+    search = Neighbour("c", patience=5).start(NAMES)
+    for _ in range(5):
+        assert search.ask() == 2
+        assert search.best == 2
+        assert search.winner is None
+        search.tell(2, 0.001)
+    asked(search, (2.0, 1.0, 3.0))
+    assert search.winner == 1
+
+
+def test_losing_the_decision_ends_patience() -> None:
+    search = Neighbour("c", patience=5).start(NAMES)
+    assert search.ask() == 2
+    search.drop(2)
+    assert search.ask() == 0
+
+
+def test_stored_evidence_decides_at_once() -> None:
+    told = Neighbour("c").start(NAMES)
+    calls = asked(told, (3.0, 1.0, 2.0))
+    search = Neighbour("c", patience=5).start(NAMES)
+    for position in calls:
+        search.tell(position, (3.0, 1.0, 2.0)[position])
+    assert search.ask() is None
+    assert search.winner == 1
+
+
+def test_patience_is_a_count() -> None:
+    with pytest.raises(InvalidArgument, match="patience"):
+        Neighbour("a", patience=-1)
+    with pytest.raises(InvalidArgument, match="patience"):
+        BestOf("it", [("a", len)], len, patience=-1)
+
+
+def test_a_selector_spares_its_neighbours_losers_and_waits() -> None:
+    seconds = {"a": 2.0, "b": 1.0, "c": 9.0}
+    now, calls = [0.0], []
+
+    def run(name: str, n: int) -> None:
+        now[0] += seconds[name]
+        calls.append((name, n))
+
+    selector = BestOf(
+        "patient",
+        [(name, lambda n, name=name: run(name, n)) for name in seconds],
+        lambda n: n,
+        policy=Race(),
+        clock=lambda: now[0],
+        neighbours=lambda n: [n - 1],
+        patience=7,
+        store="off",
+    )
+    while not selector.best_method_has_been_found(1):
+        selector(1)
+    for _ in range(7):
+        selector(2)
+    assert {name for name, n in calls if n == 2} == {"b"}
+    assert not selector.best_method_has_been_found(2)
+    while not selector.best_method_has_been_found(2):
+        selector(2)
+    assert {name for name, n in calls if n == 2} == {"a", "b"}
+    assert selector.explain(2).decision == "b"
