@@ -52,6 +52,11 @@ class ConvolutionStep:
         """What to call, the algorithm itself once it is settled."""
         return self._run
 
+    @property
+    def packed(self) -> tuple[Packed, ...]:
+        """The weights in layouts of their own that it holds."""
+        return tuple(self._packed.values())
+
     def runner(self, algorithm: str) -> Runner:
         """Runs it by one algorithm; its weights are packed at the first request."""
         runner = self._runners.get(algorithm)
@@ -120,7 +125,7 @@ class ConvolutionStep:
 
         def run_with_residual() -> None:
             y = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *geometry, "none", [], "")
-            torch.add(y, residual, out=out)
+            torch.add(y, residual, out=out)  # type: ignore[arg-type]  # there is one here
             activate(out, operation.activation, operation.slope)
 
         return run if residual is None else run_with_residual

@@ -39,6 +39,13 @@ class Packed:
     def __init__(self, layout: PackedWeights | Tensor) -> None:
         self.layout: Any = layout
 
+    @property
+    def nbytes(self) -> int:
+        """Their bytes."""
+        if isinstance(self.layout, PackedWeights):
+            return self.layout.nbytes
+        return int(self.layout.numel() * self.layout.element_size())
+
 
 class FrozenWeights:
     """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.

@@ -212,7 +212,7 @@ def _norm(module: GraphModule, node: Node) -> Norm | None:
     return Norm(tensors[0], tensors[1], tensors[2], tensors[3], float(node.args[7]))  # type: ignore[arg-type]
 
 
-def _recognise_pooling(module: GraphModule, node: Node, _: Operations) -> None:
+def _recognise_pooling(_: GraphModule, node: Node, __: Operations) -> None:
     if not _is_plain(node.args[0], 4) or not _is_plain(node, 4):
         return
     x = node.args[0]
@@ -230,7 +230,7 @@ def _recognise_pooling(module: GraphModule, node: Node, _: Operations) -> None:
         _replace(node, pooling, Pooling(kind, kernel, stride, padding, counted), x)
 
 
-def _recognise_adaptive(module: GraphModule, node: Node, _: Operations) -> None:
+def _recognise_adaptive(_: GraphModule, node: Node, __: Operations) -> None:
     if not _is_plain(node.args[0], 4) or not _is_plain(node, 4):
         return
     given, wanted = _val(node.args[0]).shape[2:], _val(node).shape[2:]  # type: ignore[union-attr]
@@ -239,7 +239,7 @@ def _recognise_adaptive(module: GraphModule, node: Node, _: Operations) -> None:
         _replace(node, pooling, Pooling("average", kernel, kernel, (0, 0), True), node.args[0])
 
 
-def _recognise_mean(module: GraphModule, node: Node, _: Operations) -> None:
+def _recognise_mean(_: GraphModule, node: Node, __: Operations) -> None:
     """A mean over all pixels is an average pooling, reshaped where the pixel is dropped."""
     x, dims = node.args[0], node.args[1]
     if not _is_plain(x, 4) or not isinstance(dims, list) or sorted(d % 4 for d in dims) != [2, 3]:
@@ -329,7 +329,7 @@ def _activation(node: Node) -> tuple[str, float] | None:
     """(name, slope) as kernels call it, None where it is no activation that they have."""
     target = node.target
     if target in (aten.relu.default, aten.silu.default, aten.hardswish.default, aten.relu6.default):
-        return {"hardswish": "hard_swish"}.get(name := target._schema.name.removeprefix("aten::"), name), 0.0  # type: ignore[union-attr]
+        return {"hardswish": "hard_swish"}.get(name := target._schema.name.removeprefix("aten::"), name), 0.0
     if target is aten.leaky_relu.default:
         return "leaky_relu", float(_argument(node, "negative_slope"))
     if target in (aten.hardtanh.default, aten.clamp.default):

@@ -34,8 +34,9 @@ def remove_mutation(graph: Graph) -> None:
                 f"optimize: the model changes its {root.target!r} while it runs ({node.target}); a plan keeps no state "
                 f"between calls: call model.eval(), or optimise the parts without state"
             )
-        names = [other for other in graph.nodes if other is not changed and root_of(other) is root_of(changed)]
-        if any(order.get(user, -1) > order[node] for name in names for user in name.users if name is not node):
+        # What is derived from the changed value by way of this operator will read its result.
+        names = [other for other in graph.nodes if other is not changed and root_of(other, node) is root]
+        if any(order[user] > order[node] for name in names for user in name.users):
             raise AliasedMutation(str(node.target))
         pure = _pure(node.target)
         if pure is None:
@@ -74,9 +75,9 @@ def aliased_argument(node: Node) -> Node | None:
     return None
 
 
-def root_of(node: Node) -> Node:
-    """The value whose memory a view looks at, through any number of views."""
-    while (parent := aliased_argument(node)) is not None:
+def root_of(node: Node, barrier: Node | None = None) -> Node:
+    """The value whose memory a view looks at, through any number of views; not beyond `barrier`."""
+    while node is not barrier and (parent := aliased_argument(node)) is not None:
         node = parent
     return node
 

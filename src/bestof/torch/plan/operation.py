@@ -48,6 +48,9 @@ class Pooling:
     padding: Pair
     count_padding: bool
 
+    def __str__(self) -> str:
+        return f"{self.kind} pooling {self.kernel[0]}x{self.kernel[1]}"
+
 
 def activate(y: Tensor, activation: str, slope: float) -> Tensor:
     """The activation that kernels call by this name, in place."""
@@ -59,5 +62,5 @@ _ACTIVATIONS: dict[str, Any] = {
     "relu6": lambda y, _: F.hardtanh_(y, 0.0, 6.0),
     "silu": lambda y, _: F.silu(y, inplace=True),
     "hard_swish": lambda y, _: F.hardswish(y, inplace=True),
-    "leaky_relu": lambda y, slope: F.leaky_relu_(y, slope),
+    "leaky_relu": F.leaky_relu_,
 }

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument, TorchError
+from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.fusion import fuse
 from bestof.torch.plan.mutation import AliasedMutation, remove_mutation
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.trace import trace, without_mutation
 from bestof.torch.plan.tuning import tune as tune_program
+from bestof.torch.plan.verification import verify
 from bestof.torch.plan.writing import bring_into_rows
 
 # Shapes that stay planned; each has an arena for every thread that ran it at once.
@@ -66,6 +68,21 @@ class OptimizedModel(nn.Module):
                         self._programs.popitem(last=False)
         return known
 
+    def explain(self, *args: Any, repeats: int = 5, **kwargs: Any) -> Explanation:
+        """Where the time goes for these arguments; without any, for values made up in the shapes planned last.
+
+        Runs the plan `repeats` times, each step timed; the seconds are medians.
+        """
+        if args or kwargs:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            program, _ = self.program(leaves, spec)
+            inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        else:
+            program, _ = next(reversed(self._programs.values()))
+            inputs = program.made_up_inputs()
+        with torch.no_grad():
+            return explain(program, inputs, repeats)
+
     def _plan(self, leaves: list[Any], spec: Any) -> tuple[Program, Any]:
         traced = trace(self._original[0], leaves, spec)
         try:
@@ -101,8 +118,11 @@ def optimize(
     leaves, spec = pytree.tree_flatten((args, example_kwargs or {}))
     plan = OptimizedModel(model, accuracy)
     program, _ = plan.program(leaves, spec)
+    inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if tune:
-        tune_program(program, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
+        tune_program(program, inputs)
+    with torch.no_grad():
+        verify(program, inputs, lambda: pytree.tree_leaves(model(*args, **(example_kwargs or {}))))
     return plan
 
 

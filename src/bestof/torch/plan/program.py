@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operation import Pooling
-from bestof.torch.plan.selection import Accuracy, FusedProblem
+from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.writing import rows, writing_form
 
 aten = torch.ops.aten
@@ -37,10 +36,13 @@ _STRICT = {
 
 @dataclass(slots=True)
 class Step:
-    """One operator: what it is called in reports, the function that runs it, and the convolution that it may be."""
+    """One operator: its name and kind in reports, the slot of its result, whether that lies in the arena, and the
+    function that runs it; the convolution that it may be."""
 
     name: str
     kind: str
+    slot: int
+    is_planned: bool
     run: Callable[[], object]
     convolution: ConvolutionStep | None = None
 
@@ -58,7 +60,7 @@ class Binding:
     def refresh(self) -> None:
         """Take the decisions that were made since."""
         convolutions = [step.convolution for step in self.steps if step.convolution is not None]
-        self.settled = all([one.learn() for one in convolutions])
+        self.settled = sum(one.learn() for one in convolutions) == len(convolutions)
         for step in self.steps:
             if step.convolution is not None:
                 step.run = step.convolution.run
@@ -88,30 +90,46 @@ class Program:
         self._finders = [self._finder(output) for output in self._outputs]
         self._lock = threading.Lock()
         self._idle: list[Binding] = []
+        self.fixed: dict[str, str] = {}  # steps whose algorithm is not the selector's to choose
 
-    def run(self, inputs: list[Tensor]) -> list[Any]:
-        """The flattened outputs for tensors of the shapes that were traced."""
+    def run(self, inputs: list[Tensor], after_step: Callable[[Binding, Step], object] | None = None) -> list[Any]:
+        """The flattened outputs for tensors of the shapes that were traced; `after_step` is called after each step."""
         binding = self._take()
         try:
             slots = binding.slots
             slots[: len(inputs)] = inputs
-            for run in binding.runs:
-                run()
+            if after_step is None:
+                for run in binding.runs:
+                    run()
+            else:
+                for step in binding.steps:
+                    step.run()
+                    after_step(binding, step)
             outputs = [find(slots) for find in self._finders]
             if not binding.settled:
                 binding.refresh()
             return outputs
         finally:
-            for slot in self._passing:
-                binding.slots[slot] = None
-            self._idle.append(binding)
+            self.give_back(binding)
+
+    def made_up_inputs(self) -> list[Tensor]:
+        """Tensors of the shapes that were traced: normal where they are floating-point, else zero."""
+        values = [node.meta["val"] for node in self.inputs]
+        return [
+            torch.randn(one.shape, dtype=one.dtype)
+            if one.is_floating_point()
+            else torch.zeros(one.shape, dtype=one.dtype)
+            for one in values
+        ]
 
     def borrow(self) -> Binding:
         """A binding for tuning or timing; give it back with `give_back`."""
         return self._take()
 
     def give_back(self, binding: Binding) -> None:
-        """The opposite of `borrow`."""
+        """The opposite of `borrow`; drops what a run has left."""
+        for slot in self._passing:
+            binding.slots[slot] = None
         self._idle.append(binding)
 
     def _take(self) -> Binding:
@@ -169,27 +187,32 @@ class Program:
         return binding
 
     def _step(self, node: Node, slots: list[Any]) -> Step:
-        slot = self._slot[node]
+        slot, planned = self._slot[node], node in self._buffers
         if node.target is convolution:
             one = self._convolution_step(node, slots)
-            return Step(node.meta["name"], str(one.problem), one.run, one)
+            name = node.meta["name"]
+            if name in self.fixed:
+                one.settle(self.fixed[name])
+            return Step(name, str(one.problem), slot, planned, one.run, one)
+        kind, run = self._other_step(node, slots, slot)
+        return Step(node.meta.get("name", node.name), kind, slot, planned, run)
+
+    def _other_step(self, node: Node, slots: list[Any], slot: int) -> tuple[str, Callable[[], object]]:
         if node.target is pooling:
-            return Step(node.meta["name"], "pooling", _pooling_run(node, slots[self._slot[node.args[0]]], slots[slot]))  # type: ignore[index]
-        name = node.name
+            pool = node.meta["operation"]
+            return str(pool), _pooling_run(pool, slots[self._slot[node.args[0]]], slots[slot])
         if node.target is rows:
-            source, out = self._slot[node.args[0]], slots[slot]  # type: ignore[index]
-            return Step(name, "to channels last", lambda: out.copy_(slots[source]))
+            source, into = self._slot[node.args[0]], slots[slot]
+            return "to channels last", lambda: into.copy_(slots[source])
         arguments = self._arguments(node, slots)
         dead = tuple(
             self._slot[given]
             for given in {node, *node.all_input_nodes}
             if self._last[given] <= slot and given not in self._buffers and given.op == "call_function"
         )
-        form = writing_form(node) if node in self._buffers else None
-        if form is not None:
-            out, write = slots[slot], form
-            return Step(name, str(write), _writing_run(write, arguments, out, slots, dead))
-        return Step(name, str(node.target), _torch_run(node, arguments, slot, slots, dead))
+        if (form := writing_form(node)) is not None:
+            return str(form), _writing_run(form, arguments, slots[slot], slots, dead)
+        return str(node.target), _torch_run(node, arguments, slot, slots, dead)
 
     def _convolution_step(self, node: Node, slots: list[Any]) -> ConvolutionStep:
         operation = node.meta["operation"]
@@ -197,7 +220,7 @@ class Program:
         given = node.args[0]
         assert isinstance(given, Node)
         if not operation.linear:
-            residual = slots[self._slot[node.args[1]]] if len(node.args) > 1 else None  # type: ignore[index]
+            residual = slots[self._slot[node.args[1]]] if len(node.args) > 1 else None
             return ConvolutionStep(operation, self.problems[node], slots[self._slot[given]], out, residual)
         inner, outer = operation.weights.weight.shape[1], operation.weights.weight.shape[0]
         out = out.view(-1, outer)
@@ -243,7 +266,8 @@ class Program:
 
 
 def _output(graph: GraphModule) -> Node:
-    return next(node for node in graph.graph.nodes if node.op == "output")
+    node: Node = next(node for node in graph.graph.nodes if node.op == "output")
+    return node
 
 
 def _attribute(module: GraphModule, target: str) -> Any:
@@ -269,8 +293,7 @@ def _with_strides(value: Any, strides: tuple[int, ...]) -> Any:
     return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
 
 
-def _pooling_run(node: Node, x: Tensor, out: Tensor) -> Callable[[], object]:
-    pool: Pooling = node.meta["operation"]
+def _pooling_run(pool: Pooling, x: Tensor, out: Tensor) -> Callable[[], object]:
     from_, to = (_array(tensor) for tensor in (x, out))
     return lambda: pool2d(
         from_,
@@ -311,19 +334,3 @@ def _writing_run(
             slots[one] = None
 
     return run
-
-
-def timed(binding: Binding, repeats: int) -> list[float]:
-    """The median seconds of each step, over so many runs of all of them in order."""
-    seconds: list[list[float]] = [[] for _ in binding.steps]
-    for _ in range(repeats):
-        for run, times in zip(binding.runs, seconds, strict=True):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-    return [float(np.median(times)) for times in seconds]
-
-
-def problems_of(program: Program) -> list[FusedProblem]:
-    """The distinct problems of a program, in order."""
-    return list(dict.fromkeys(program.problems.values()))
