@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -47,6 +48,11 @@ class Packed:
         return int(self.layout.numel() * self.layout.element_size())
 
 
+def versions(tensors: Iterable[Tensor]) -> list[int]:
+    """How often each tensor was changed in place so far; those made in inference mode do not count."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
 class FrozenWeights:
     """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
 
@@ -56,19 +62,16 @@ class FrozenWeights:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
         self.weight, self.norm, self.groups = weight.detach(), norm, groups
+        self.own_bias = None if bias is None else bias.detach()
         self._sources = [tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)]
-        self._versions = self.versions()
+        self._versions = versions(self._sources)
         self._lock = threading.Lock()
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
         self.bias = self._folded_bias(bias)
 
-    def versions(self) -> list[int]:
-        """How often each tensor was changed so far."""
-        return [0 if tensor.is_inference() else tensor._version for tensor in self._sources]
-
     def check(self) -> None:
         """Raise TorchError where a tensor was changed in place since."""
-        if self.versions() != self._versions:
+        if versions(self._sources) != self._versions:
             raise TorchError(
                 f"optimize: a parameter of shape {tuple(self.weight.shape)} was changed after the plan was made, which "
                 f"is frozen; call optimize again"

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from bestof.errors import TorchError
 from bestof.kernels import pool2d
 from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
+from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operation import Pooling
@@ -56,6 +58,8 @@ class Binding:
     steps: list[Step]
     runs: list[Callable[[], object]] = field(default_factory=list)
     settled: bool = False
+    shared: list[Tensor] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
 
     def refresh(self) -> None:
         """Take the decisions that were made since."""
@@ -66,6 +70,14 @@ class Binding:
                 step.run = step.convolution.run
         self.runs = [step.run for step in self.steps]
 
+    def check(self) -> None:
+        """Raise TorchError where a parameter that the steps read from the model was changed in place."""
+        if versions(self.shared) != self.versions:
+            raise TorchError(
+                "optimize: a parameter or buffer of the model was changed after the plan was made, which is frozen and "
+                "shares the memory of those that it does not transform; call optimize again"
+            )
+
 
 class Program:
     """A traced and fused graph as a list of steps; any number of threads may run it, each with memory of its own."""
@@ -75,7 +87,8 @@ class Program:
         self._module = graph
         self.nodes = [node for node in graph.graph.nodes if node.op != "output"]
         self.inputs = [node for node in self.nodes if node.op == "placeholder"]
-        self._outputs: tuple[Any, ...] = tuple(_output(graph).args[0])  # type: ignore[arg-type]
+        self.output: Node = next(node for node in graph.graph.nodes if node.op == "output")
+        self._outputs: tuple[Any, ...] = tuple(self.output.args[0])
         self._slot = {node: position for position, node in enumerate(self.nodes)}
         self._buffers: dict[Node, Buffer] = {}
         self._last = self._lives()
@@ -96,6 +109,7 @@ class Program:
         """The flattened outputs for tensors of the shapes that were traced; `after_step` is called after each step."""
         binding = self._take()
         try:
+            binding.check()
             slots = binding.slots
             slots[: len(inputs)] = inputs
             if after_step is None:
@@ -109,6 +123,19 @@ class Program:
             if not binding.settled:
                 binding.refresh()
             return outputs
+        finally:
+            self.give_back(binding)
+
+    def attribute(self, node: Node) -> Any:
+        """The parameter or buffer that a node reads."""
+        return _attribute(self._module, str(node.target))
+
+    def decisions(self) -> dict[str, str]:
+        """The algorithm of each step that is settled."""
+        binding = self._take()
+        try:
+            steps = [(step.name, step.convolution) for step in binding.steps]
+            return {name: one.algorithm for name, one in steps if one is not None and one.algorithm is not None}
         finally:
             self.give_back(binding)
 
@@ -182,7 +209,10 @@ class Program:
             if node.op == "get_attr":
                 slots[self._slot[node]] = _attribute(self._module, str(node.target))
         steps = [self._step(node, slots) for node in self.nodes if node.op == "call_function"]
-        binding = Binding(arena, slots, steps)
+        shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
+        shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
+        shared = [one for one in shared if isinstance(one, Tensor)]
+        binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared))
         binding.refresh()
         return binding
 
@@ -263,11 +293,6 @@ class Program:
         if root is None:
             return lambda slots: _with_strides(slots[slot], strides)
         return lambda slots: torch.empty_strided(shape, strides).copy_(slots[slot])
-
-
-def _output(graph: GraphModule) -> Node:
-    node: Node = next(node for node in graph.graph.nodes if node.op == "output")
-    return node
 
 
 def _attribute(module: GraphModule, target: str) -> Any:
