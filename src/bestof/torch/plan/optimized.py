@@ -18,7 +18,7 @@ from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import fuse
-from bestof.torch.plan.mutation import AliasedMutation, remove_mutation
+from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.trace import trace, without_mutation
@@ -40,6 +40,7 @@ class OptimizedModel(nn.Module):
         super().__init__()
         self.accuracy = accuracy
         self.training = False
+        self.pure = False
         self._original = (model,)  # no submodule: its parameters are not the plan's
         self._state = _state(model)
         self._weights: dict[Any, Any] = {}
@@ -124,9 +125,16 @@ class OptimizedModel(nn.Module):
         self._check_unchanged(model)
         traced = trace(model, leaves, spec)
         try:
-            remove_mutation(traced.graph.graph)
+            changes_inputs = remove_mutation(traced.graph.graph)
         except AliasedMutation:
-            traced = without_mutation(trace(model, leaves, spec))
+            if self.pure:
+                raise TorchError(
+                    "optimize: the model changes a view, perhaps of its inputs; a plan never does"
+                ) from None
+            traced, changes_inputs = without_mutation(trace(model, leaves, spec)), False
+        if self.pure and changes_inputs:
+            raise TorchError("optimize: the model changes its inputs, which a plan never does")
+        refuse_state(traced.graph.graph)
         if self.accuracy != "exact":
             fuse(traced.graph, self._weights)
             bring_into_rows(traced.graph)
@@ -175,7 +183,7 @@ class OptimizedModel(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
         """A plan of the same frozen weights, which nothing can tell apart."""
         copy = OptimizedModel(self._original[0], self.accuracy)
-        copy._state, copy._weights = self._state, self._weights
+        copy.pure, copy._state, copy._weights = self.pure, self._state, self._weights
         with self._lock:
             copy._programs = OrderedDict(self._programs)
         memo[id(self)] = copy
@@ -194,6 +202,7 @@ def optimize(
     *,
     accuracy: Accuracy = "float32",
     tune: bool = True,
+    pure: bool = False,
 ) -> OptimizedModel:
     """A module that computes what `model` does, for inference on the CPU, as a fused plan.
 
@@ -203,6 +212,7 @@ def optimize(
     accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer.
     tune: choose the algorithms now, on the example inputs; else on the first calls.
+    pure: refuse a model that changes its inputs; else only the plan's outputs tell of such a change.
 
     The outputs for the example inputs are compared with the model's before the plan is handed out. Raises TorchError
     where the model cannot be traced, does not run on the example inputs, or the outputs differ by more than rounding
@@ -219,23 +229,30 @@ def optimize(
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy)
+    plan.pure = pure
     plan._check_unchanged(model)
-    with torch.no_grad():
-        try:
-            # On copies: a model may change its arguments, a plan never does.
-            given, named = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
-            expected = pytree.tree_leaves(model(*given, **named))
-        except Exception as error:
-            raise TorchError(
-                f"optimize: the model itself does not run on the example inputs: {type(error).__name__}: {error}"
-            ) from error
     leaves, spec = pytree.tree_flatten((args, kwargs))
+    if pure:
+        plan.program(leaves, spec)  # before the model runs, which might change more than is known of it yet
+    expected = _outputs(model, args, kwargs)
     program, _ = plan.program(leaves, spec)
     inputs = [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
     if tune:
         tune_program(program, inputs)
     verify(program, inputs, expected)
     return plan
+
+
+def _outputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the model returns, flattened, on copies: a model may change its arguments, a plan never does."""
+    args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    with torch.no_grad():
+        try:
+            return pytree.tree_leaves(model(*args, **kwargs))
+        except Exception as error:
+            raise TorchError(
+                f"optimize: the model itself does not run on the example inputs: {type(error).__name__}: {error}"
+            ) from error
 
 
 def load(file: str | Path | BinaryIO) -> OptimizedModel:

@@ -70,7 +70,8 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 
 def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-    exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
+    with _silent("torch.export._trace"):
+        exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
     return _by_fx(exported, inputs, spec)
 
 
