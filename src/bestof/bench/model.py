@@ -88,6 +88,10 @@ Progress = Callable[[str, int, int], object]
 """Told what is going on, and which step of how many that is."""
 
 
+def silent(_text: str, _step: int, _steps: int) -> None:
+    """The progress that nobody sees."""
+
+
 @dataclass(slots=True)
 class _Runner:
     """A peer on its way: its process until it fails, and what is known."""
@@ -98,6 +102,11 @@ class _Runner:
     facts: dict[str, Any] = field(default_factory=dict)
     first: list[float] = field(default_factory=list)
     rounds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def times(self) -> list[float]:
+        """Of all rounds."""
+        return [seconds for one in self.rounds for seconds in one]
 
     def ask(self, order: str, patience: float, **arguments: Any) -> dict[str, Any] | None:
         """Its answer; None where it failed, now or before."""
@@ -117,7 +126,7 @@ def measure_model(
     *,
     layers: bool = False,
     alone: Alone = nullcontext,
-    progress: Progress = lambda text, step, steps: None,
+    progress: Progress = silent,
 ) -> ModelTimes:
     """Measure one job by these peers. PyTorch as it is runs in any case: results are compared with its.
 
@@ -212,7 +221,7 @@ def _layers(runners: Sequence[_Runner], effort: Effort) -> tuple[LayerTimes, ...
 
 def _best(runners: Sequence[_Runner]) -> _Runner | None:
     others = [one for one in runners if not one.peer.ours and one.reason is None and one.rounds]
-    return min(others, key=lambda one: median(sum(one.rounds, [])), default=None)
+    return min(others, key=lambda one: median(one.times), default=None)
 
 
 def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
@@ -220,7 +229,7 @@ def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
     row = PeerTime(peer.name, peer.label, peer.ours, reason=runner.reason, **runner.facts)
     if runner.reason is not None or not runner.rounds:
         return row
-    times = sum(runner.rounds, [])
+    times = runner.times
     row = replace(row, seconds=median(times), spread=_spread(times), first_seconds=tuple(runner.first))
     if best is None:
         return row

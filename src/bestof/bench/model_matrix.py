@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from bestof.bench.model import Alone, Effort, Progress
+from bestof.bench.model import Alone, Effort, Progress, silent
 from bestof.bench.model_job import Job
 from bestof.bench.model_peers.table import Peer
 from bestof.bench.model_process import PeerProcess
@@ -46,7 +46,7 @@ def measure_matrix(
     effort: Effort,
     *,
     alone: Alone = nullcontext,
-    progress: Progress = lambda text, step, steps: None,
+    progress: Progress = silent,
 ) -> tuple[MatrixRow, ...]:
     """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'."""
     pairs = [(job, peer) for job in jobs for peer in peers if peer.ours and (peer.trains or not job.train)]

@@ -24,11 +24,7 @@ _COLOURS = {
     "optimize": "#d9482b",
     "optimize-relaxed": "#8f2314",
 }
-_PASS_TITLES = {
-    "forward": "forward",
-    "input gradient": "gradient of the input",
-    "weight gradient": "gradient of the weight",
-}
+_PASSES = ("forward", "input gradient", "weight gradient")
 
 
 def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
@@ -128,7 +124,7 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
 
 def _layers(one: ModelTimes, figure: Any) -> Any:
     """Bars: milliseconds of every alternative that was tried, layer by layer, a panel for each pass."""
-    passes = [name for name in _PASS_TITLES if any(layer.name == name for layer in one.layers)]
+    passes = [name for name in _PASSES if any(layer.name == name for layer in one.layers)]
     names = list(dict.fromkeys(name for layer in one.layers for name in layer.seconds))
     most = max(sum(layer.name == name for layer in one.layers) for name in passes)
     picture = figure(figsize=(max(8.0, 0.9 * most), 3.4 * len(passes)))
@@ -137,7 +133,7 @@ def _layers(one: ModelTimes, figure: Any) -> Any:
     for title, axes in zip(passes, all_axes[:, 0], strict=True):
         layers = [layer for layer in one.layers if layer.name == title]
         _layer_bars(axes, layers, names, shades)
-        axes.set_title(f"{one.job}: {_PASS_TITLES[title]}", fontsize=9)
+        axes.set_title(f"{one.job}: {title}", fontsize=9)
     handles, labels = all_axes[0, 0].get_legend_handles_labels()
     picture.tight_layout()
     picture.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False, fontsize=7)

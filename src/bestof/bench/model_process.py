@@ -8,6 +8,7 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any
@@ -24,7 +25,7 @@ class PeerProcess:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._errors: IO[bytes] = TemporaryFile()  # closed by __exit__
+        self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bestof.bench.model_worker", json.dumps(job.to_dict())],
             stdin=subprocess.PIPE,
@@ -39,10 +40,8 @@ class PeerProcess:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it died before it read its last order
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died before it read its last order
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

@@ -30,14 +30,14 @@ def vgg16(size: Size, narrow: bool) -> nn.Module:
         return model  # type: ignore[no-any-return]
     inputs = (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32)
     model.output = _head(inputs, 64, 10) if narrow else VGGOutputBlock(in_channels=inputs, classes=1000)
-    return model
+    return model  # type: ignore[no-any-return]
 
 
 def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
     """With the head that is usual for images of 32x32: 512 hidden units and ten classes, no dropout."""
     model = _vgg(narrow)
     model.output = _head((64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10)
-    return model
+    return model  # type: ignore[no-any-return]
 
 
 def resnet18(size: Size, narrow: bool) -> nn.Module:

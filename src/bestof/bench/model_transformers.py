@@ -33,19 +33,19 @@ class Logits(nn.Module):
         return self.model(pixel_values=images).logits  # type: ignore[no-any-return]
 
 
-def resnet50(size: Size, narrow: bool) -> nn.Module:
+def resnet50(_size: Size, narrow: bool) -> nn.Module:
     """Bottleneck blocks."""
     options = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 2, 1, 1], "num_labels": 10}
     return Logits(ResNetForImageClassification(ResNetConfig(**(options if narrow else {}))))
 
 
-def mobilenet_v2(size: Size, narrow: bool) -> nn.Module:
+def mobilenet_v2(_size: Size, narrow: bool) -> nn.Module:
     """Depthwise convolutions between 1x1; padded as TensorFlow pads."""
     options = {"depth_multiplier": 0.25, "num_labels": 10}
     return Logits(MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else {}))))
 
 
-def convnext(size: Size, narrow: bool) -> nn.Module:
+def convnext(_size: Size, narrow: bool) -> nn.Module:
     """Depthwise 7x7 convolutions, and linear layers over the channels."""
     options = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1], "num_labels": 10}
     return Logits(ConvNextForImageClassification(ConvNextConfig(**(options if narrow else {}))))
@@ -59,7 +59,7 @@ def vit(size: Size, narrow: bool) -> nn.Module:
     return Logits(ViTForImageClassification(ViTConfig(image_size=list(size), **options)))
 
 
-def segformer(size: Size, narrow: bool) -> nn.Module:
+def segformer(_size: Size, narrow: bool) -> nn.Module:
     """A Transformer of four scales with convolutions inside, a label for every 4x4 pixels: its form b0."""
     options: dict[str, Any] = {"num_labels": 19}
     if narrow:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_model
+from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_model, silent
 from bestof.bench.model_job import Job
 from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
@@ -104,9 +104,9 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
     peers = _peers(options, _FEW if not options.peers else tuple(peer.name for peer in PEERS))
     jobs, effort = _jobs(options, options.models), _effort(options)
     results = []
-    with _progress(len(jobs)) as progress:
-        for number, job in enumerate(jobs):
-            told = _of_job(progress, job, number)
+    with _progress() as progress:
+        for job in jobs:
+            told = _of_job(progress, job)
             results.append(measure_model(job, peers, effort, layers=options.layers, progress=told))
     return tuple(results)
 
@@ -115,7 +115,7 @@ def _matrix(options: argparse.Namespace) -> int:
     peers = _peers(options, ("enable", "optimize"))
     names = options.models or [model.name for model in MODELS]
     jobs = _jobs(options, names, modes=(True,) if options.train else (False, True))
-    with _progress(1) as progress:
+    with _progress() as progress:
         rows = measure_matrix(jobs, peers, _effort(options), progress=progress)
     if options.csv:
         _write_csv(rows, options.csv)
@@ -192,14 +192,14 @@ def _write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], file: str) -
 
 
 @contextmanager
-def _progress(jobs: int) -> Iterator[Progress]:
+def _progress() -> Iterator[Progress]:
     """A bar on the standard error where that is a terminal and rich is there; nothing else."""
     if find_spec("rich") is None or not sys.stderr.isatty():
-        yield lambda text, step, steps: None
+        yield silent
         return
     from rich.console import Console  # noqa: PLC0415  rich is optional, and slow to import
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress as Bar  # noqa: PLC0415
 
     with Bar(
         SpinnerColumn(),
@@ -209,7 +209,7 @@ def _progress(jobs: int) -> Iterator[Progress]:
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        task = bar.add_task("", total=jobs)
+        task = bar.add_task("", total=1)
 
         def tell(text: str, step: int, steps: int) -> None:
             bar.update(task, description=text, completed=step, total=steps)
@@ -217,7 +217,7 @@ def _progress(jobs: int) -> Iterator[Progress]:
         yield tell
 
 
-def _of_job(progress: Progress, job: Job, number: int) -> Progress:
+def _of_job(progress: Progress, job: Job) -> Progress:
     return lambda text, step, steps: progress(f"{job} · {text}", step, steps)
 
 
@@ -301,14 +301,13 @@ def _plain(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -
     if title:
         yield title
     words = 1 + sum(heading in {"peer", "model", "by"} for heading in headings)
+    # What stands in place of a time may be as long as it likes: columns are as wide as times and headings are.
     measured = [headings, *(row for row in rows if row[words + 1])]
     widths = [
         max(len(row[place]) for row in ([headings, *rows] if place < words else measured))
         for place in range(len(headings))
     ]
     for row in (headings, *rows):
-        cells = [
-            f"{cell:<{width}}" if place < words else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = [f"{cell:<{width}}" for cell, width in zip(row[:words], widths, strict=False)]
+        cells += [f"{cell:>{width}}" for cell, width in zip(row[words:], widths[words:], strict=True)]
         yield "  ".join(cells).rstrip()

@@ -11,7 +11,7 @@ from bestof.bench.model_peers.prepared import Prepared
 from bestof.bench.model_step import TrainingStep
 
 
-def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
+def prepare(model: nn.Module, example: Tensor, _threads: int) -> Prepared:
     """Compiled by the first call."""
     from torch._inductor import config  # noqa: PLC0415  its import costs a second, which only this peer pays
 
@@ -26,7 +26,7 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
     return Prepared(run)
 
 
-def prepare_training(model: nn.Module, step: TrainingStep, threads: int) -> Prepared:
+def prepare_training(model: nn.Module, step: TrainingStep, _threads: int) -> Prepared:
     """Forward and backward are compiled; the optimizer is PyTorch's."""
     compiled: Any = torch.compile(model)
     return Prepared(step.on(model, step.images, call=compiled))

@@ -13,7 +13,7 @@ from bestof.bench.model_peers.prepared import Prepared
 from bestof.errors import TorchError
 
 
-def prepare(model: nn.Module, example: Tensor, threads: int, *, accuracy: str = "float32") -> Prepared:
+def prepare(model: nn.Module, example: Tensor, _threads: int, *, accuracy: str = "float32") -> Prepared:
     """The plan for this example."""
     optimize: Any = getattr(integration, "optimize", None)
     if optimize is None:
