@@ -1,6 +1,7 @@
 """PyTorch programs made faster without a change: convolutions chosen among alternatives, per layer and per pass."""
 
 from bestof.torch.enable import disable, enable, enabled
+from bestof.torch.plan.optimized import OptimizedModel, load, optimize
 from bestof.torch.summary import PassSummary, Summary, summary
 
-__all__ = ["PassSummary", "Summary", "disable", "enable", "enabled", "summary"]
+__all__ = ["OptimizedModel", "PassSummary", "Summary", "disable", "enable", "enabled", "load", "optimize", "summary"]

@@ -1,0 +1,1 @@
+"""A fused inference plan of a model."""

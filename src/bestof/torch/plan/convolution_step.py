@@ -1,0 +1,161 @@
+"""A fused convolution of a plan that is bound to memory: whichever algorithm was chosen, run on fixed addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bestof.kernels import Conv2dPlan
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.plan.frozen_weights import Packed
+from bestof.torch.plan.operation import Convolution, activate
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, Accuracy, FusedProblem, selector
+
+Runner = Callable[[], object]
+
+# What oneDNN calls the activations.
+_ONEDNN: dict[str, tuple[str, list[float]]] = {
+    "": ("none", []),
+    "relu": ("relu", []),
+    "relu6": ("hardtanh", [0.0, 6.0]),
+    "silu": ("swish", []),
+    "hard_swish": ("hardswish", []),
+}
+
+
+class ConvolutionStep:
+    """Computes `out` from `x` and `residual`, views of memory that stay where they are.
+
+    x, out, residual: (N, C, H, W) in channels last; (rows, features) where linear, where x may be a function that
+    finds it at each call. Until an algorithm is settled each call is a selector's; after that `run` is the algorithm.
+    """
+
+    def __init__(
+        self,
+        operation: Convolution,
+        problem: FusedProblem,
+        x: Tensor | Callable[[], Tensor],
+        out: Tensor,
+        residual: Tensor | None,
+    ) -> None:
+        self.operation, self.problem, self.x, self.out, self.residual = operation, problem, x, out, residual
+        self.algorithm: str | None = None
+        self._runners: dict[str, Runner] = {}
+        self._packed: dict[str, Packed] = {}
+        self._run: Runner = self._select
+
+    @property
+    def run(self) -> Runner:
+        """What to call, the algorithm itself once it is settled."""
+        return self._run
+
+    @property
+    def packed(self) -> tuple[Packed, ...]:
+        """The weights in layouts of their own that it holds."""
+        return tuple(self._packed.values())
+
+    def runner(self, algorithm: str) -> Runner:
+        """Runs it by one algorithm; its weights are packed at the first request."""
+        runner = self._runners.get(algorithm)
+        if runner is None:
+            make = {ONEDNN: self._onednn, PYTORCH: self._pytorch}.get(algorithm)
+            runner = self._runners[algorithm] = make() if make is not None else self._native(algorithm)
+        return runner
+
+    def settle(self, algorithm: str) -> None:
+        """Run by that algorithm from now on; what the others had packed is freed."""
+        self._run = self.runner(algorithm)
+        self.algorithm = algorithm
+        self._runners = {algorithm: self._run}
+        self._packed = {name: packed for name, packed in self._packed.items() if name == algorithm}
+
+    def learn(self) -> bool:
+        """Take the selector's decision where there is one; whether there is."""
+        if self.algorithm is None:
+            decision = selector().explain(self).decision
+            if decision is not None:
+                self.settle(decision)
+        return self.algorithm is not None
+
+    def _select(self) -> None:
+        selector()(self)
+
+    def _native(self, algorithm: str) -> Runner:
+        operation, problem = self.operation, self.problem.convolution
+        (n, c, h, w), (k, i, r, s) = problem.input_shape, problem.weight_shape
+        plan = Conv2dPlan(
+            (n, h, w, c),
+            (k, r, s, i),
+            stride=operation.stride,
+            padding=operation.padding,
+            dilation=operation.dilation,
+            groups=operation.groups,
+            algorithm=algorithm,
+            activation=(operation.activation, operation.slope) if operation.activation else None,
+        )
+        packed = self._packed[algorithm] = operation.weights.packed(algorithm)
+        bias, residual, x = operation.weights.bias, self.residual, self.x
+        addresses = (
+            self.out.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if residual is None else residual.data_ptr(),
+        )
+        if isinstance(x, Tensor):
+            return partial(plan.run, x.data_ptr(), packed.layout, *addresses)
+
+        def run() -> None:
+            given = x()  # held until the kernel is done
+            plan.run(given.data_ptr(), packed.layout, *addresses)
+
+        return run
+
+    def _onednn(self) -> Runner:
+        operation, x, out, residual = self.operation, self.x, self.out, self.residual
+        geometry = (operation.padding, operation.stride, operation.dilation, operation.groups)
+        assert isinstance(x, Tensor)
+        packed = self._packed[ONEDNN] = operation.weights.onednn(*geometry, list(x.shape))
+        weight, bias = packed.layout, operation.weights.bias
+        name, scalars = _ONEDNN.get(operation.activation, ("leaky_relu", [operation.slope]))
+
+        def run() -> None:
+            out.copy_(torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *geometry, name, scalars, ""))
+
+        def run_with_residual() -> None:
+            y = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *geometry, "none", [], "")
+            torch.add(y, residual, out=out)  # type: ignore[arg-type]  # there is one here
+            activate(out, operation.activation, operation.slope)
+
+        return run if residual is None else run_with_residual
+
+    def _pytorch(self) -> Runner:
+        operation, x, out, residual = self.operation, self.x, self.out, self.residual
+        weight, bias = operation.weights.folded(), operation.weights.bias
+        if not operation.linear:
+            assert isinstance(x, Tensor)
+            return lambda: out.copy_(operation.apply(x, residual, weight))
+        transposed, activation, slope = weight.t(), operation.activation, operation.slope
+        find = x if not isinstance(x, Tensor) else lambda: x
+        if bias is None:
+            return lambda: activate(torch.mm(find(), transposed, out=out), activation, slope)
+        return lambda: activate(torch.addmm(bias, find(), transposed, out=out), activation, slope)
+
+
+def problem_of(operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], residual: bool) -> FusedProblem:
+    """The problem of an operation on an input of shape x."""
+    weight = tuple(operation.weights.weight.shape)
+    convolution = ConvProblem(
+        (1, x[1], 1, x[0]) if operation.linear else x,  # type: ignore[arg-type]
+        (*weight, 1, 1) if operation.linear else weight,  # type: ignore[arg-type]
+        operation.weights.bias is not None,
+        operation.stride,
+        operation.padding,
+        operation.dilation,
+        operation.groups,
+        input_layout="channels_last",
+        weight_layout="channels_last",
+        threads=torch.get_num_threads(),
+    )
+    return FusedProblem(convolution, residual, operation.activation, accuracy, operation.linear)

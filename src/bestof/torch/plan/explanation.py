@@ -1,0 +1,80 @@
+"""Where the time of a plan goes, layer by layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from torch import Tensor
+
+from bestof.selection.duration import duration
+from bestof.torch.plan.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One step. `algorithm` is None for what PyTorch runs, and while a convolution is unsettled; `gflops` counts the
+    additions and multiplications of a direct convolution, whatever the algorithm does; 0 for other steps."""
+
+    name: str
+    problem: str
+    algorithm: str | None
+    seconds: float
+    share: float
+    gflops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All steps of a plan, in the order in which they run; `seconds` of all of them."""
+
+    steps: tuple[StepReport, ...]
+    seconds: float
+    arena_bytes: int
+    packed_bytes: int
+
+    def lines(self) -> Iterator[str]:
+        """As plain text: a line a step, then the sums."""
+        width = max((len(step.problem) for step in self.steps), default=0)
+        yield f"{'problem':<{width}}  {'algorithm':<10}  {'time':>8}  {'share':>6}  {'GFLOP/s':>8}"
+        for step in self.steps:
+            gflops = f"{step.gflops:8.1f}" if step.gflops else " " * 8
+            yield (
+                f"{step.problem:<{width}}  {step.algorithm or '':<10}  {duration(step.seconds):>8}  {step.share:6.1%}  "
+                f"{gflops}"
+            ).rstrip()
+        yield (
+            f"{duration(self.seconds)} in {len(self.steps)} steps; arena {self.arena_bytes / 2**20:.1f} MiB, packed "
+            f"weights {self.packed_bytes / 2**20:.1f} MiB"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def explain(program: Program, inputs: Sequence[Tensor], repeats: int) -> Explanation:
+    """The explanation of a program: medians of so many runs, each step timed."""
+    binding = program.borrow()
+    seconds: list[list[float]] = [[] for _ in binding.steps]
+    try:
+        for _ in range(repeats):
+            binding.slots[: len(inputs)] = list(inputs)
+            for step, times in zip(binding.steps, seconds, strict=True):
+                start = time.perf_counter()
+                step.run()
+                times.append(time.perf_counter() - start)
+        binding.refresh()
+        medians = [median(times) for times in seconds]
+        total = sum(medians)
+        steps = []
+        for step, took in zip(binding.steps, medians, strict=True):
+            one = step.convolution
+            flops = 0 if one is None else one.problem.convolution.flops
+            algorithm = None if one is None else one.algorithm
+            steps.append(StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9))
+        packed = {id(one): one.nbytes for step in binding.steps if step.convolution for one in step.convolution.packed}
+        return Explanation(tuple(steps), total, 4 * program.floats, sum(packed.values()))
+    finally:
+        program.give_back(binding)

@@ -1,0 +1,276 @@
+"""A plan in a file: the graphs of the shapes that were planned as text, and tensors; no code, nothing pickled."""
+
+from __future__ import annotations
+
+import json
+import operator
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from bestof.errors import TorchError
+from bestof.kernels import isa
+from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
+from bestof.torch.plan.fusion import convolution, pooling
+from bestof.torch.plan.operation import Convolution, Pooling
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.selection import Accuracy
+from bestof.torch.plan.writing import rows
+
+_FORMAT = "bestof plan"
+_VERSION = 1
+_MARKERS: dict[str, Any] = {
+    "bestof.convolution": convolution,
+    "bestof.pooling": pooling,
+    "bestof.rows": rows,
+    "operator.getitem": operator.getitem,
+}
+_NAMES = {target: name for name, target in _MARKERS.items()}
+
+# One planned shape: what its inputs are told apart by, the program, and how its outputs nest.
+Planned = tuple[list[Any], Any, Program, Any]
+
+
+class _Tensors:
+    """The distinct tensors of a plan, by number."""
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+
+    def number(self, value: Tensor | None) -> int | None:
+        if value is None:
+            return None
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.values)
+            self.values.append(value)
+        return self._numbers[id(value)]
+
+
+def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned]) -> None:
+    """Write the planned shapes to a file. TorchError where an operator has no name that another process knows."""
+    tensors = _Tensors()
+    weights: dict[int, tuple[int, dict[str, Any]]] = {}
+    programs = [
+        {
+            "inputs": [_encoded(leaf) for leaf in leaves],
+            "spec": pytree.treespec_dumps(spec),
+            "structure": pytree.treespec_dumps(structure),
+            "nodes": _encoded_graph(program, tensors, weights),
+            "decisions": program.decisions(),
+        }
+        for leaves, spec, program, structure in planned
+    ]
+    content = {
+        "accuracy": accuracy,
+        "host": _host(),
+        "weights": [encoded for _, encoded in weights.values()],
+        "programs": programs,
+    }
+    detached = [value.detach() for value in tensors.values]
+    torch.save({"format": _FORMAT, "version": _VERSION, "content": json.dumps(content), "tensors": detached}, file)
+
+
+def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
+    """(accuracy, the planned shapes) of a file. TorchError for what is no plan, damaged, or of another version."""
+    name = "the given file object" if hasattr(file, "read") else str(file)
+    try:
+        stored = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise TorchError(f"load: there is no file {name}") from None
+    except Exception as error:
+        raise TorchError(f"load: {name} is no plan, or damaged: {type(error).__name__}; save it again") from error
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        raise TorchError(f"load: {name} is no plan; expected a file that plan.save has written")
+    if stored.get("version") != _VERSION:
+        raise TorchError(
+            f"load: {name} has version {stored.get('version')!r} of the format; this bestof reads version {_VERSION}: "
+            f"optimise the model again, and save it"
+        )
+    try:
+        content = json.loads(stored["content"])
+        tensors = stored["tensors"]
+        weights = [_decoded_weights(one, tensors) for one in content["weights"]]
+        here = content["host"] == _host()
+        planned = []
+        for one in content["programs"]:
+            program = Program(_decoded_graph(one["nodes"], tensors, weights), content["accuracy"])
+            if here:
+                program.fixed.update(one["decisions"])
+            spec, structure = (pytree.treespec_loads(one[part]) for part in ("spec", "structure"))
+            planned.append(([_decoded(leaf, {}) for leaf in one["inputs"]], spec, program, structure))
+        return content["accuracy"], planned
+    except Exception as error:
+        raise TorchError(
+            f"load: {name} holds a plan that cannot be read here: {type(error).__name__}: {error}; optimise the model "
+            f"again with PyTorch {torch.__version__}, and save it"
+        ) from error
+
+
+def _host() -> list[str]:
+    """What decisions depend on."""
+    return [platform.machine(), platform.processor(), isa(), torch.__version__]
+
+
+# Graphs
+
+
+def _encoded_graph(
+    program: Program, tensors: _Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    nodes = []
+    for node in [*program.nodes, program.output]:
+        one: dict[str, Any] = {"op": node.op, "name": node.name}
+        if node.op == "get_attr":
+            one["tensor"] = tensors.number(program.attribute(node))
+        else:
+            if node.op == "call_function":
+                one["target"] = _name_of(node.target)
+            one["args"], one["kwargs"] = _encoded(node.args), _encoded(node.kwargs)
+        one["val"] = _encoded(node.meta.get("val"))
+        one["rows"] = node.meta.get("rows", False)
+        operation = node.meta.get("operation")
+        if isinstance(operation, Convolution):
+            one["label"] = node.meta["name"]
+            one["convolution"] = _encoded_convolution(operation, tensors, weights)
+        elif isinstance(operation, Pooling):
+            one["pooling"] = asdict(operation)
+        nodes.append(one)
+    return nodes
+
+
+def _encoded_convolution(
+    operation: Convolution, tensors: _Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
+) -> dict[str, Any]:
+    frozen = operation.weights
+    if id(frozen) not in weights:
+        frozen.check()
+        norm = frozen.norm
+        encoded = {
+            "weight": tensors.number(frozen.weight),
+            "bias": tensors.number(frozen.own_bias),
+            "norm": None if norm is None else [*map(tensors.number, norm[:4]), norm.eps],
+            "groups": frozen.groups,
+        }
+        weights[id(frozen)] = len(weights), encoded
+    return {
+        "weights": weights[id(frozen)][0],
+        "stride": operation.stride,
+        "padding": operation.padding,
+        "dilation": operation.dilation,
+        "groups": operation.groups,
+        "activation": operation.activation,
+        "slope": operation.slope,
+        "linear": operation.linear,
+    }
+
+
+def _decoded_weights(one: dict[str, Any], tensors: list[Tensor]) -> FrozenWeights:
+    def tensor(number: int | None) -> Any:
+        return None if number is None else tensors[number]
+
+    norm = None
+    if one["norm"] is not None:
+        *numbers, eps = one["norm"]
+        mean, variance, scale, shift = map(tensor, numbers)
+        norm = Norm(mean, variance, scale, shift, eps)
+    return FrozenWeights(tensor(one["weight"]), tensor(one["bias"]), norm, one["groups"])
+
+
+def _decoded_graph(nodes: list[dict[str, Any]], tensors: list[Tensor], weights: list[FrozenWeights]) -> GraphModule:
+    graph, root = Graph(), nn.Module()
+    known: dict[str, Node] = {}
+    for one in nodes:
+        name, op = one["name"], one["op"]
+        if op == "get_attr":
+            root.register_buffer(name, tensors[one["tensor"]])
+            node = graph.create_node("get_attr", name, name=name)
+        else:
+            target = _target_of(one["target"]) if op == "call_function" else name
+            args, kwargs = _decoded(one["args"], known), _decoded(one["kwargs"], known)
+            node = graph.create_node(op, target, tuple(args), kwargs, name=name)
+        node.meta = {"val": _decoded(one["val"], known), "rows": one["rows"]}
+        if "convolution" in one:
+            fields = _fields(one["convolution"])
+            fields["weights"] = weights[fields["weights"]]
+            node.meta |= {"operation": Convolution(**fields), "name": one["label"]}
+        elif "pooling" in one:
+            node.meta["operation"] = Pooling(**_fields(one["pooling"]))
+        known[name] = node
+    return GraphModule(root, graph)
+
+
+def _fields(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+
+
+def _name_of(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if target not in _NAMES:
+        raise TorchError(f"save: the plan calls {target!r}, which has no name that another process knows")
+    return _NAMES[target]
+
+
+def _target_of(name: str) -> Any:
+    """Only operators of PyTorch's registry and our markers: a file cannot name any other code."""
+    if name in _MARKERS:
+        return _MARKERS[name]
+    namespace, packet, overload = name.split(".")
+    target = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    if not isinstance(target, torch._ops.OpOverload):
+        raise TypeError(f"{name} is no operator")
+    return target
+
+
+# Arguments and the descriptions of tensors, as JSON
+
+
+def _encoded(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Node):
+        return {"node": value.name}
+    if isinstance(value, list | tuple):
+        return [_encoded(one) for one in value]
+    if isinstance(value, dict):
+        return {"dict": {key: _encoded(one) for key, one in value.items()}}
+    if isinstance(value, Tensor):
+        described = list(value.shape), list(value.stride()), str(value.dtype)
+        return {"tensor": described}
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return {"torch": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    raise TorchError(f"save: a {type(value).__name__} among the arguments of an operator cannot be saved")
+
+
+def _decoded(value: Any, known: dict[str, Node]) -> Any:
+    if isinstance(value, list):
+        return [_decoded(one, known) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "node":
+        return known[content]
+    if kind == "dict":
+        return {key: _decoded(one, known) for key, one in content.items()}
+    if kind == "device":
+        return torch.device(content)
+    if kind == "tensor":
+        shape, strides, dtype = content
+        return torch.empty_strided(shape, strides, dtype=_torch_constant(dtype.removeprefix("torch.")), device="meta")
+    return _torch_constant(content)
+
+
+def _torch_constant(name: str) -> Any:
+    value = getattr(torch, name)
+    if not isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        raise TypeError(f"torch.{name} is no constant")
+    return value

@@ -1,0 +1,125 @@
+"""The weights of a fused convolution or linear layer: folded with a norm, and packed once for each algorithm."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from bestof.errors import TorchError
+from bestof.kernels import PackedWeights, isa, pack_weights
+
+
+class Norm(NamedTuple):
+    """An affine map a channel, as batch norm is in evaluation: (x - mean) / sqrt(variance + eps) * scale + shift."""
+
+    mean: Tensor
+    variance: Tensor
+    scale: Tensor | None
+    shift: Tensor | None
+    eps: float
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """(a, b) of a x + b, in float64."""
+        a = 1.0 / torch.sqrt(self.variance.double() + self.eps)
+        if self.scale is not None:
+            a = a * self.scale.double()
+        b = -self.mean.double() * a
+        return a, b if self.shift is None else b + self.shift.double()
+
+
+class Packed:
+    """Weights in one algorithm's layout, freed with the last plan that runs them."""
+
+    __slots__ = ("__weakref__", "layout")
+
+    def __init__(self, layout: PackedWeights | Tensor) -> None:
+        self.layout: Any = layout
+
+    @property
+    def nbytes(self) -> int:
+        """Their bytes."""
+        if isinstance(self.layout, PackedWeights):
+            return self.layout.nbytes
+        return int(self.layout.numel() * self.layout.element_size())
+
+
+def versions(tensors: Iterable[Tensor]) -> list[int]:
+    """How often each tensor was changed in place so far; those made in inference mode do not count."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+class FrozenWeights:
+    """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
+
+    The tensors are the model's own: nothing is copied before an algorithm wants a layout of its own. Raises TorchError
+    where they are needed again and have been changed since.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
+        self.weight, self.norm, self.groups = weight.detach(), norm, groups
+        self.own_bias = None if bias is None else bias.detach()
+        self._sources = [tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)]
+        self._versions = versions(self._sources)
+        self._lock = threading.Lock()
+        self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
+        self.bias = self._folded_bias(bias)
+
+    def check(self) -> None:
+        """Raise TorchError where a tensor was changed in place since."""
+        if versions(self._sources) != self._versions:
+            raise TorchError(
+                f"optimize: a parameter of shape {tuple(self.weight.shape)} was changed after the plan was made, which "
+                f"is frozen; call optimize again"
+            )
+
+    def folded(self) -> Tensor:
+        """The weight in its own layout, scaled by the norm."""
+        self.check()
+        if self.norm is None:
+            return self.weight
+        scale, _ = self.norm.affine()
+        return (self.weight.double() * scale.reshape(-1, *[1] * (self.weight.dim() - 1))).to(self.weight.dtype)
+
+    def rows(self) -> Tensor:
+        """The weight as kernels read it, (O, H, W, I / groups), contiguous; the model's own memory where that is so."""
+        folded = self.folded()
+        folded = folded[:, :, None, None] if folded.dim() == 2 else folded
+        return folded.permute(0, 2, 3, 1).contiguous()
+
+    def packed(self, algorithm: str) -> Packed:
+        """The layout of a native algorithm; made once, and kept as long as somebody holds it."""
+        return self._kept((algorithm, isa()), lambda: self._pack(algorithm))
+
+    def onednn(self, *geometry: Any) -> Packed:
+        """The layout that oneDNN wants for (padding, stride, dilation, groups, input size)."""
+
+        def pack() -> Packed:
+            weight = self.folded()
+            if weight.dim() == 2:
+                weight = weight[:, :, None, None]
+            reorder = torch.ops.mkldnn._reorder_convolution_weight
+            return Packed(reorder(weight.contiguous(), *geometry))
+
+        return self._kept(("onednn", *map(str, geometry)), pack)
+
+    def _pack(self, algorithm: str) -> Packed:
+        return Packed(pack_weights(self.rows(), algorithm, groups=self.groups))
+
+    def _kept(self, key: tuple[str, ...], make: Any) -> Packed:
+        with self._lock:
+            packed = self._packed.get(key)
+            if packed is None:
+                packed = self._packed[key] = make()
+            return packed
+
+    def _folded_bias(self, bias: Tensor | None) -> Tensor | None:
+        if self.norm is None:
+            return None if bias is None else bias.detach().contiguous()
+        scale, shift = self.norm.affine()
+        folded = shift if bias is None else bias.double() * scale + shift
+        return folded.to(self.weight.dtype).contiguous()

@@ -1,0 +1,99 @@
+"""Operators that change an argument, replaced by those that return the change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from bestof.errors import TorchError
+
+_aten = torch.ops.aten
+
+
+class AliasedMutation(Exception):
+    """An argument that is changed while another name for the same memory is read later."""
+
+
+def remove_mutation(graph: Graph) -> None:
+    """Make every operator pure: `relu_(x)` becomes `relu(x)`, and whoever read x afterwards reads the result.
+
+    Raises AliasedMutation where memory goes by several names, TorchError where the model changes a parameter or buffer:
+    a plan keeps no state between calls.
+    """
+    _drop_grad_modes(graph)
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        changed = changed_argument(node)
+        if changed is None:
+            continue
+        root = root_of(changed)
+        if root.op == "get_attr":
+            raise TorchError(
+                f"optimize: the model changes its {root.target!r} while it runs ({node.target}); a plan keeps no state "
+                f"between calls: call model.eval(), or optimise the parts without state"
+            )
+        # What is derived from the changed value by way of this operator will read its result.
+        names = [other for other in graph.nodes if other is not changed and root_of(other, node) is root]
+        if any(order[user] > order[node] for name in names for user in name.users):
+            raise AliasedMutation(str(node.target))
+        pure = _pure(node.target)
+        if pure is None:
+            raise AliasedMutation(str(node.target))
+        node.target = pure
+        for user in list(changed.users):
+            if order[user] > order[node]:
+                user.replace_input_with(changed, node)
+
+
+def changed_argument(node: Node) -> Node | None:
+    """The argument that an operator changes, None for a pure one."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not schema.is_mutable:
+        return None
+    for argument, value in zip(schema.arguments, node.args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Node):
+            return value
+    raise AliasedMutation(str(node.target))  # by a keyword (out=), or several at once
+
+
+def aliased_argument(node: Node) -> Node | None:
+    """The argument whose memory the result of an operator may share, None where the result is always its own."""
+    if node.op != "call_function":
+        return None
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        first = node.args[0] if node.args else None
+        return first if isinstance(first, Node) else None  # getitem of a list of views
+    aliased = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
+    if not aliased:
+        return None
+    for argument, value in zip(schema.arguments, node.args, strict=False):
+        if argument.alias_info is not None and aliased & argument.alias_info.before_set and isinstance(value, Node):
+            return value
+    return None
+
+
+def root_of(node: Node, barrier: Node | None = None) -> Node:
+    """The value whose memory a view looks at, through any number of views; not beyond `barrier`."""
+    while node is not barrier and (parent := aliased_argument(node)) is not None:
+        node = parent
+    return node
+
+
+def _pure(target: Any) -> Any:
+    """`add.Tensor` for `add_.Tensor`; None where there is none with the same arguments."""
+    packet, overload = target._schema.name.removeprefix("aten::"), target._overloadname
+    if target.namespace != "aten" or not packet.endswith("_"):
+        return None
+    pure = getattr(getattr(_aten, packet[:-1], None), overload, None)
+    if pure is None or pure._schema.is_mutable or len(pure._schema.arguments) != len(target._schema.arguments):
+        return None
+    return pure
+
+
+def _drop_grad_modes(graph: Graph) -> None:
+    for node in list(graph.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            graph.erase_node(node)

@@ -1,0 +1,276 @@
+"""`optimize`: a model as a fused inference plan."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from bestof.errors import InvalidArgument, TorchError
+from bestof.torch.plan.explanation import Explanation, explain
+from bestof.torch.plan.file import Planned, read_plan, write_plan
+from bestof.torch.plan.frozen_weights import versions
+from bestof.torch.plan.fusion import fuse
+from bestof.torch.plan.mutation import AliasedMutation, remove_mutation
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.selection import Accuracy
+from bestof.torch.plan.trace import trace, without_mutation
+from bestof.torch.plan.tuning import tune as tune_program
+from bestof.torch.plan.verification import verify
+from bestof.torch.plan.writing import bring_into_rows
+
+# Shapes that stay planned; each has an arena for every thread that ran it at once.
+_SHAPES = 8
+
+
+class OptimizedModel(nn.Module):
+    """A plan: called like the model that it was made from, for inference. Made by `optimize` or `load`.
+
+    It has no parameters of its own, and no training mode; any number of threads may call it.
+    """
+
+    def __init__(self, model: nn.Module | None, accuracy: Accuracy) -> None:
+        super().__init__()
+        self.accuracy = accuracy
+        self.training = False
+        self._original = (model,)  # no submodule: its parameters are not the plan's
+        self._state = _state(model)
+        self._weights: dict[Any, Any] = {}
+        self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns for these arguments.
+
+        Shapes that are new are planned first, and their algorithms chosen on this and the next calls. Under autocast
+        the model itself answers. TorchError where an input requires a gradient, lies on another device, or has a shape
+        or dtype that the model does not take.
+        """
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        model = self._original[0]
+        if model is not None and torch.is_autocast_enabled("cpu"):
+            return model(*args, **kwargs)
+        inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
+            raise TorchError(
+                "optimize: a plan has no backward pass, and an input requires a gradient; call it under "
+                "torch.no_grad(), or train the original model"
+            )
+        program, structure = self.program(leaves, spec)
+        with torch.no_grad():
+            outputs = program.run(inputs)
+        return pytree.tree_unflatten(outputs, structure)
+
+    def explain(self, *args: Any, repeats: int = 5, **kwargs: Any) -> Explanation:
+        """Where the time goes for these arguments; without any, for values made up in the shapes planned last.
+
+        Runs the plan `repeats` times, each step timed; the seconds are medians.
+        """
+        if args or kwargs:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            program, _ = self.program(leaves, spec)
+            inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        else:
+            program = next(reversed(self._programs.values()))[2]
+            inputs = program.made_up_inputs()
+        with torch.no_grad():
+            return explain(program, inputs, repeats)
+
+    def save(self, file: str | Path | BinaryIO) -> None:
+        """Write the plan to a file that `load` reads: for the shapes that were planned so far, and no others.
+
+        TorchError where an operator, or a structure of inputs or outputs, has no name that another process knows.
+        """
+        with self._lock:
+            planned = list(self._programs.values())
+        write_plan(file, self.accuracy, planned)
+
+    def program(self, leaves: list[Any], spec: Any) -> tuple[Program, Any]:
+        """The program for inputs like these, planned where it is the first time, and how its outputs nest."""
+        key = _key(leaves, spec)
+        known = self._programs.get(key)
+        if known is None:
+            with self._lock:
+                known = self._programs.get(key)
+                if known is None:
+                    known = self._plan(leaves, spec)
+                    self.keep(known)
+        return known[2], known[3]
+
+    def keep(self, planned: Planned) -> None:
+        """Remember a planned shape; the oldest leave where there are too many."""
+        self._programs[_key(planned[0], planned[1])] = planned
+        while len(self._programs) > _SHAPES:
+            self._programs.popitem(last=False)
+
+    def _plan(self, leaves: list[Any], spec: Any) -> Planned:
+        model = self._original[0]
+        if model is None:
+            shapes = "; ".join(
+                ", ".join(str(tuple(leaf.shape)) for leaf in known[0] if isinstance(leaf, Tensor))
+                for known in self._programs.values()
+            )
+            raise TorchError(
+                f"optimize: this plan was loaded, and serves the inputs that it was saved for ({shapes}, contiguous as "
+                f"they were); call the plan with other shapes before saving it"
+            )
+        self._check_unchanged(model)
+        traced = trace(model, leaves, spec)
+        try:
+            remove_mutation(traced.graph.graph)
+        except AliasedMutation:
+            traced = without_mutation(trace(model, leaves, spec))
+        if self.accuracy != "exact":
+            fuse(traced.graph, self._weights)
+            bring_into_rows(traced.graph)
+        program = Program(traced.graph, self.accuracy)
+        kept = [
+            torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            if isinstance(leaf, Tensor)
+            else leaf
+            for leaf in leaves
+        ]
+        return kept, spec, program, traced.structure
+
+    def _check_unchanged(self, model: nn.Module) -> None:
+        training = _training(model)
+        if training is not None:
+            raise TorchError(
+                f"optimize: {training} is in training mode; call model.eval() first, a plan is for inference"
+            )
+        now = _state(model)
+        same = now.keys() == self._state.keys() and all(
+            one is other and version == was
+            for (one, version), (other, was) in zip(now.values(), self._state.values(), strict=True)
+        )
+        if not same:
+            raise TorchError(
+                "optimize: parameters or buffers of the model were changed after the plan was made, which is frozen; a "
+                "shape that is new to it cannot be planned: call optimize again"
+            )
+
+    def train(self, mode: bool = True) -> OptimizedModel:
+        """A plan stays in evaluation mode: TorchError for training."""
+        if mode:
+            raise TorchError("optimize: a plan has no training mode; train the original model, and optimise it again")
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> OptimizedModel:  # noqa: ARG002  # PyTorch's signature
+        """A plan stays where it is: TorchError for another device or dtype."""
+        probe = fn(torch.empty(0))
+        if probe.dtype is not torch.float32 or probe.device.type != "cpu":
+            raise TorchError(
+                f"optimize: a plan is made for the CPU and the dtypes of its model, and cannot become {probe.dtype} on "
+                f"{probe.device}; move the original model, and optimise it again"
+            )
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
+        """A plan of the same frozen weights, which nothing can tell apart."""
+        copy = OptimizedModel(self._original[0], self.accuracy)
+        copy._state, copy._weights = self._state, self._weights
+        with self._lock:
+            copy._programs = OrderedDict(self._programs)
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce__(self) -> Any:
+        file = io.BytesIO()
+        self.save(file)
+        return _loads, (file.getvalue(),)
+
+
+def optimize(
+    model: nn.Module,
+    example_inputs: Any,
+    example_kwargs: dict[str, Any] | None = None,
+    *,
+    accuracy: Accuracy = "float32",
+    tune: bool = True,
+) -> OptimizedModel:
+    """A module that computes what `model` does, for inference on the CPU, as a fused plan.
+
+    model: in evaluation mode; it stays as it is, and shares the parameters that the plan does not transform. The plan
+    is frozen: a parameter that changes later is an error at the next call, not a new result.
+    example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when they first come.
+    accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
+    promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer.
+    tune: choose the algorithms now, on the example inputs; else on the first calls.
+
+    The outputs for the example inputs are compared with the model's before the plan is handed out. Raises TorchError
+    where the model cannot be traced, does not run on the example inputs, or the outputs differ by more than rounding
+    explains; InvalidArgument for arguments that cannot be used.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"optimize: model: expected a torch.nn.Module; got {type(model).__name__}")
+    if accuracy not in get_args(Accuracy):
+        raise InvalidArgument(f"optimize: accuracy: expected one of {', '.join(get_args(Accuracy))}; got {accuracy!r}")
+    if not isinstance(example_inputs, Tensor | tuple | list):
+        raise InvalidArgument(
+            f"optimize: example_inputs: expected a tensor or a tuple of arguments; got {type(example_inputs).__name__}"
+        )
+    args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
+    kwargs = dict(example_kwargs or {})
+    plan = OptimizedModel(model, accuracy)
+    plan._check_unchanged(model)
+    with torch.no_grad():
+        try:
+            # On copies: a model may change its arguments, a plan never does.
+            given, named = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+            expected = pytree.tree_leaves(model(*given, **named))
+        except Exception as error:
+            raise TorchError(
+                f"optimize: the model itself does not run on the example inputs: {type(error).__name__}: {error}"
+            ) from error
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    program, _ = plan.program(leaves, spec)
+    inputs = [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
+    if tune:
+        tune_program(program, inputs)
+    verify(program, inputs, expected)
+    return plan
+
+
+def load(file: str | Path | BinaryIO) -> OptimizedModel:
+    """The plan that `plan.save` wrote. No code is read from the file. TorchError for what is no plan, or damaged."""
+    accuracy, planned = read_plan(file)
+    plan = OptimizedModel(None, accuracy)
+    for one in planned:
+        plan.keep(one)
+    return plan
+
+
+def _loads(content: bytes) -> OptimizedModel:
+    return load(io.BytesIO(content))
+
+
+def _key(leaves: list[Any], spec: Any) -> Hashable:
+    described = []
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            described.append(leaf)
+            continue
+        if leaf.device.type not in ("cpu", "meta"):
+            raise TorchError(f"optimize: a plan runs on the CPU; got a tensor on {leaf.device}: move it, or the model")
+        described.append((leaf.shape, leaf.stride(), leaf.dtype))
+    return tuple(described), spec, torch.get_num_threads()
+
+
+def _training(model: nn.Module) -> str | None:
+    """The first module that is in training mode."""
+    return next((name or "the model" for name, module in model.named_modules() if module.training), None)
+
+
+def _state(model: nn.Module | None) -> dict[str, tuple[Tensor, int]]:
+    """Every parameter and buffer, and how often it was changed."""
+    if model is None:
+        return {}
+    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    return {name: (tensor, versions([tensor])[0]) for name, tensor in tensors.items()}

@@ -1,0 +1,91 @@
+"""Which algorithm runs a fused convolution: one selector for all plans of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from bestof.kernels import conv2d_algorithms
+from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.torch.convolution.problem import ConvProblem
+
+Accuracy = Literal["exact", "float32", "relaxed"]
+
+# Within the promised bounds of float32; F(6) is beyond them.
+NATIVE = ("winograd4", "winograd2", "convgemm", "direct", "im2row", "depthwise")
+RELAXED = ("winograd6",)
+PYTORCH = "pytorch"
+ONEDNN = "onednn"
+
+_VERSION = (f"torch=={torch.__version__}",)
+# The layers of a plan are tuned one after the other, and a user waits: near-ties are not worth more rounds.
+_POLICY = Race(max_trials=12)
+
+
+class FusedProblem(NamedTuple):
+    """A convolution with its epilogue, as selection tells them apart. A linear layer is one of one pixel a row."""
+
+    convolution: ConvProblem
+    residual: bool
+    activation: str
+    accuracy: Accuracy
+    linear: bool
+
+    def canonical(self) -> str:
+        """Canonical text, for the store: all that tells two problems apart."""
+        return f"{self} {self.accuracy} threads={self.convolution.threads}"
+
+    def __str__(self) -> str:
+        words = [self.convolution.notation]
+        words += [word for word, here in (("linear", self.linear), ("bias", self.convolution.bias)) if here]
+        words += [word for word in ("residual" if self.residual else "", self.activation) if word]
+        return " ".join(words)
+
+
+@cache
+def selector() -> BestOf:
+    """The selector of fused convolutions; it is called with a step, and asks it to run by an algorithm."""
+    names = (ONEDNN, PYTORCH, *NATIVE, *RELAXED)
+    return BestOf(
+        "fused convolution",
+        [Alternative(name, _by(name), _VERSION, supports=_supports(name)) for name in names],
+        lambda step: step.problem,
+        policy=shared_policy() or _POLICY,
+    )
+
+
+def _by(name: str) -> Callable[[Any], None]:
+    def run(step: Any) -> None:
+        step.runner(name)()
+
+    return run
+
+
+def _supports(name: str) -> Callable[[Any], bool]:
+    def answer(problem: FusedProblem) -> bool:
+        onednn = torch.backends.mkldnn.is_available() and not problem.linear  # type: ignore[no-untyped-call]
+        if name == ONEDNN:
+            return bool(onednn)
+        if name == PYTORCH:
+            return not onednn
+        if name in RELAXED and problem.accuracy != "relaxed":
+            return False
+        return name in algorithms(problem.convolution)
+
+    return answer
+
+
+def algorithms(problem: ConvProblem) -> Any:
+    """What kernels offer for a problem: name -> promised error, scratch, operations."""
+    (n, c, h, w), (k, i, r, s) = problem.input_shape, problem.weight_shape
+    return conv2d_algorithms(
+        (n, h, w, c),
+        (k, r, s, i),
+        stride=problem.stride,
+        padding=problem.padding,
+        dilation=problem.dilation,
+        groups=problem.groups,
+    )

@@ -1,0 +1,108 @@
+"""A model as a graph of PyTorch's operators, for inputs of given shapes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from bestof.errors import TorchError
+
+Values = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The operators that a model runs for inputs of one set of shapes.
+
+    graph: one placeholder a tensor of the flattened inputs, one output, a tuple of the flattened outputs; each node's
+    `meta["val"]` holds what it yields, without data. structure: how outputs nest.
+    """
+
+    graph: GraphModule
+    structure: Any
+
+
+def trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+    """The trace of a model for `inputs`, the leaves of (args, kwargs), which nest as `spec` says.
+
+    By torch.fx, which follows the operators and evaluates conditions on shapes; where that cannot, by torch.export,
+    which reads the program. Tensors carry no data meanwhile, so a model whose course depends on values is refused:
+    TorchError.
+    """
+    try:
+        return _by_fx(model, inputs, spec)
+    except TorchError:
+        raise
+    except Exception as by_fx:
+        try:
+            return _by_export(model, inputs, spec)
+        except Exception as by_export:
+            raise TorchError(
+                f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx ({_first_line(by_fx)}) nor by "
+                f"torch.export ({_first_line(by_export)}); optimise the parts of it whose course does not depend on "
+                f"the values of tensors"
+            ) from by_fx
+
+
+def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+    structures: list[Any] = []
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+
+    def run(*given: Tensor) -> tuple[Any, ...]:
+        remaining = iter(given)
+        leaves = [next(remaining) if isinstance(value, Tensor) else value for value in inputs]
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
+        outputs, structure = pytree.tree_flatten(model(*args, **kwargs))
+        structures.append(structure)
+        return tuple(outputs)
+
+    return _traced(run, tensors, structures)
+
+
+def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+    args, kwargs = pytree.tree_unflatten(list(inputs), spec)
+    exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
+    return _by_fx(exported, inputs, spec)
+
+
+def _traced(run: Callable[..., Any], tensors: Sequence[Tensor], structures: list[Any]) -> Trace:
+    with torch.no_grad(), _silent("torch._subclasses.fake_tensor"):
+        tracer = make_fx(run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True)
+        graph = tracer(*(tensor.detach() for tensor in tensors))
+    return Trace(graph, structures[-1])
+
+
+def without_mutation(traced: Trace) -> Trace:
+    """The same computation by operators that change none of their arguments; TorchError where it keeps state."""
+    placeholders = [node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"]
+    with torch.no_grad():
+        functional = torch.func.functionalize(traced.graph, remove="mutations_and_views")
+        with placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode():
+            tracer = make_fx(functional, tracing_mode="real", _allow_non_fake_inputs=True)
+            return Trace(tracer(*placeholders), traced.structure)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+@contextmanager
+def _silent(name: str) -> Any:
+    """Without the tracer's own log lines about operators that fail, which the error that is raised repeats."""
+    logger = logging.getLogger(name)
+    was = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = was

@@ -1,0 +1,166 @@
+"""Whether a plan computes what the model does: step by step within what its algorithms promise, and in the end."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bestof.errors import BestofWarning, TorchError
+from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.operation import Convolution, activate
+from bestof.torch.plan.program import Binding, Program, Step
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms
+
+_EPS = float(torch.finfo(torch.float32).eps)
+# The steepest slope of the activations, that of hard_swish at 3.
+_SLOPE = 1.5
+# Errors are injected so many times larger than promised, that they stand out of the rounding of everything else.
+_MAGNIFIED = 64.0
+# Injected errors are independent, and add up by their squares; real ones may be alike, and then their sum is larger.
+_ALIKE = 8.0
+
+
+def verify(program: Program, inputs: Sequence[Tensor], expected: Sequence[Any]) -> None:
+    """Raise TorchError where the outputs for `inputs` differ from `expected` by more than rounding explains.
+
+    Before that each convolution is compared with PyTorch's on the values that reach it; an algorithm that exceeds its
+    promise is warned of, and PyTorch's takes its place. How rounding errors of single steps grow on their way to the
+    outputs is measured: a run with errors injected, in proportion to what each step's algorithm promises.
+    """
+    if _is_random(program):
+        return
+    with torch.no_grad():
+        _verify_steps(program, inputs)
+        got = program.run(list(inputs))
+        shaken = _run_shaken(program, inputs)
+        for position, (plain, rough, right) in enumerate(zip(got, shaken, expected, strict=True)):
+            if isinstance(right, Tensor):
+                _compare(f"output {position}", plain, rough, right)
+
+
+def error_of(step: ConvolutionStep) -> float:
+    """The promised rms error of a step's result over the rms of the sum that it is, PyTorch's own included."""
+    problem = step.problem.convolution
+    _, channels, height, width = problem.weight_shape
+    theirs = summation_bound(channels * height * width, "float32").rms
+    if step.algorithm in (ONEDNN, PYTORCH):
+        return 2 * theirs
+    promised = algorithms(problem)
+    names = [step.algorithm] if step.algorithm is not None else list(promised)
+    return theirs + max([theirs, *(float(promised[name].error_bound) for name in names)])
+
+
+def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
+    binding = program.borrow()
+    try:
+        binding.slots[: len(inputs)] = list(inputs)
+        for step in binding.steps:
+            one = step.convolution
+            if one is None:
+                step.run()
+                continue
+            residual = None if one.residual is None else one.residual.clone()  # it may be where the result goes
+            x = one.x if isinstance(one.x, Tensor) else one.x()
+            ends = [0, x.shape[0] - 1]  # all images are computed alike: two of them show the algorithm's error
+            allowed, right = _reference(one, x[ends], residual if residual is None else residual[ends])
+            one.run()
+            off = _rms(one.out[ends] - right)
+            if not off <= allowed and one.algorithm not in (None, ONEDNN, PYTORCH):
+                warnings.warn(
+                    f"optimize: {one.problem}: {one.algorithm} is off by {off:.2g} rms where {allowed:.2g} is promised "
+                    f"on the example inputs; PyTorch's own kernel takes its place",
+                    BestofWarning,
+                    stacklevel=4,
+                )
+                one.settle(PYTORCH)
+                program.fixed[step.name] = PYTORCH
+                if residual is not None:
+                    one.residual.copy_(residual)  # type: ignore[union-attr]
+                one.run()
+    finally:
+        binding.refresh()
+        program.give_back(binding)
+
+
+def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tuple[float, Tensor]:
+    """The rms error that is allowed, and the result by PyTorch.
+
+    Promises are relative to the rms of the sum; where terms cancel beyond chance, to that of a sum of such terms with
+    random signs.
+    """
+    operation = one.operation
+    weight, bias = operation.weights.folded(), operation.weights.bias
+    plain = _product(operation, x, weight)
+    scale = max(_rms(plain), sqrt(float(_product(operation, x.square(), weight.square()).mean())))
+    if bias is not None:
+        plain += bias if operation.linear else bias[:, None, None]
+    if residual is not None:
+        plain += residual
+    allowed = _SLOPE * (error_of(one) * scale + 2 * _EPS * _rms(plain))
+    return allowed, activate(plain, operation.activation, operation.slope)
+
+
+def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
+    if operation.linear:
+        return F.linear(x, weight)
+    return F.conv2d(x, weight, None, operation.stride, operation.padding, operation.dilation, operation.groups)
+
+
+def _run_shaken(program: Program, inputs: Sequence[Tensor]) -> list[Any]:
+    """The outputs with errors injected into every value that a step of ours writes."""
+    generator = torch.Generator().manual_seed(0)
+
+    def shake(binding: Binding, step: Step) -> None:
+        one = step.convolution
+        out = one.out if one is not None else binding.slots[step.slot]
+        if isinstance(out, Tensor) and step.is_planned:
+            error = _MAGNIFIED * (error_of(one) if one is not None else 2 * _EPS)
+            noise = torch.empty_like(out).normal_(generator=generator)
+            out.add_(noise.mul_(error * _rms(out)))
+
+    return program.run(list(inputs), after_step=shake)
+
+
+def _compare(what: str, got: Any, shaken: Any, right: Tensor) -> None:
+    if not isinstance(got, Tensor) or got.shape != right.shape or got.dtype is not right.dtype:
+        raise TorchError(f"optimize: {what}: expected {_described(right)}; the plan returns {_described(got)}")
+    if right.numel() == 0:
+        return
+    if not right.is_floating_point():
+        if torch.equal(got, shaken) and not torch.equal(got, right):  # else rounding alone may change it
+            raise TorchError(f"optimize: {what}: {_described(right)} differs from the model's; {_REMEDY}")
+        return
+    finite = torch.isfinite(right)
+    same = torch.equal(torch.nan_to_num(got[~finite], 0.5), torch.nan_to_num(right[~finite], 0.5))
+    off = _rms((got - right)[finite])
+    size = float(torch.finfo(right.dtype).eps) * 16 * _rms(right[finite])
+    allowed = size + _ALIKE * _rms((shaken - got)[finite]) / _MAGNIFIED
+    if not (same and off <= allowed):
+        raise TorchError(
+            f"optimize: {what} differs from the model's by {off:.3g} rms where rounding explains {allowed:.3g}; "
+            f"{_REMEDY}"
+        )
+
+
+_REMEDY = "accuracy='exact' runs the model's own operators; the model is untouched"
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _rms(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values)) / sqrt(max(values.numel(), 1))
+
+
+def _is_random(program: Program) -> bool:
+    """Whether an operator draws random numbers: then no two runs agree, and there is nothing to compare."""
+    tag = torch.Tag.nondeterministic_seeded
+    return any(tag in getattr(node.target, "tags", ()) for node in program.nodes)

@@ -1,0 +1,86 @@
+"""Operators of PyTorch that can write into memory of the plan, and the step that brings a value into channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from bestof.torch.plan.fusion import convolution, pooling
+
+aten = torch.ops.aten
+
+# Each with its form that writes; all of them treat channels last as well as channels first.
+_WRITING: dict[Any, Any] = {
+    aten.cat.default: aten.cat.out,
+    aten.add.Tensor: aten.add.out,
+    aten.sub.Tensor: aten.sub.out,
+    aten.mul.Tensor: aten.mul.out,
+    aten.div.Tensor: aten.div.out,
+    aten.sigmoid.default: aten.sigmoid.out,
+    aten.tanh.default: aten.tanh.out,
+    aten.silu.default: aten.silu.out,
+    aten.gelu.default: aten.gelu.out,
+    aten.hardtanh.default: aten.hardtanh.out,
+    aten.hardsigmoid.default: aten.hardsigmoid.out,
+    aten.hardswish.default: aten.hardswish.out,
+    aten.leaky_relu.default: aten.leaky_relu.out,
+    aten.elu.default: aten.elu.out,
+    aten.upsample_nearest2d.default: aten.upsample_nearest2d.out,
+    aten.upsample_bilinear2d.default: aten.upsample_bilinear2d.out,
+}
+
+
+def rows(*_: Any) -> Any:
+    """Marks a node that copies a value of PyTorch into channels last; never called."""
+    raise AssertionError
+
+
+def writing_form(node: Node) -> Any:
+    """The operator that writes this node's value, in channels last, into memory that is given; None for the others."""
+    return _WRITING.get(node.target) if node.meta.get("rows", False) else None
+
+
+def _writable(node: Node) -> bool:
+    value = node.meta.get("val")
+    if node.target not in _WRITING or not isinstance(value, Tensor) or value.dim() != 4 or value.numel() == 0:
+        return False
+    tensors = [value, *(given.meta.get("val") for given in node.all_input_nodes)]
+    return all(isinstance(one, Tensor) and one.dtype is torch.float32 and one.device.type == "cpu" for one in tensors)
+
+
+def bring_into_rows(module: GraphModule) -> None:
+    """Put a copy into channels last before the first of our kernels that reads a value which PyTorch computes.
+
+    Marks the values that are channels last: those of our kernels, and what PyTorch's operators write from such.
+    """
+    graph = module.graph
+    for node in list(graph.nodes):
+        node.meta["rows"] = _yields_rows(node)
+        if node.meta["rows"]:
+            continue
+        readers = [user for user in node.users if _reads_rows(user)]
+        if not readers:
+            continue
+        last = node
+        if node.op == "placeholder":
+            last = [one for one in graph.nodes if one.op == "placeholder"][-1]
+        with graph.inserting_after(last):
+            copy = graph.call_function(rows, (node,))
+        copy.meta = {"val": node.meta["val"], "rows": True}
+        for reader in readers:
+            reader.replace_input_with(node, copy)
+
+
+def _yields_rows(node: Node) -> bool:
+    if node.target in (pooling, rows):
+        return True
+    if node.target is convolution:
+        return not node.meta["operation"].linear
+    return _writable(node) and any(given.meta.get("rows", False) for given in node.all_input_nodes)
+
+
+def _reads_rows(node: Node) -> bool:
+    return node.target is pooling or (node.target is convolution and not node.meta["operation"].linear)
