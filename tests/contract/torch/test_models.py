@@ -5,11 +5,12 @@ From configurations, with random weights, in narrow forms: nothing is fetched.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import pytest
 import torch
-from promised_noise import assert_as_promised
+from promised_noise import Run, assert_as_promised
 from torch import Tensor, nn
 from torch.nn import functional
 from tuned_program import EachInTurnPolicy, calls_seen
@@ -58,16 +59,30 @@ def test_training(row: Model) -> None:
             losses.append(loss.detach())
         return [*first, *losses]
 
-    assert_as_promised(model, run, integration.enabled)
+    with integration.enabled():
+        got = run(copy.deepcopy(model), torch.float32)
+    assert_as_promised(got, model, run)
     assert calls_seen() >= STEPS
 
 
-def test_inference(row: Model) -> None:
-    model = row.build(narrow=True).eval()
-
+def infer(row: Model, calls: int) -> Run:
     def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
         with torch.inference_mode():
-            return [model(images(row).to(dtype)) for _ in range(CALLS)]
+            return [model(images(row).to(dtype)) for _ in range(calls)]
 
-    assert_as_promised(model, run, integration.enabled)
+    return run
+
+
+def test_inference(row: Model) -> None:
+    model, run = row.build(narrow=True).eval(), infer(row, CALLS)
+    with integration.enabled():
+        got = run(model, torch.float32)
+    assert_as_promised(got, model, run)
     assert calls_seen() >= CALLS
+
+
+def test_optimize(row: Model) -> None:
+    """Its own choice of algorithms, and every call of the layers on trial thereafter."""
+    model, run = row.build(narrow=True).eval(), infer(row, 2)
+    plan = integration.optimize(model, images(row), tune=False)
+    assert_as_promised(run(plan, torch.float32), model, run)
