@@ -1,0 +1,177 @@
+"""Every plan of every model computes what the model computes, for the shapes and in the layouts that it takes."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from plan_models import MODELS, build
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import bestof
+import bestof.torch as bt
+from bestof.torch.plan import arena
+from bestof.torch.plan.selection import selector
+
+# What F(4) promises a layer, rms of the error over rms of the result; `relaxed` allows F(6).
+PROMISED = {"float32": 5e-6, "relaxed": 2.5e-5}
+# More steps than any of these models has; errors of single steps add up at worst.
+STEPS = 30
+
+
+@pytest.fixture(autouse=True)
+def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One trial of each alternative, whatever it takes; and memory that nobody has written to reads as NaN."""
+    bestof.use_policy("rounds:rounds=1")
+    selector.cache_clear()
+    zeros = arena.torch.zeros
+    monkeypatch.setattr(arena.torch, "zeros", lambda *args, **kwargs: zeros(*args, **kwargs).fill_(float("nan")))
+    yield
+    selector.cache_clear()
+
+
+def assert_close(got: object, model: nn.Module, x: Tensor, accuracy: str = "float32") -> None:
+    """Against the model in float64: the promised error of each step, times the number of steps; strides as in PyTorch."""
+    with torch.no_grad():
+        expected = pytree.tree_leaves(copy.deepcopy(model).double()(x.double()))
+        plain = pytree.tree_leaves(model(x))
+    results = pytree.tree_leaves(got)
+    assert len(results) == len(expected)
+    for result, right, single in zip(results, expected, plain, strict=True):
+        assert result.shape == right.shape
+        assert result.dtype is torch.float32
+        assert result.stride() == single.stride()
+        if right.numel():
+            off = (result.double() - right).square().mean().sqrt()
+            assert off <= STEPS * PROMISED[accuracy] * right.square().mean().sqrt()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("accuracy", ["float32", "relaxed"])
+def test_outputs(name: str, accuracy: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x, accuracy=accuracy)
+    for given in (x, torch.randn_like(x)):
+        for _ in range(2):
+            assert_close(plan(given), model, given, accuracy)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exact_is_bit_identical(name: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x, accuracy="exact")
+    with torch.no_grad():
+        expected = pytree.tree_leaves(model(x))
+    for got, right in zip(pytree.tree_leaves(plan(x)), expected, strict=True):
+        assert torch.equal(got, right)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_other_batch_sizes_and_none_at_all(name: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x, tune=False)
+    for batch in (1, 5, 0):
+        given = torch.randn(batch, *x.shape[1:])
+        for _ in range(10):  # decisions are made meanwhile
+            assert_close(plan(given), model, given)
+
+
+@pytest.mark.parametrize("name", ["resnet, basic", "densenet", "unet", "shuffle"])
+def test_other_image_sizes(name: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x)
+    given = torch.randn(1, 3, 24, 40)
+    assert_close(plan(given), model, given)
+    assert_close(plan(x), model, x)
+
+
+@pytest.mark.parametrize("name", ["resnet, basic", "unet", "shuffle"])
+def test_channels_last_and_strided_inputs(name: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x)
+    for given in (x.to(memory_format=torch.channels_last), torch.randn(*x.shape[:-1], 2 * x.shape[-1])[..., ::2]):
+        assert_close(plan(given), model, given)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_and_files(name: str) -> None:
+    model, x = build(name)
+    plan = bt.optimize(model, x)
+    expected = pytree.tree_leaves(plan(x))
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    for other in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan)), bt.load(file)):
+        for got, right in zip(pytree.tree_leaves(other(x)), expected, strict=True):
+            assert torch.equal(got, right)
+
+
+def test_threads_do_not_meet() -> None:
+    model, x = build("unet")
+    plan = bt.optimize(model, x)
+    inputs = [torch.randn(1 + number % 2, *x.shape[1:]) for number in range(8)]
+    failed: list[BaseException] = []
+
+    def call(given: Tensor) -> None:
+        try:
+            torch.set_num_threads(1)
+            for _ in range(10):
+                assert_close(plan(given), model, given)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(given,)) for given in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed[0]
+
+
+def test_results_are_the_callers() -> None:
+    """A later call must not write into what an earlier one returned."""
+    model, x = build("unet")
+    plan = bt.optimize(model, x)
+    first = plan(x)
+    kept = first.clone()
+    plan(torch.randn_like(x))
+    assert torch.equal(first, kept)
+
+
+def test_the_model_and_its_input_stay_as_they_were() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.convolution(x.relu_())
+
+    model, x = InPlace().eval(), torch.randn(1, 3, 8, 8)
+    before, state = x.clone(), {name: value.clone() for name, value in model.state_dict().items()}
+    plan = bt.optimize(model, x)
+    got = plan(x)
+    assert torch.equal(x, before)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert_close(got, model, x.clone())
+
+
+def test_while_tuning_is_enabled() -> None:
+    model, x = build("unet")
+    with bt.enabled():
+        plan = bt.optimize(model, x)
+        got = plan(x)
+    assert_close(got, model, x)
+
+
+def test_autocast_runs_the_model() -> None:
+    model, x = build("vgg")
+    plan = bt.optimize(model, x)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert torch.equal(plan(x), model(x))
