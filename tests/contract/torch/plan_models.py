@@ -21,7 +21,9 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 class Unit(nn.Sequential):
     """Convolution, norm, activation."""
 
-    def __init__(self, ins: int, outs: int, kernel: int, stride: int = 1, act: nn.Module | None = None, groups: int = 1):
+    def __init__(
+        self, ins: int, outs: int, kernel: int, stride: int = 1, act: nn.Module | None = None, groups: int = 1
+    ):
         convolution = nn.Conv2d(ins, outs, kernel, stride, kernel // 2, groups=groups, bias=False)
         super().__init__(convolution, _norm(outs), act if act is not None else nn.ReLU(inplace=True))
 
@@ -42,7 +44,10 @@ class Residual(nn.Module):
         super().__init__()
         if bottleneck:
             self.body = nn.Sequential(
-                Unit(ins, outs // 4, 1), Unit(outs // 4, outs // 4, 3, stride), nn.Conv2d(outs // 4, outs, 1), _norm(outs)
+                Unit(ins, outs // 4, 1),
+                Unit(outs // 4, outs // 4, 3, stride),
+                nn.Conv2d(outs // 4, outs, 1),
+                _norm(outs),
             )
         else:
             self.body = nn.Sequential(Unit(ins, outs, 3, stride), nn.Conv2d(outs, outs, 3, padding=1), _norm(outs))
