@@ -5,6 +5,8 @@ PYTHON ?= python3
 CXX ?= g++
 PY := .venv/bin/python
 TORCH := torch==2.13.0
+# Models for tests. Without what it asks for: torchvision, of which it needs nothing here, would replace torch.
+PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name 'CMakeLists.txt')
@@ -48,6 +50,7 @@ format: .venv/installed
 
 .venv/installed: .venv/torch pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 	CXX=$(CXX) $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
+	$(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
 	@touch $@
 
 clean:

@@ -27,13 +27,13 @@ aten = torch.ops.aten
 
 # Operators whose meaning depends on strides, not on values alone; and whatever is not PyTorch's own.
 _STRICT = {
-    aten.view.default,
     aten.view.dtype,
-    aten._unsafe_view.default,
     aten.as_strided.default,
     aten.view_as_real.default,
     aten.view_as_complex.default,
 }
+# A view may rely on a copy before it, which was taken out: where layouts are the plan's own, values alone count.
+_BY_VALUE = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 
 
 @dataclass(slots=True)
@@ -337,7 +337,7 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _torch_run(node: Node, arguments: Any, slot: int, slots: list[Any], dead: tuple[int, ...]) -> Callable[[], object]:
-    target: Any = node.target
+    target: Any = _BY_VALUE.get(node.target, node.target)
     positional, named = arguments
 
     def run() -> None:

@@ -1,0 +1,88 @@
+"""Is any model slower with ours than without? Each in its own process, in turn with what ours replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from bestof.bench.model import Alone, Effort, Progress, silent
+from bestof.bench.model_job import Job
+from bestof.bench.model_peers.table import Peer
+from bestof.bench.model_process import PeerProcess
+from bestof.errors import TorchError
+
+PROMISE = 0.98
+"""No settled model is slower than this part of the speed of what ours replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One job by one of ours. `ratio`: how many times faster than what it replaces, the median over the rounds, with
+    the quartiles `low` and `high`; seconds are medians a call; `reason` says why there is none."""
+
+    job: Job
+    name: str
+    seconds: float | None = None
+    replaced_seconds: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    settled: bool | None = None
+    trials: int = 0
+    error: float | None = None
+    reason: str | None = None
+
+    @property
+    def below(self) -> bool:
+        """Whether the promise is broken, beyond what the quartiles leave open."""
+        return self.high is not None and self.high < PROMISE
+
+
+def measure_matrix(
+    jobs: Sequence[Job],
+    peers: Sequence[Peer],
+    effort: Effort,
+    *,
+    alone: Alone = nullcontext,
+    progress: Progress = silent,
+) -> tuple[MatrixRow, ...]:
+    """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'."""
+    pairs = [(job, peer) for job in jobs for peer in peers if peer.ours and (peer.trains or not job.train)]
+    rows = []
+    for number, (job, peer) in enumerate(pairs):
+        progress(f"{job}: {peer.label}", number, len(pairs))
+        try:
+            rows.append(_row(job, peer, effort, alone))
+        except TorchError as error:
+            rows.append(MatrixRow(job, peer.name, reason=str(error)))
+    return tuple(rows)
+
+
+def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
+    with PeerProcess(job.by(peer.name)) as process:
+        process.ask("prepare", patience=effort.patience)
+        with alone():
+            settled = process.ask("settle", patience=effort.patience + effort.settle, limit=effort.settle, least=0)
+            pair = process.ask(
+                "pair", patience=effort.patience, rounds=effort.rounds, seconds=effort.seconds, least=effort.calls
+            )
+    if not pair["error"] <= peer.tolerance:
+        raise TorchError(
+            f"wrong by {pair['error']:.1e} of the results' root mean square ({peer.tolerance:.0e} allowed)"
+        )
+    ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
+    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return MatrixRow(
+        job,
+        peer.name,
+        median(pair["own"]),
+        median(pair["replaced"]),
+        median(ratios),
+        low,
+        high,
+        settled["settled"],
+        settled["trials"],
+        pair["error"],
+    )

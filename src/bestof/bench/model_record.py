@@ -1,0 +1,84 @@
+"""What was measured as dicts and lines, ready for JSON and CSV, and back."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from bestof.bench.model import ModelTimes, PeerTime
+from bestof.bench.model_job import Job
+from bestof.bench.model_layers import LayerTimes
+from bestof.bench.model_matrix import MatrixRow
+from bestof.errors import InvalidArgument
+
+_PEER_COLUMNS = (
+    "name",
+    "seconds",
+    "spread",
+    "ratio",
+    "low",
+    "high",
+    "error",
+    "settled",
+    "prepare_seconds",
+    "reason",
+)
+_MATRIX_COLUMNS = (
+    "name",
+    "seconds",
+    "replaced_seconds",
+    "ratio",
+    "low",
+    "high",
+    "settled",
+    "trials",
+    "error",
+    "reason",
+)
+_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow")
+
+
+def to_dict(times: ModelTimes | MatrixRow) -> dict[str, Any]:
+    """For JSON, times in seconds."""
+    return asdict(times)
+
+
+def times_from_dict(content: Any) -> ModelTimes:
+    """What `to_dict` gave, after a way through JSON. Raises InvalidArgument for anything else."""
+    try:
+        return ModelTimes(
+            Job.from_dict(content["job"]),
+            content["best"],
+            tuple(PeerTime(**{**peer, "first_seconds": tuple(peer["first_seconds"])}) for peer in content["peers"]),
+            tuple(LayerTimes(**layer) for layer in content["layers"]),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"this is not what `bestof bench model --json` printed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
+    """The last one of every job, in the order in which jobs came first."""
+    kept: dict[Job, ModelTimes] = {}
+    for one in results:
+        kept[one.job] = one
+    return tuple(kept.values())
+
+
+def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:
+    """A line for every job and peer, times in seconds."""
+    matrix = bool(results) and isinstance(results[0], MatrixRow)
+    columns = _MATRIX_COLUMNS if matrix else _PEER_COLUMNS
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*_JOB_COLUMNS, "peer", *columns[1:]])
+    for result in results:
+        for row in (result,) if isinstance(result, MatrixRow) else result.peers:
+            writer.writerow([*_job(result.job), *(getattr(row, column) for column in columns)])
+
+
+def _job(job: Job) -> list[object]:
+    size = "" if job.size is None else f"{job.size[0]}x{job.size[1]}"
+    return [job.model, job.batch, job.threads, job.train, size, job.narrow]

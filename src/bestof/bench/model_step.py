@@ -1,0 +1,49 @@
+"""One training step, the same for every peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """Forward, cross entropy, backward and SGD with momentum on one batch; labels (N,), or (N, rows, columns)."""
+
+    images: Tensor
+    labels: Tensor
+    rate: float = 1e-3
+    momentum: float = 0.9
+
+    def on(self, model: nn.Module, images: Tensor, call: Callable[[Tensor], Any] | None = None) -> Callable[[], float]:
+        """A function that makes one step and gives its loss. `call` is what to call in the model's place, on the
+        images in the layout that it wants."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=self.rate, momentum=self.momentum)
+        forward = call or model
+
+        def run() -> float:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(forward(images), self.labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            return loss.item()
+
+        return run
+
+
+def training_step(model: nn.Module, images: Tensor, seed: int = 1) -> TrainingStep:
+    """Make labels for what this model gives, and ready the model: dropout is off, so that losses can be compared."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.eval()
+    with torch.no_grad():
+        shape = model(images[:1]).shape
+    model.train()
+    generator = torch.Generator().manual_seed(seed)
+    return TrainingStep(images, torch.randint(0, shape[1], (len(images), *shape[2:]), generator=generator))

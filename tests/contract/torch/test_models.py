@@ -1,0 +1,88 @@
+"""Models that nobody here wrote come to the same while convolutions are chosen among alternatives.
+
+From configurations, with random weights, in narrow forms: nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import pytest
+import torch
+from promised_noise import Run, assert_as_promised
+from torch import Tensor, nn
+from torch.nn import functional
+from tuned_program import EachInTurnPolicy, calls_seen
+
+import bestof
+import bestof.torch as integration
+from bestof.bench.model_step import training_step
+from bestof.bench.model_table import MODELS, Model
+
+STEPS = 4
+CALLS = 8
+
+
+@pytest.fixture(params=MODELS, ids=lambda row: row.name)
+def row(request: pytest.FixtureRequest) -> Model:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def every_alternative(own_process: None) -> None:
+    """Every call is a trial of another alternative."""
+    bestof.use_policy(EachInTurnPolicy())
+
+
+def images(row: Model, batch: int = 4) -> Tensor:
+    return torch.randn(batch, 3, *row.narrow_size, generator=torch.Generator().manual_seed(3))
+
+
+def test_training(row: Model) -> None:
+    """Logits and gradients of the first step, and the losses of the next ones."""
+    model = row.build(narrow=True)
+    labels = training_step(model, images(row)).labels
+
+    def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
+        x = images(row).to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        first, losses = [], []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            logits = model(x)
+            loss = functional.cross_entropy(logits, labels)
+            loss.backward()
+            if not first:
+                first = [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+            optimizer.step()
+            losses.append(loss.detach())
+        return [*first, *losses]
+
+    with integration.enabled():
+        got = run(copy.deepcopy(model), torch.float32)
+    assert_as_promised(got, model, run)
+    assert calls_seen() >= STEPS
+
+
+def infer(row: Model, calls: int) -> Run:
+    def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            return [model(images(row).to(dtype)) for _ in range(calls)]
+
+    return run
+
+
+def test_inference(row: Model) -> None:
+    model, run = row.build(narrow=True).eval(), infer(row, CALLS)
+    with integration.enabled():
+        got = run(model, torch.float32)
+    assert_as_promised(got, model, run)
+    assert calls_seen() >= CALLS
+
+
+def test_optimize(row: Model) -> None:
+    """Its own choice of algorithms, and every call of the layers on trial thereafter."""
+    model, run = row.build(narrow=True).eval(), infer(row, 2)
+    plan = integration.optimize(model, images(row), tune=False)
+    assert_as_promised(run(plan, torch.float32), model, run)

@@ -1,0 +1,210 @@
+"""`bestof bench model`, what it parses and prints."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestof.bench.model import Effort, ModelTimes, PeerTime
+from bestof.bench.model_job import Job
+from bestof.bench.model_layers import LayerTimes
+from bestof.bench.model_matrix import MatrixRow
+from bestof.bench.model_peers.table import Peer
+from bestof.cli import bench_model, main
+
+EAGER = PeerTime(
+    "eager", "PyTorch eager, channels first", False, 0.008, 1e-4, 0.5, 0.4, 0.6, 0.0, None, 0.1, (0.02, 0.01)
+)
+NCNN = PeerTime("ncnn", "ncnn", False, reason="not installed: ncnn")
+ENABLE = PeerTime("enable", "bestof enable", True, 0.002, 1e-4, 2.0, 1.9, 2.1, 1e-6, False, 0.1, (0.03, 0.002))
+LAYERS = (LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, list[str], Effort, bool]]:
+    """What was asked for; the answers are the rows above."""
+    calls: list[tuple[Job, list[str], Effort, bool]] = []
+
+    def measure(job: Job, peers: Sequence[Peer], effort: Effort, *, layers: bool, progress: Any) -> ModelTimes:
+        calls.append((job, [peer.name for peer in peers], effort, layers))
+        progress("ncnn: prepares", 1, 3)
+        return ModelTimes(job, "eager", (EAGER, NCNN, ENABLE), LAYERS if layers else ())
+
+    monkeypatch.setattr(bench_model, "measure_model", measure)
+    monkeypatch.setattr(bench_model.os, "sched_getaffinity", lambda pid: {0, 1})
+    return calls
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_the_table(rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    if not rich:
+        monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
+    assert main(["bench", "model", "vgg16", "--threads", "1"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        [
+            "vgg16",
+            "inference,",
+            "batch",
+            "1,",
+            "1",
+            "thread:",
+            "ratios",
+            "against",
+            "PyTorch",
+            "eager,",
+            "channels",
+            "first",
+        ],
+        ["peer", "ms", "spread", "ratio", "quartiles", "error"],
+        ["PyTorch", "eager,", "channels", "first", "8.00", "±", "0.10", "0.50x", "0.40", "to", "0.60", "0e+00"],
+        ["ncnn", "not", "installed:", "ncnn"],
+        ["*", "bestof", "enable", "(unsettled)", "2.00", "±", "0.10", "2.00x", "1.90", "to", "2.10", "1e-06"],
+    ]
+
+
+def test_every_model_batch_and_number_of_threads(asked: list[Any], capsys: Any) -> None:
+    arguments = ["vgg16", "unet", "--batch", "1,8", "--threads", "1,2,4", "--size", "64x96", "--train", "--peers"]
+    assert main(["bench", "model", *arguments]) == 0
+    assert "4 threads are left out: 2 cores are here" in capsys.readouterr().err
+    assert [job for job, *_ in asked] == [
+        Job(name, batch, threads, True, (64, 96))
+        for name in ("vgg16", "unet")
+        for batch in (1, 8)
+        for threads in (1, 2)
+    ]
+    assert all("openvino" in names for _, names, *_ in asked)
+
+
+def test_few_peers_unless_more_are_wanted(asked: list[Any]) -> None:
+    assert main(["bench", "model", "vgg16"]) == 0
+    assert asked[0][1] == ["eager", "eager-last", "enable", "enable-last", "optimize", "optimize-relaxed"]
+    assert main(["bench", "model", "vgg16", "--only", "ncnn, eager"]) == 0
+    assert asked[1][1] == ["eager", "ncnn"]
+
+
+def test_what_json_printed_is_read_again_and_later_files_win(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+    assert main(["bench", "model", "vgg16", "unet", "--layers", "--json"]) == 0
+    printed = capsys.readouterr().out
+    content = json.loads(printed)
+    assert content[0]["peers"][2]["seconds"] == 0.002
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    first.write_text(printed)
+    content[1]["peers"][2]["seconds"] = 0.001
+    second.write_text(json.dumps(content[1:]))
+    assert main(["bench", "model", "--read", str(first), str(second), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [one["job"]["model"] for one in again] == ["vgg16", "unet"]
+    assert again[0] == json.loads(printed)[0]
+    assert again[1]["peers"][2]["seconds"] == 0.001
+
+
+def test_a_failure_of_ours_ends_with_1_and_one_of_a_peer_with_0(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    failed = PeerTime("enable", "bestof enable", True, reason="wrong by 1e+00")
+    monkeypatch.setattr(
+        bench_model, "measure_model", lambda job, *_, **__: ModelTimes(job, "eager", (EAGER, NCNN, failed))
+    )
+    assert main(["bench", "model", "vgg16"]) == 1
+    assert "wrong by 1e+00" in capsys.readouterr().out
+
+
+def test_csv(asked: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "times.csv"
+    assert main(["bench", "model", "vgg16", "--batch", "1,8", "--csv", str(file)]) == 0
+    with file.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["batch"], row["peer"]) for row in rows] == [
+        (batch, peer) for batch in ("1", "8") for peer in ("eager", "ncnn", "enable")
+    ]
+    assert (rows[2]["seconds"], rows[1]["reason"]) == ("0.002", "not installed: ncnn")
+
+
+def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "models.png"
+    arguments = ["vgg16", "--train", "--layers", "--threads", "1,2", "--png", str(file)]
+    assert main(["bench", "model", *arguments]) == 0
+    names = {"models", "models-steps", "models-threads", "models-layers-vgg16-training-b1"}
+    assert {one.stem for one in tmp_path.iterdir()} == names
+    assert all(one.read_bytes().startswith(b"\x89PNG") for one in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name a model"),
+        (["vgg16", "--fly"], "unrecognized arguments"),
+        (["vgg16", "--read", "x.json"], "without models"),
+        (["--matrix", "--png", "x.png"], "no picture"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "model", *arguments])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fly"], "there is no model 'fly'"),
+        (["vgg16", "--only", "fly"], "there is no peer 'fly'"),
+        (["vgg16", "--batch", "1,x"], "--batch: expected numbers"),
+        (["vgg16", "--batch", "0"], "batch: expected at least 1; got 0"),
+        (["vgg16", "--threads", "99"], "no number of threads is left"),
+        (["vgg16", "--size", "64y"], "--size: expected such as 224"),
+        (["vgg16", "--rounds", "0"], "rounds: expected at least 1; got 0"),
+        (["--read", "/nowhere.json"], "--read: /nowhere.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_ends_with_2_and_one_line(
+    arguments: list[str], said: str, asked: list[Any], capsys: Any
+) -> None:
+    assert main(["bench", "model", *arguments]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert asked == []
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", '[{"job": {}}]', "no json"])
+def test_files_that_are_something_else(content: str, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(content)
+    assert main(["bench", "model", "--read", str(file)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_the_matrix(rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    if not rich:
+        monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
+    jobs: list[Job] = []
+
+    def measure(these: Sequence[Job], peers: Sequence[Peer], effort: Effort, *, progress: Any) -> list[MatrixRow]:
+        jobs.extend(these)
+        good = MatrixRow(these[0], "enable", 0.001, 0.002, 2.0, 1.9, 2.1, True, 30, 1e-6)
+        slow = MatrixRow(these[1], "enable", 0.002, 0.001, 0.5, 0.4, 0.6, False, 30, 0.0)
+        return [good, slow]
+
+    monkeypatch.setattr(bench_model, "measure_matrix", measure)
+    file = tmp_path / "matrix.csv"
+    assert main(["bench", "model", "resnet18", "--matrix", "--threads", "1", "--csv", str(file)]) == 0
+    assert [(job.model, job.train) for job in jobs] == [("resnet18", False), ("resnet18", True)]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["model", "by", "ms", "as", "is", "ratio", "quartiles", "error"],
+        ["resnet18", "inference,", "b1", "enable", "1.00", "2.00", "2.00x", "1.90", "to", "2.10", "1e-06"],
+        ["!", "resnet18", "training,", "b1", "enable", "(unsettled)", "2.00", "1.00", "0.50x", "0.40", "to", "0.60"],
+        [],
+        ["1", "of", "2", "below", "0.98,", "all", "of", "the", "quartiles"],
+    ]
+    assert len(file.read_text().splitlines()) == 3
+    assert main(["bench", "model", "--matrix", "--train", "--threads", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[1]["ratio"] == 0.5
