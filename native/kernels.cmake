@@ -9,6 +9,7 @@ set(KERNEL_SOURCES
     conv/winograd2.cpp
     conv/winograd4.cpp
     conv/winograd6.cpp
+    gemm/peak.cpp
     pool/pool.cpp
     transpose/blocked.cpp)
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -17,7 +17,7 @@ constexpr const Algorithm* kAlgorithms[] = {&kDirect,    &kConvgemm,  &kIm2row, 
 
 const Kernels kKernels = {
     BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
-    transpose_blocked,          pool_forward, pool_backward,
+    transpose_blocked,          pool_forward, pool_backward, multiply_adds,
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,6 +1,7 @@
 // What one instruction set exports: its tables, and nothing else.
 #pragma once
 #include "conv/algorithm.h"
+#include "gemm/peak.h"
 #include "pool/pool.h"
 #include "transpose/blocked.h"
 
@@ -14,6 +15,7 @@ struct Kernels {
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
+  MultiplyAdds* multiply_adds;
 };
 
 namespace baseline {

@@ -13,6 +13,7 @@ from bestof.kernels.conv import (
     pack_weights,
 )
 from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
@@ -26,6 +27,7 @@ __all__ = [
     "conv2d_backward_weight",
     "isa",
     "isas",
+    "multiply_adds",
     "pack_weights",
     "pool2d",
     "pool2d_backward",
