@@ -185,7 +185,7 @@ def test_rows_hold_reach_scaling_and_ceiling() -> None:
 
 def test_what_was_to_be_reached() -> None:
     results = [made_up(LAYERS[0].notations[0], ratio=3.6), made_up(LAYERS[0].notations[1], ratio=3.7)]
-    results += [made_up(notation, ratio=value) for notation, value in zip(LAYERS[1].notations[:3], (0.9, 1.2, 1.1))]
+    results += [made_up(one, ratio=value) for one, value in zip(LAYERS[1].notations[:3], (0.9, 1.2, 1.1), strict=True)]
     found = {one.what: (one.reach, one.met) for one in reaches(results)}
     assert found == {
         "3x3 64->64 @224, forward, batch 8": (3.5, True),
