@@ -13,6 +13,7 @@ set(KERNEL_SOURCES
     conv/winograd4_5x5.cpp
     conv/winograd4_7x1.cpp
     conv/winograd6.cpp
+    gemm/peak.cpp
     loss/focal.cpp
     pool/pool.cpp
     transpose/blocked.cpp)

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <omp.h>
 
 #include <string>
 #include <vector>
@@ -53,6 +54,11 @@ void use_isa(const std::string& name) {
          name);
 }
 
+double multiply_adds(long steps, int threads) {
+  nb::gil_scoped_release release;
+  return active->multiply_adds(steps, threads > 0 ? threads : omp_get_max_threads());
+}
+
 }  // namespace
 }  // namespace bestof
 
@@ -62,6 +68,7 @@ NB_MODULE(_native, m) {
   m.def("isas", &bestof::isas);
   m.def("isa", &bestof::isa);
   m.def("use_isa", &bestof::use_isa);
+  m.def("multiply_adds", &bestof::multiply_adds);
   m.def("check_scratch", &bestof::check_scratch);
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);

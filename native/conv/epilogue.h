@@ -1,6 +1,7 @@
 // What happens to a result on its way from registers to memory.
 #pragma once
 #include "conv/problem.h"
+#include "simd/stream.h"
 #include "simd/vector.h"
 
 namespace bestof {
@@ -25,13 +26,18 @@ BESTOF_INLINE Vec activate(Vec v, Activation activation, float slope) {
 }
 
 // Finishes and writes n (1..kLanes) results that belong at `out`, which is channel `channel` of its pixel; `result` is
-// where the whole output begins, by which the residual is found.
-BESTOF_INLINE void finish(Vec v, float* out, long n, long channel, const Epilogue& epilogue, const float* result) {
+// where the whole output begins, by which the residual is found. `streamed` needs a streamable `out`, and n = kLanes.
+BESTOF_INLINE void finish(Vec v, float* out, long n, long channel, const Epilogue& epilogue, const float* result,
+                          bool streamed = false) {
   if (n == kLanes) {
     if (epilogue.bias) v += load(epilogue.bias + channel);
     if (epilogue.residual) v += load(epilogue.residual + (out - result));
     if (epilogue.activation != Activation::kNone) v = activate(v, epilogue.activation, epilogue.slope);
-    store(out, v);
+    if (streamed) {
+      stream(out, v);
+    } else {
+      store(out, v);
+    }
   } else {
     if (epilogue.bias) v += load_first(epilogue.bias + channel, n);
     if (epilogue.residual) v += load_first(epilogue.residual + (out - result), n);

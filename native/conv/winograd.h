@@ -20,6 +20,7 @@ struct TilePlan {
   long v_stride, m_stride, v_step, m_step;
   long block, blocks;
   bool stationary;
+  bool streamed;  // the results, past the caches
 };
 
 // Frequencies lie an odd number of cache lines apart, modulo the sets of L1: a transform writes to alpha^2 of them.
@@ -47,14 +48,19 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
   t.panels = divide_up(p.out_channels, kPanel);
   t.v_stride = round_up(t.channels, kLanes) + 16;
   t.m_stride = t.panels * kPanel + 16;
-  // Where U fits in L2, a third of it for V and the products measured best (28 tiles for 64 channels). Where U streams
-  // from beyond, its 36 K C floats are spread over more tiles: 56 for 128 and 256 channels; 112 gain 3 to 18 % for 512,
-  // and lose 4 to 8 % below.
+  // Where U fits in L2, a third of it for V and the products measured best: 14 tiles of 64 channels in 1 MiB, 28 in 2.
+  // Where U streams from L3, 28 tiles a MiB of L2: with 1 MiB, 56 and 112 are 20 to 30 % slower for 128 and 256
+  // channels, with 2 MiB 112 are 4 to 8 %. Where L3 cannot keep U beside all else, it streams from memory and is spread
+  // over twice as many tiles; fewer than 112 a thread are then better left to the phases that read it once (512
+  // channels
+  // @14, batch 8: 1.4 times).
   const long tile_bytes = 4 * kFrequencies * (t.v_stride + t.m_stride);
   const long weight_bytes = 4 * kFrequencies * t.channels * t.panels * kPanel;
+  const bool from_memory = weight_bytes > level3_bytes() / 3;
+  const long streaming = smaller(larger(level2_bytes() >> 20, 1), 2) * 28;
   long wanted = smaller(larger(level2_bytes() / 3 / tile_bytes, 14), 96);
-  if (weight_bytes > level2_bytes()) wanted = weight_bytes > 8 * level2_bytes() ? 112 : 56;
-  t.stationary = t.tiles < wanted * threads;
+  if (weight_bytes > level2_bytes()) wanted = from_memory ? 2 * streaming : streaming;
+  t.stationary = t.tiles < (from_memory ? 112 : wanted) * threads;
   if (t.stationary) {
     t.block = t.tiles;
     t.blocks = 1;
@@ -66,6 +72,8 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
   }
   t.v_step = frequency_step(t.block * t.v_stride);
   t.m_step = frequency_step(t.block * t.m_stride);
+  const long pixels = p.batch * (p.in_height * p.in_width * t.channels + p.out_height * p.out_width * t.outputs);
+  t.streamed = !t.stationary && t.outputs % kLanes == 0 && beyond_caches(pixels);
   return t;
 }
 
@@ -191,7 +199,7 @@ inline void transform_output(const Problem& p, const TilePlan& t, const float* m
         float* out = corner + i * p.out_width * p.out_channels + k;
 #pragma GCC unroll 8
         for (int j = 0; j < M; ++j) {
-          if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
+          if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y, t.streamed);
         }
       }
     }
@@ -275,7 +283,7 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
   {
     float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
     float* m = v + kFrequencies * t.v_step;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
     for (long item = 0; item < t.blocks; ++item) {
       const long first = part_begin(t.tiles, t.blocks, item);
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
@@ -285,6 +293,7 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       }
       transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
     }
+    if (t.streamed) end_stream();
   }
 }
 
@@ -324,7 +333,8 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
 template <int M>
 inline void winograd_convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue, float* y,
                               float* scratch, int threads) {
-  const TilePlan t = plan_tiles<M>(p, threads);
+  TilePlan t = plan_tiles<M>(p, threads);
+  t.streamed = t.streamed && streamable(y);
   if (t.stationary) {
     run_stationary<M>(p, t, x, u, epilogue, y, scratch, threads);
   } else {

@@ -89,4 +89,12 @@ long level2_bytes() {
   return bytes;
 }
 
+long level3_bytes() {
+  static const long bytes = [] {
+    const long told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return told > 0 ? told : 32L << 20;
+  }();
+  return bytes;
+}
+
 }  // namespace bestof

@@ -18,4 +18,7 @@ bool isa_runs(const char* name);
 // Bytes of the level 2 cache of a core; 1 MiB where the system does not tell.
 long level2_bytes();
 
+// Bytes of the level 3 cache, which cores share; 32 MiB where the system does not tell.
+long level3_bytes();
+
 }  // namespace bestof

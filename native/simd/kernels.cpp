@@ -19,6 +19,7 @@ constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,     
 const Kernels kKernels = {
     BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
     transpose_blocked,          pool_forward, pool_backward, focal_loss,
+    multiply_adds,
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,6 +1,7 @@
 // What one instruction set exports: its tables, and nothing else.
 #pragma once
 #include "conv/algorithm.h"
+#include "gemm/peak.h"
 #include "loss/focal.h"
 #include "pool/pool.h"
 #include "simd/each_isa.h"
@@ -17,6 +18,7 @@ struct Kernels {
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;
+  MultiplyAdds* multiply_adds;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

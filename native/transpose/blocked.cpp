@@ -3,6 +3,7 @@
 #include "transpose/blocked.h"
 
 #include "simd/kernels.h"
+#include "simd/stream.h"
 #include "simd/vector.h"
 
 namespace bestof {
@@ -30,17 +31,32 @@ BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
   }
 }
 
-// y[c][r] = x[r][c] for rows x columns.
+// Columns of x that are asked for in advance: no hardware follows as many rows as a block has.
+constexpr long kAhead = 64;
+
+// y[c][r] = x[r][c] for rows x columns. With kStream, lines of y go to memory past the caches.
+template <bool kStream>
 inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows, long columns) {
-  for (long r = 0; r < rows; r += kLanes) {
-    for (long c = 0; c < columns; c += kLanes) {
+  for (long c = 0; c < columns; c += kLanes) {
+    for (long r = 0; r < rows; r += kLanes) {
       if (r + kLanes <= rows && c + kLanes <= columns) {
         Vec tile[kLanes];
+        const float* from = x + r * x_stride + c;
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) tile[i] = load(x + (r + i) * x_stride + c);
+        for (int i = 0; i < kLanes; ++i) {
+          tile[i] = load(from + i * x_stride);
+          if constexpr (kStream) __builtin_prefetch(from + i * x_stride + kAhead, 0, 2);
+        }
         turn(tile);
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(y + (c + i) * y_stride + r, tile[i]);
+        for (int i = 0; i < kLanes; ++i) {
+          float* to = y + (c + i) * y_stride + r;
+          if constexpr (kStream) {
+            stream(to, tile[i]);
+          } else {
+            store(to, tile[i]);
+          }
+        }
       } else {
         for (long j = c; j < smaller(c + kLanes, columns); ++j) {
           for (long i = r; i < smaller(r + kLanes, rows); ++i) y[j * y_stride + i] = x[i * x_stride + j];
@@ -48,6 +64,13 @@ inline void turn_block(const float* x, long x_stride, float* y, long y_stride, l
       }
     }
   }
+}
+
+// Copies `count` floats past the caches.
+inline void stream_copy(const float* x, float* y, long count) {
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) stream(y + i, load(x + i));
+  for (; i < count; ++i) y[i] = x[i];
 }
 
 }  // namespace
@@ -60,34 +83,51 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
     if (axes.write[i] == 1) last_write = i;
   }
   const bool copy = last_read == last_write;
-  constexpr long kRows = 64;  // a block of 64 x 64 elements is 16 KiB on either side: both in L1
+  constexpr long kRows = 64, kColumns = 64;
   const long rows = copy ? 1 : axes.extent[last_write], columns = axes.extent[last_read];
-  const long column_step = copy ? 16384 : kRows;
+  const long column_step = copy ? 16384 : kColumns;
   const long row_blocks = divide_up(rows, kRows), column_blocks = divide_up(columns, column_step);
-  long outer = 1;
+  long outer = 1, total = 1;
+  for (int i = 0; i < axes.count; ++i) total *= axes.extent[i];
+  const bool large = beyond_caches(2 * total);
   for (int i = 0; i < axes.count; ++i) {
     if (i != last_read && i != last_write) outer *= axes.extent[i];
   }
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (long item = 0; item < outer * row_blocks * column_blocks; ++item) {
-    long at = item / (row_blocks * column_blocks);
-    const float* from = x;
-    float* to = y;
-    for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
-      if (i == last_read || i == last_write) continue;
-      from += at % axes.extent[i] * axes.read[i];
-      to += at % axes.extent[i] * axes.write[i];
-      at /= axes.extent[i];
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp for schedule(static) nowait
+    for (long item = 0; item < outer * row_blocks * column_blocks; ++item) {
+      long at = item / (row_blocks * column_blocks);
+      const float* from = x;
+      float* to = y;
+      for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
+        if (i == last_read || i == last_write) continue;
+        from += at % axes.extent[i] * axes.read[i];
+        to += at % axes.extent[i] * axes.write[i];
+        at /= axes.extent[i];
+      }
+      // Row blocks run fastest: they are neighbours in y.
+      const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * kRows;
+      const long width = smaller(columns - c, column_step);
+      if (copy) {
+        if (large && streamable(to + c)) {
+          stream_copy(from + c, to + c, width);
+        } else {
+          __builtin_memcpy(to + c, from + c, width * sizeof(float));
+        }
+      } else {
+        const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
+        const float* block = from + r * x_stride + c;
+        float* turned = to + c * y_stride + r;
+        const long height = smaller(rows - r, kRows);
+        if (large && streamable(turned) && y_stride % kLanes == 0) {
+          turn_block<true>(block, x_stride, turned, y_stride, height, width);
+        } else {
+          turn_block<false>(block, x_stride, turned, y_stride, height, width);
+        }
+      }
     }
-    // Row blocks run fastest: they are neighbours in y.
-    const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * kRows;
-    const long width = smaller(columns - c, column_step);
-    if (copy) {
-      __builtin_memcpy(to + c, from + c, width * sizeof(float));
-    } else {
-      const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
-      turn_block(from + r * x_stride + c, x_stride, to + c * y_stride + r, y_stride, smaller(rows - r, kRows), width);
-    }
+    end_stream();
   }
 }
 

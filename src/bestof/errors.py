@@ -48,5 +48,9 @@ class KernelError(BestofError, ValueError):
     """A native kernel was asked for something that it cannot do; nothing was written."""
 
 
+class BenchError(BestofError, RuntimeError):
+    """A benchmark cannot measure what it was asked to."""
+
+
 class TorchError(BestofError, RuntimeError):
     """The integration into PyTorch cannot do what was asked of it in the present state of the process."""

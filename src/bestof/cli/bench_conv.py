@@ -10,6 +10,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from bestof.bench.conv import PASSES, AlternativeTime, PassTimes, measure_conv
+from bestof.cli import bench_conv_peers
 from bestof.errors import InvalidArgument
 from bestof.torch.convolution.problem import parse_conv
 from bestof.view.quantity import plural, ratio
@@ -27,6 +28,8 @@ how many times faster than PyTorch as it is. A star marks what would be chosen."
 
 def call(argv: Sequence[str]) -> int:
     """Parse, measure, print."""
+    if "--peers" in argv:
+        return bench_conv_peers.call(argv)
     options = _parser().parse_args(argv)
     passes = _passes(options.passes)
     for notation in options.convolution:
@@ -58,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--peers", action="store_true", help="the native kernels beside others': see --peers --help")
     parser.add_argument("convolution", nargs="+", metavar="CONVOLUTION", help="such as i3x64x64,k128x7x7,b64,s2,p3")
     parser.add_argument("--threads", type=int, metavar="N", help="PyTorch's threads (default: as many as it takes)")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="calls that count (default: %(default)s)")

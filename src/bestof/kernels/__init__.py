@@ -14,6 +14,7 @@ from bestof.kernels.conv import (
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
@@ -29,6 +30,7 @@ __all__ = [
     "focal_loss",
     "isa",
     "isas",
+    "multiply_adds",
     "pack_weights",
     "pool2d",
     "pool2d_backward",

@@ -1,0 +1,123 @@
+"""One convolution to be measured, as every side understands it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+Array: TypeAlias = "NDArray[numpy.float32]"
+
+PASSES = ("forward", "input gradient", "weight gradient")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A float32 convolution and the pass of it: sizes in elements, padding on both sides.
+
+    Forward has a bias and a ReLU and takes packed weights; the gradients are those of the convolution alone, from the
+    weights as training has them. `notation` names the layer, without the batch.
+    """
+
+    notation: str
+    batch: int
+    channels: int
+    height: int
+    width: int
+    filters: int
+    kernel_height: int
+    kernel_width: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    direction: str = "forward"
+
+    def of(self, direction: str, batch: int) -> Case:
+        """The same layer in another pass and of another batch."""
+        return replace(self, direction=direction, batch=batch)
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of the output."""
+        return (
+            (self.height + 2 * self.padding[0] - self.dilation[0] * (self.kernel_height - 1) - 1) // self.stride[0] + 1,
+            (self.width + 2 * self.padding[1] - self.dilation[1] * (self.kernel_width - 1) - 1) // self.stride[1] + 1,
+        )
+
+    @property
+    def x_shape(self) -> tuple[int, int, int, int]:
+        """NHWC."""
+        return self.batch, self.height, self.width, self.channels
+
+    @property
+    def w_shape(self) -> tuple[int, int, int, int]:
+        """OHWI, the input channels of one group."""
+        return self.filters, self.kernel_height, self.kernel_width, self.channels // self.groups
+
+    @property
+    def y_shape(self) -> tuple[int, int, int, int]:
+        """NHWC."""
+        return self.batch, *self.output_size, self.filters
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of the direct algorithm, taps on the padding included: the same for all sides,
+        so that GFLOP/s compare times."""
+        taps = self.kernel_height * self.kernel_width * (self.channels // self.groups)
+        n, p, q, k = self.y_shape
+        return 2.0 * n * p * q * k * taps
+
+    @property
+    def bytes(self) -> float:
+        """What must at least be read and written: x, w and y once each."""
+        return 4.0 * sum(math.prod(shape) for shape in (self.x_shape, self.w_shape, self.y_shape))
+
+    def __str__(self) -> str:
+        size = f"{self.height}" if self.height == self.width else f"{self.height}x{self.width}"
+        text = f"{self.kernel_height}x{self.kernel_width} {self.channels}->{self.filters} @{size}"
+        if self.stride != (1, 1):
+            text += f" /{self.stride[0]}"
+        if self.dilation != (1, 1):
+            text += f" d{self.dilation[0]}"
+        return text + (f" g{self.groups}" if self.groups > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Arrays of a case, C-contiguous: x and y NHWC, w OHWI. Every side draws the same values."""
+
+    x: Array
+    w: Array
+    bias: Array
+    grad: Array
+
+    @classmethod
+    def of(cls, case: Case) -> Operands:
+        """Images as after a ReLU, weights and gradient around zero, all such that the results are of the order of 1."""
+        draw = numpy.random.default_rng(0)
+        taps = case.kernel_height * case.kernel_width * (case.channels // case.groups)
+        shapes = case.x_shape, case.w_shape, (case.filters,), case.y_shape
+        x, w, bias, grad = (draw.random(out=aligned(shape), dtype=numpy.float32) for shape in shapes)
+        w -= 0.5
+        bias -= 0.5
+        grad -= 0.5
+        w *= numpy.float32(3.0 / taps**0.5)
+        return cls(x, w, bias, grad)
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """Memory as PyTorch gives it: float32, at a cache line. Half a line off costs every vector two of them."""
+    size = math.prod(shape)
+    memory = numpy.empty(size + 16, numpy.float32)
+    first = -memory.ctypes.data % 64 // 4
+    return memory[first : first + size].reshape(shape)
+
+
+def samples_of(result: Array) -> list[float]:
+    """Some 256 elements of a result (NHWC or OHWI), by which the sides are held against each other."""
+    flat = result.reshape(-1)
+    return [float(value) for value in flat[:: max(1, flat.size // 256) | 1]]

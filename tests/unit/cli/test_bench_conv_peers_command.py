@@ -1,0 +1,85 @@
+"""`bestof bench conv --peers`, what it prints."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from bestof.bench.peers import measure as measuring
+from bestof.cli import bench_conv
+from bestof.errors import BenchError, InvalidArgument
+
+SMALL = ["--peers", "i4x6x6,k8x3x3,p1", "--batch", "1", "--threads", "1", "--rounds", "2", "--seconds", "0.001"]
+
+
+@pytest.fixture(autouse=True)
+def only_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "PEERS", ("absent_peer",))
+
+
+def test_a_table_and_a_second_run_that_measures_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = str(tmp_path / "kept.jsonl")
+    assert bench_conv.call([*SMALL, "--keep", kept]) == 0
+    first = capsys.readouterr()
+    titles = [line for line in first.out.splitlines() if line.endswith("1 thread")]
+    assert titles == [f"{name}, batch 1, 1 thread" for name in ("forward", "input gradient", "weight gradient")]
+    assert sum(line.startswith("*") for line in first.out.splitlines()) == 3
+    assert "without absent_peer" in first.err
+    monkeypatch.setattr("bestof.cli.bench_conv_peers.measure", None)
+    assert bench_conv.call([*SMALL, "--keep", kept]) == 0
+    assert capsys.readouterr().out == first.out
+
+
+def test_json_and_csv_tell_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = [*SMALL, "--passes", "forward", "--keep", str(tmp_path / "kept.jsonl")]
+    assert bench_conv.call([*arguments, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert bench_conv.call([*arguments, "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["algorithm"] for row in rows} == {time["algorithm"] for time in result["times"]}
+    times = {time["algorithm"]: time["seconds"]["middle"] * 1e3 for time in result["times"]}
+    for row in rows:
+        assert float(row["milliseconds"]) == pytest.approx(times[row["algorithm"]])
+        assert row["onednn"] == row["onednn_low"] == ""
+
+
+def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "roofline.svg"
+    assert bench_conv.call([*SMALL, "--passes", "forward", "--roofline", str(path)]) == 0
+    drawn = path.read_text(encoding="utf-8")
+    for text in ("multiply-add", "copy", "3x3 4-", "bestof, the fastest algorithm"):
+        assert f"<!-- {text}" in drawn
+
+
+def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestof.cli.bench_conv_peers.find_spec", lambda name: None)
+    with pytest.raises(BenchError, match="matplotlib is missing"):
+        bench_conv.call([*SMALL, "--roofline", str(tmp_path / "roofline.png")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--layers", "vgg17"], "there is no group 'vgg17'"),
+        (["--layers", "vgg16", "--quick"], "take one of"),
+        (["--batch", "0"], "--batch"),
+        (["--threads", "1,x"], "--threads"),
+        (["--passes", "backward"], "there is no pass 'backward'"),
+        (["--rounds", "0"], "--rounds"),
+        (["--seconds", "nan"], "--seconds"),
+        (["i4x6x6"], "'k' is missing"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_printed(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        bench_conv.call(["--peers", *arguments])
+    assert capsys.readouterr().out == ""
