@@ -252,12 +252,8 @@ class Chooser(HotPath):
 
     def _attempt(self, tuning: Tuning, stage: int, parent: Trial | None) -> Attempt:
         """Which alternative answers this call, and whether its time counts."""
-        decision = tuning.decision
-        # Nearly every trial ends here: the rest takes a twentieth of one.
-        if decision is None and stage == 0 and parent is None and (asked := tuning.search.ask()) is not None:
-            begun = tuning.open_pass(asked, len(self._stages[0])) if self._grouped else None
-            return Attempt(self, tuning, 0, asked, begun, True, None, False)
         begun = tuning.pass_at(stage) if stage > 0 else None
+        decision = tuning.decision
         timed = (stage == 0 and decision is None) or begun is not None
         if begun is not None:
             position = begun.position
