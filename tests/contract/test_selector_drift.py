@@ -5,6 +5,7 @@ One suite, hence past 400 lines.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -17,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from bestof import Alternative, BestOf
+from bestof import Alternative, BestOf, view
 from bestof.errors import BestofWarning
 from bestof.selection.hot_path import HotPath, NativeHotPath, PythonHotPath
 from bestof.selection.journal import DecisionEntry, DriftEntry, TrialEntry
 from bestof.selection.policies import Fixed, Race, Window
+from bestof.selection.report import Report, report_from_dict
 from bestof.selection.sampling import FIRST, calls_between
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trial import current_trial, detours
@@ -229,6 +231,10 @@ def test_the_story_is_told_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert f"earlier {story}" in str(selector.explain(1))
     assert f"earlier {story}" in str(selector.report())
+    told = Report((selector.report(),))
+    assert report_from_dict(json.loads(view.render(told, "json"))) == told
+    for format in ("text", "html"):
+        assert "[measured, 1 drift]" in view.render(told, format)
 
 
 def test_a_decision_from_the_store_drifts_too_and_the_new_one_is_kept() -> None:
