@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -374,6 +375,19 @@ def test_a_reopened_group_races_after_so_many_passes_of_its_winner() -> None:
         selector(1, 1)
     assert machine.calls == ["b0", "b1", "a0", "a1"] * 3
     assert (selector.explain(1).decision, selector.trials) == ("a", trials + 12)
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_thread_that_finishes_the_passes_of_others_is_found_out(from_the_start: bool) -> None:
+    _, selector = reopened_group()
+    with ThreadPoolExecutor(1) as backward:
+        for number in range(200):
+            selector(0, 1)
+            if from_the_start or number > 80:
+                backward.submit(selector, 1, 1).result()
+            else:
+                selector(1, 1)
+    assert selector.explain(1).decision == "a"
 
 
 def test_samples_with_an_unsettled_choice_inside_do_not_count() -> None:

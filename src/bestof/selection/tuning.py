@@ -15,6 +15,7 @@ from bestof.selection.reopening import Reopening
 
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _PASSES_KEPT = 64  # forwards of an evaluation never see their backward
+_ORPHANS = 8  # stages of a thread that are taken for those of passes begun before the race was reopened
 _HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
 # First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
@@ -143,6 +144,7 @@ class Tuning:
         "candidates",
         "decision",
         "drain",
+        "finishers",
         "former",
         "history",
         "key",
@@ -165,6 +167,7 @@ class Tuning:
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
         self.history: tuple[Reopening, ...] = ()
         self.former: int | None = None  # who was decided before the race was reopened, and has passes to finish
+        self.finishers: dict[int, int] = {}  # by thread: stages without a pass of its own, in a reopened race
         self.lead = 0  # first stages that the former still answers, until the passes of the hot path are finished
         self.drain = _DRAIN_CALLS * _DRAIN_SHARES
         self.calls = 0  # of the decided alternative, where every so many are compared
@@ -189,7 +192,21 @@ class Tuning:
                 if begun.thread == thread:
                     return begun
                 found = found or begun
+        if found is not None and self.former is not None and self._begun_before(found, thread):
+            return None
         return found
+
+    def _begun_before(self, found: Pass, thread: int) -> bool:
+        """Whether a thread that has begun no open pass, in a race that was reopened, finishes one of the hot path, and
+        not `found` of another thread. It does unless it has finished passes of others while the former still led, where
+        a mistake does no harm, or so often by now that it must be doing that: as the thread of backward passes."""
+        if not found.timed:
+            self.finishers[thread] = _ORPHANS
+        seen = self.finishers.get(thread, 0)
+        if seen >= _ORPHANS:
+            return False
+        self.finishers[thread] = seen + 1
+        return True
 
     def close_stage(self, begun: Pass, stage: int) -> bool:
         """Take a stage off a pass; whether the pass is finished by it."""
