@@ -71,7 +71,7 @@ def selectors(machine: Machine, store: SqliteStore) -> dict[str, BestOf]:
     failing = [
         ("a", machine.alternative(0, twice)),
         Alternative("b", machine.alternative(1, twice, fails=1e-3)),
-        ("c", machine.alternative(2, lambda x: 2 * x if random.random() < 0.999 else -1)),
+        ("c", machine.alternative(2, twice)),
     ]
     stages = [(name, [machine.alternative(position, lambda x, p=position: 10 * x + p) for _ in range(2)])
               for position, name in enumerate("abc")]  # fmt: skip
@@ -103,6 +103,7 @@ class Stress:
         self.selectors = selectors(self.machine, self.store)
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.passes: list[bool] = []  # of the group: whether one alternative answered both stages
         self.stop = threading.Event()
         self._lock = threading.Lock()
 
@@ -133,15 +134,20 @@ class Stress:
                 first, second = selector(0, x), selector(1, x)
                 if (first // 10, second // 10) != (x, x):
                     raise AssertionError(f"group: {first} and {second} for {x}")
+                self.passes.append(first == second)
                 continue
-            try:
-                answer = selector(x)
-            except OSError:
-                if name != "failing":
-                    raise
-                continue  # what a settled alternative raises is the program's
-            if answer != 2 * x:
-                raise AssertionError(f"{name}: {answer} for {x}")
+            self.compare(name, selector, x)
+
+    def compare(self, name: str, selector: BestOf, x: int) -> None:
+        """One call of a selector that is no group; what a settled alternative raises is the program's."""
+        try:
+            answer = selector(x)
+        except OSError:
+            if name == "failing":
+                return
+            raise
+        if answer != 2 * x:
+            raise AssertionError(f"{name}: {answer} for {x}")
 
     def look(self, name: str) -> None:
         """What a program may do beside calls."""
@@ -150,8 +156,8 @@ class Stress:
         selector.flush()
         selector.explain(3)
         again = copy.copy(selector)
-        if name != "group" and again(3) != 6:
-            raise AssertionError("a copy is wrong")
+        if name != "group":
+            self.compare(name, again, 3)
 
     def settle(self) -> None:
         """After the storm every problem must settle."""
@@ -166,6 +172,10 @@ class Stress:
                     self.wrong.append(f"{name}: problem {x} did not settle")
             if len(selector._tunings) + len(selector._decisions) > 2 * max(PROBLEMS, selector._max_problems):
                 self.wrong.append(f"{name} remembers more than it may")
+        # A thread that is held up between its stages, for longer than other threads' passes of a reopened race are
+        # waited for, may finish one of theirs: 2 of 100,000 were seen.
+        if self.passes.count(False) > 3 + len(self.passes) / 10_000:
+            self.wrong.append(f"{self.passes.count(False)} of {len(self.passes)} passes were of two alternatives")
         if detours:
             self.wrong.append(f"{len(detours)} trials were left open")
 
@@ -195,6 +205,7 @@ def storm(threads: int, seconds: float, seed: int) -> tuple[dict[str, str], list
         "trials": str(sum(one.trials for one in stress.selectors.values())),
         "races reopened": f"{sum(isinstance(entry, DriftEntry) for entry in entries)} of the last entries",
         "disqualified": str(sum(isinstance(entry, DisqualificationEntry) for entry in entries)),
+        "passes of two": f"{stress.passes.count(False)} of {len(stress.passes)}",
         "what went wrong": str(len(stress.wrong)),
     }, stress.wrong
 

@@ -27,6 +27,7 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "with neighbours": lambda: {"neighbours": lambda problem: [problem - 1]},
     "listened to": lambda: {"on_event": [].append},
     "forgetful": lambda: {"max_problems": 2},
+    "not watched for drift": lambda: {"drift": False},
 }
 
 

@@ -5,23 +5,26 @@ One suite, hence past 400 lines.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bestof import Alternative, BestOf
+from bestof import Alternative, BestOf, view
 from bestof.errors import BestofWarning
 from bestof.selection.hot_path import HotPath, NativeHotPath, PythonHotPath
 from bestof.selection.journal import DecisionEntry, DriftEntry, TrialEntry
 from bestof.selection.policies import Fixed, Race, Window
+from bestof.selection.report import Report, report_from_dict
 from bestof.selection.sampling import FIRST, calls_between
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trial import current_trial, detours
@@ -229,6 +232,10 @@ def test_the_story_is_told_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert f"earlier {story}" in str(selector.explain(1))
     assert f"earlier {story}" in str(selector.report())
+    told = Report((selector.report(),))
+    assert report_from_dict(json.loads(view.render(told, "json"))) == told
+    for format in ("text", "html"):
+        assert "[measured, 1 drift]" in view.render(told, format)
 
 
 def test_a_decision_from_the_store_drifts_too_and_the_new_one_is_kept() -> None:
@@ -325,7 +332,8 @@ def test_a_group_is_watched_by_the_sum_over_its_stages() -> None:
     assert selector.explain(1).decision == "a"
 
 
-def test_passes_open_when_a_race_is_reopened_are_finished_by_who_began_them() -> None:
+def reopened_group() -> tuple[Machine, BestOf]:
+    """A group whose race was just reopened; b had won."""
     machine = Machine(a0=3.0, a1=3.0, b0=1.0, b1=1.0)
     pairs = [(name, [machine.alternative(f"{name}{stage}") for stage in (0, 1)]) for name in "ab"]
     selector = BestOf("drifting", pairs, lambda x: x, 3, clock=machine.clock, store="off")
@@ -333,17 +341,53 @@ def test_passes_open_when_a_race_is_reopened_are_finished_by_who_began_them() ->
         selector(0, 1)
         selector(1, 1)
     machine.seconds.update(b0=9.0)
-    for _ in range(WINDOW):
-        assert selector(0, 1) == "b0"
-        if not selector.explain(1).settled:
-            break
-        assert selector(1, 1) == "b1"
-        if not selector.explain(1).settled:
-            break
-    assert not selector.explain(1).settled
-    begun = [selector(0, 1) for _ in range(3)]
-    answers = [selector(1, 1) for _ in range(4)]
-    assert answers == [*(name.replace("0", "1") for name in reversed(begun)), "b1"]
+    answers = []
+    while selector.explain(1).settled:
+        answers.append(selector(len(answers) % 2, 1))
+    assert answers == ["b0", "b1"] * (len(answers) // 2) + ["b0"] * (len(answers) % 2)
+    return machine, selector
+
+
+def test_passes_of_the_hot_path_are_finished_by_who_began_them() -> None:
+    _, selector = reopened_group()
+    begun: list[str] = []
+    other = threading.Thread(target=lambda: begun.append(selector(0, 1)))
+    other.start()
+    other.join()
+    trials = selector.trials
+    assert begun == ["b0"]
+    assert [selector(1, 1) for _ in range(5)] == ["b1"] * 5  # of passes that this thread began before
+    assert selector.trials == trials
+
+
+def test_a_reopened_group_races_after_so_many_passes_of_its_winner() -> None:
+    machine, selector = reopened_group()
+    trials = selector.trials
+    machine.calls.clear()
+    for _ in range(64):
+        selector(0, 1)
+        selector(1, 1)
+    assert machine.calls == ["b0", "b1"] * 64
+    assert selector.trials == trials
+    machine.calls.clear()
+    for _ in range(6):
+        selector(0, 1)
+        selector(1, 1)
+    assert machine.calls == ["b0", "b1", "a0", "a1"] * 3
+    assert (selector.explain(1).decision, selector.trials) == ("a", trials + 12)
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_thread_that_finishes_the_passes_of_others_is_found_out(from_the_start: bool) -> None:
+    _, selector = reopened_group()
+    with ThreadPoolExecutor(1) as backward:
+        for number in range(200):
+            selector(0, 1)
+            if from_the_start or number > 80:
+                backward.submit(selector, 1, 1).result()
+            else:
+                selector(1, 1)
+    assert selector.explain(1).decision == "a"
 
 
 def test_samples_with_an_unsettled_choice_inside_do_not_count() -> None:

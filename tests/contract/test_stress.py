@@ -33,4 +33,4 @@ def test_threads_and_processes_lose_nothing_for_a_while() -> None:
     finally:
         for one in running:
             one.kill()
-            one.wait()
+            one.communicate()

@@ -92,7 +92,9 @@ class BestOf(Chooser):
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
     ) -> None:
-        given = {argument: value for argument, value in locals().items() if argument not in ("self", "__class__")}
+        given = dict(locals())
+        for own in ("self", "__class__"):
+            del given[own]
         check_name(name)
         where = f"BestOf({name!r})"
         parsed = parse_alternatives(name, alternatives)

@@ -200,13 +200,15 @@ class Chooser(Sampler):
         """Which alternative answers this call, and whether its time counts."""
         begun = tuning.pass_at(stage) if stage > 0 else None
         decision = tuning.decision
-        timed = (stage == 0 and decision is None) or begun is not None
+        timed = (stage == 0 and decision is None) if begun is None else begun.timed
         if begun is not None:
             position = begun.position
         elif decision is not None:
             position = decision.position
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
+        elif tuning.lead > 0 and tuning.leads():
+            position, timed = tuning.orphan(), False
         else:
             position = self._ask(tuning)
         if stage == 0 and tuning.decision is not None:
@@ -226,7 +228,7 @@ class Chooser(Sampler):
                 )
             position, begun, timed, settled = others[0], None, False, True
         if self._grouped and stage == 0:
-            begun = tuning.open_pass(position, len(self._stages[0]))
+            begun = tuning.open_pass(position, len(self._stages[0]), timed=timed)
         return Attempt(self, tuning, stage, position, begun, timed, parent, settled)
 
     def _ask(self, tuning: Tuning) -> int:

@@ -15,6 +15,7 @@ from bestof.selection.reopening import Reopening
 
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _PASSES_KEPT = 64  # forwards of an evaluation never see their backward
+_ORPHANS = 8  # stages of a thread that are taken for those of passes begun before the race was reopened
 _HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
 # First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
@@ -91,10 +92,11 @@ def _adopting(evidence: Evidence, met: set[Child]) -> Evidence:
 class Pass:
     """One walk through the stages of a group by one alternative."""
 
-    __slots__ = ("clean", "position", "remaining", "seconds", "thread")
+    __slots__ = ("clean", "position", "remaining", "seconds", "thread", "timed")
 
-    def __init__(self, position: int, stages: int) -> None:
+    def __init__(self, position: int, stages: int, *, timed: bool) -> None:
         self.position = position
+        self.timed = timed
         self.remaining = set(range(stages))
         self.seconds = 0.0
         self.clean = True
@@ -142,9 +144,11 @@ class Tuning:
         "candidates",
         "decision",
         "drain",
+        "finishers",
         "former",
         "history",
         "key",
+        "lead",
         "lone",
         "passes",
         "problem",
@@ -163,16 +167,18 @@ class Tuning:
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
         self.history: tuple[Reopening, ...] = ()
         self.former: int | None = None  # who was decided before the race was reopened, and has passes to finish
+        self.finishers: dict[int, int] = {}  # by thread: stages without a pass of its own, in a reopened race
+        self.lead = 0  # first stages that the former still answers, until the passes of the hot path are finished
         self.drain = _DRAIN_CALLS * _DRAIN_SHARES
         self.calls = 0  # of the decided alternative, where every so many are compared
         self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
         self.unsaved = False  # whether there is evidence that the store does not have
 
-    def open_pass(self, position: int, stages: int) -> Pass:
+    def open_pass(self, position: int, stages: int, *, timed: bool) -> Pass:
         """Begin a pass; the oldest one leaves where too many were never finished."""
         if len(self.passes) >= _PASSES_KEPT:
             del self.passes[0]
-        begun = Pass(position, stages)
+        begun = Pass(position, stages, timed=timed)
         self.passes.append(begun)
         return begun
 
@@ -186,7 +192,21 @@ class Tuning:
                 if begun.thread == thread:
                     return begun
                 found = found or begun
+        if found is not None and self.former is not None and self._begun_before(found, thread):
+            return None
         return found
+
+    def _begun_before(self, found: Pass, thread: int) -> bool:
+        """Whether a thread that has begun no open pass, in a race that was reopened, finishes one of the hot path, and
+        not `found` of another thread. It does unless it has finished passes of others while the former still led, where
+        a mistake does no harm, or so often by now that it must be doing that: as the thread of backward passes."""
+        if not found.timed:
+            self.finishers[thread] = _ORPHANS
+        seen = self.finishers.get(thread, 0)
+        if seen >= _ORPHANS:
+            return False
+        self.finishers[thread] = seen + 1
+        return True
 
     def close_stage(self, begun: Pass, stage: int) -> bool:
         """Take a stage off a pass; whether the pass is finished by it."""
@@ -221,6 +241,7 @@ class Tuning:
         """Begin after this decision, with fresh samples: what was disqualified stays out."""
         self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
         self.former = decision.position
+        self.lead = _DRAIN_CALLS if len(self.candidates[0].stages) > 1 else 0
         known = {evidence.alternative: evidence for evidence in decision.evidence}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
@@ -229,6 +250,14 @@ class Tuning:
                 if evidence.disqualified is not None:
                     self.disqualify(position, evidence.disqualified)
         self.unsaved = False
+
+    def leads(self) -> bool:
+        """Whether the former answers this first stage: nobody knows which passes it had begun on the hot path, and none
+        may be finished by an alternative that another thread has begun to try. Counts."""
+        if self.lead == 0 or self.former not in self.remaining():
+            return False
+        self.lead -= 1
+        return True
 
     def orphan(self) -> int:
         """Who answers a stage whose pass was begun by a decision that is gone, or by nobody who is remembered."""

@@ -22,12 +22,17 @@ def selector_line(selector: SelectorReport) -> str:
         parts.append(f"{plural(selector.trials, 'trial')} took {duration(selector.trial_seconds)}{lost}")
     else:
         parts.append("no trial in this process")
+    if selector.saved_seconds:
+        verb = "saved" if selector.saved_seconds > 0 else "cost"
+        about = duration(abs(selector.saved_seconds))
+        parts.append(f"{plural(selector.settled_calls, 'settled call')} {verb} about {about}")
     return ", ".join(parts)
 
 
 def problem_state(problem: ProblemReport) -> str:
-    """Where the decision came from, or that there is none."""
-    return (problem.source or "settled") if problem.settled else "unsettled"
+    """Where the decision came from, or that there is none; and how often its race was reopened, as its time drifted."""
+    state = (problem.source or "settled") if problem.settled else "unsettled"
+    return f"{state}, {plural(len(problem.history), 'drift')}" if problem.history else state
 
 
 def status_text(alternative: AlternativeReport) -> str:

@@ -51,7 +51,7 @@ def test_a_check_whose_verdict_has_no_truth_disqualifies(program: Program) -> No
 
 
 def test_neighbours_that_lie_cost_a_short_race_and_no_wrong_decision(program: Program) -> None:
-    times = {1: {"a": 1.0, "b": 5.0}, 2: {"a": 5.0, "b": 1.0}}
+    times = {1: {"a": 1.0, "b": 2.5}, 2: {"a": 2.5, "b": 1.0}}
 
     def alternative(name: str) -> Any:
         def called(n: int) -> str:

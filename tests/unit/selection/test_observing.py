@@ -8,7 +8,7 @@ import logging
 import pytest
 from fake_program import DictStore, Program
 
-from bestof import Alternative
+from bestof import Alternative, view
 from bestof.errors import BestofWarning
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
 from bestof.selection.opening import open_tuning
@@ -111,6 +111,8 @@ def test_what_settled_calls_saved(program: Program) -> None:
     assert "12 settled calls saved about 24.0 s against the first alternative" in str(report)
     content = report_from_dict(json.loads(json.dumps(Report((report,)).to_dict()))).selectors[0]
     assert content == report
+    for format in ("text", "html"):
+        assert "12 settled calls saved about 24.0 s" in view.render(Report((report,)), format, width=200)
 
 
 def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> None:

@@ -14,15 +14,16 @@ from bestof.selection.policies.bound import margins, spare
 #
 # A first call is often slow (compilation, cold caches), and any later call may be late. Two late calls seldom agree, so
 # an alternative cannot lose before its two lowest times lie within this factor; and a first call that exceeds the
-# lowest time by more was a slow first, and is set aside. The value hardly matters: 1.5 and 1.35 decide alike.
-AGREE = 1.35
+# lowest time by more was a slow first, and is set aside. The value hardly matters: 1.35 and 1.5 decide alike.
+AGREE = 1.5
 
 # After two calls the first may have been slow and the second late by as much: within AGREE that happens to one in a few
 # hundred, and spoils a trace of a hundred runs. Within this factor it happens to a third as many.
 ALIKE = 1.1
 
 # A slow first call and then one of at least this many times the leader's: the second would have to be late by that
-# much, and the first slower still. That saves the third call of what is far behind: a tenth of the regret of `Rounds`.
+# much, and the first slower still. With FAR it saves the third call of what is far behind: on the recorded traces 0.05
+# of the regret of `Rounds`. At 5 it would save 0.007 more, and two more of 278 traces would have a run that errs.
 HOPELESS = 6.0
 
 # From this factor of the leader's time on, it does not matter either which of the two calls took longer.
@@ -53,8 +54,11 @@ class Race:
     alternative dropped for that would never be seen again. Where none compiles (kernels of a library), 30 saves the
     second call of what is slower than that.
     `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all the time told,
-    the leader is called in their stead (after one counted sample of each); 1 is no bound, and the default: postponing
-    a trial does not save it, and a problem that settles late keeps the selectors around it from settling.
+    the leader is called in their stead (after one counted sample of each). 1 is no bound, and the default: to postpone
+    a trial does not save it, one slow first call must be made up for by hundreds of calls, and a problem that settles
+    late keeps the selectors around it from settling. At 0.5 the regret over 150 calls is 0.43 of that of `Rounds` where
+    it is 0.41 without a bound, decisions within 2 % of the best are 98.5 % where they are 99.9 %, and a search in 40
+    takes more than 500 calls.
     Raises InvalidArgument for arguments outside their range.
     """
 
