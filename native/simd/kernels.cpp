@@ -17,8 +17,14 @@ constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,     
 }  // namespace
 
 const Kernels kKernels = {
-    BESTOF_NAME(BESTOF_TARGET), kLanes,       kAlgorithms,   sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
-    transpose_blocked,          pool_forward, pool_backward, focal_loss,
+    BESTOF_NAME(BESTOF_TARGET),
+    kLanes,
+    kAlgorithms,
+    sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
+    transpose_blocked,
+    pool_forward,
+    pool_backward,
+    focal_loss,
     multiply_adds,
 };
 
