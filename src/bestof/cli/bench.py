@@ -12,6 +12,7 @@ from bestof.cli.command import Command, Subcommand
 BENCHES = (
     Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),
+    Command("transpose", "bestof.cli.bench_transpose", "layouts turned into each other, beside a copy"),
 )
 
 
