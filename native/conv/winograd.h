@@ -73,11 +73,13 @@ template <int M>
 inline void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, long from,
                             long to, float* v) {
   constexpr int kAlpha = M + 2;
+  // In registers: a vector that is stored may alias anything, so a field of p or t is read again after each.
+  const long v_step = t.v_step, in_channels = p.in_channels;
   for (long at = 0; at < count; ++at, v += t.v_stride) {
     const long tile = first + at, plane = t.tiles_y * t.tiles_x;
     const long n = tile / plane, y0 = tile % plane / t.tiles_x * M - p.pad_top, x0 = tile % t.tiles_x * M - p.pad_left;
-    const long row = p.in_width * p.in_channels;
-    const float* corner = x + n * p.in_height * row + y0 * row + x0 * p.in_channels;
+    const long row = p.in_width * in_channels;
+    const float* corner = x + n * p.in_height * row + y0 * row + x0 * in_channels;
     const bool inside = y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
     for (long c = from; c < to; c += kLanes) {
       const long lanes = smaller(to - c, kLanes);
@@ -87,7 +89,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
         for (int j = 0; j < kAlpha; ++j) {
           Vec d[kAlpha], o[kAlpha];
 #pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * p.in_channels + c);
+          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * in_channels + c);
           Winograd<M>::input(d, o);
 #pragma GCC unroll 8
           for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
@@ -99,7 +101,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
 #pragma GCC unroll 8
           for (int i = 0; i < kAlpha; ++i) {
             const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
-            const float* from_pixel = corner + i * row + j * p.in_channels + c;
+            const float* from_pixel = corner + i * row + j * in_channels + c;
             d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from_pixel) : load_first(from_pixel, lanes);
           }
           Winograd<M>::input(d, o);
@@ -112,7 +114,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
         Vec o[kAlpha];
         Winograd<M>::input(columns[i], o);
 #pragma GCC unroll 8
-        for (int j = 0; j < kAlpha; ++j) store(v + (i * kAlpha + j) * t.v_step + c, o[j]);
+        for (int j = 0; j < kAlpha; ++j) store(v + (i * kAlpha + j) * v_step + c, o[j]);
       }
     }
   }
@@ -123,11 +125,12 @@ template <Walk kWalk, int R>
 inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next, float* m) {
   Accumulator<R> acc;
   const TileRows rows = {&v, 0, 0, t.v_stride};
+  const long m_stride = t.m_stride;
   multiply<kWalk>(acc, rows, 1, t.channels, u, next);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) store(m + i * t.m_stride + j * kLanes, acc.v[i][j]);
+    for (int j = 0; j < kPanelVectors; ++j) store(m + i * m_stride + j * kLanes, acc.v[i][j]);
   }
 }
 
@@ -165,8 +168,11 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
 // The results of tiles [first, first + count), output channels [from, to); tile `first` is at place 0 of m.
 template <int M>
 inline void transform_output(const Problem& p, const TilePlan& t, const float* m, long first, long count, long from,
-                             long to, const Epilogue& epilogue, float* y) {
+                             long to, const Epilogue& given, float* y) {
   constexpr int kAlpha = M + 2;
+  const Epilogue epilogue = given;
+  const long m_step = t.m_step, out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
+  const bool streamed = t.streamed;
   for (long at = 0; at < count; ++at, m += t.m_stride) {
     const long tile = first + at, plane = t.tiles_y * t.tiles_x;
     const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
@@ -179,7 +185,7 @@ inline void transform_output(const Problem& p, const TilePlan& t, const float* m
       for (int j = 0; j < kAlpha; ++j) {
         Vec d[kAlpha], o[M];
 #pragma GCC unroll 8
-        for (int i = 0; i < kAlpha; ++i) d[i] = load(m + (i * kAlpha + j) * t.m_step + k);
+        for (int i = 0; i < kAlpha; ++i) d[i] = load(m + (i * kAlpha + j) * m_step + k);
         Winograd<M>::output(d, o);
 #pragma GCC unroll 8
         for (int i = 0; i < M; ++i) columns[i][j] = o[i];
@@ -187,10 +193,10 @@ inline void transform_output(const Problem& p, const TilePlan& t, const float* m
       for (int i = 0; i < height; ++i) {
         Vec o[M];
         Winograd<M>::output(columns[i], o);
-        float* out = corner + i * p.out_width * p.out_channels + k;
+        float* out = corner + i * out_row + k;
 #pragma GCC unroll 8
         for (int j = 0; j < M; ++j) {
-          if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y, t.streamed);
+          if (j < width) finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
         }
       }
     }
