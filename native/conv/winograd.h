@@ -281,25 +281,52 @@ inline long winograd_scratch(const Problem& p, int threads) {
   return (t.stationary ? 1 : threads) * kFrequencies * (t.v_step + t.m_step);
 }
 
-// Every thread takes blocks of tiles from the input to the output while they lie in its cache.
+// Asks for the pixels of tiles [first, last), without the rim that they share with their neighbours, into L2.
+template <int M>
+inline void fetch_tiles(const Problem& p, const TilePlan& t, const float* x, long first, long last) {
+  const long plane = t.tiles_y * t.tiles_x, row = p.in_width * p.in_channels;
+  for (long tile = first; tile < last; ++tile) {
+    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
+    const long height = smaller(M, p.in_height - y0), floats = smaller(M, p.in_width - x0) * p.in_channels;
+    const float* corner = x + (n * p.in_height + y0) * row + x0 * p.in_channels;
+    for (long i = 0; i < height; ++i) {
+      for (long c = 0; c < floats; c += 16) __builtin_prefetch(corner + i * row + c, 0, 2);
+    }
+  }
+}
+
+// Every thread takes blocks of tiles from the input to the output while they lie in its cache. The next block is taken
+// first, so that its pixels come from memory while the products of this one keep the arithmetic busy: with streamed
+// results 6 % at 64 channels, 13 % at 128, in batches of 8.
 template <int M>
 inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const float* u, const Epilogue& epilogue,
                       float* y, float* scratch, int threads) {
   constexpr long kFrequencies = (M + 2) * (M + 2);
   const long u_step = t.panels * t.channels * kPanel;
+  long taken = 0;
 #pragma omp parallel num_threads(threads)
   {
     float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
     float* m = v + kFrequencies * t.v_step;
-#pragma omp for schedule(dynamic, 1) nowait
-    for (long item = 0; item < t.blocks; ++item) {
+    long item;
+#pragma omp atomic capture
+    item = taken++;
+    while (item < t.blocks) {
+      long next;
+#pragma omp atomic capture
+      next = taken++;
       const long first = part_begin(t.tiles, t.blocks, item);
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
+      const long coming = next < t.blocks ? part_begin(t.tiles, t.blocks, next) : 0;
+      const long wanted = next < t.blocks ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
       transform_input<M>(p, t, x, first, count, 0, t.channels, v);
       for (long xi = 0; xi < kFrequencies; ++xi) {
+        fetch_tiles<M>(p, t, x, coming + part_begin(wanted, kFrequencies, xi),
+                       coming + part_begin(wanted, kFrequencies, xi + 1));
         multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step);
       }
       transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
+      item = next;
     }
     if (t.streamed) end_stream();
   }
