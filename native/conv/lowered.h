@@ -119,7 +119,9 @@ struct Columns {
 
 template <Walk kWalk, int R>
 inline void multiply_tile(const RowBlock& block, long first, const TileRows& rows, const Columns& columns, long panel,
-                          const Epilogue& epilogue, const float* result) {
+                          const Epilogue& given, const float* result) {
+  // A copy stays in registers; the results that are stored might alias the original.
+  const Epilogue epilogue = given;
   Accumulator<R> acc;
   multiply<kWalk>(acc, rows, block.taps, block.depth, columns.packed + panel * block.taps * block.depth * kPanel);
   const long done = panel * kPanel;

@@ -6,97 +6,38 @@
 #include "conv/problem.h"
 #include "conv/weights.h"
 #include "conv/winograd_matrices.h"
+#include "conv/winograd_tiles.h"
 #include "gemm/micro_kernel.h"
-#include "simd/isa.h"
+#include "simd/stream.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// How the tiles of a problem are laid out and walked. V is [alpha^2][block][v_stride], the products are
-// [alpha^2][block][m_stride]; from frequency to frequency v_step and m_step floats.
-struct TilePlan {
-  long tiles_y, tiles_x, tiles;
-  long channels, outputs, panels;
-  long v_stride, m_stride, v_step, m_step;
-  long block, blocks;
-  bool stationary;
-  bool streamed;  // the results, past the caches
-};
-
-// Frequencies lie an odd number of cache lines apart, modulo the sets of L1: a transform writes to alpha^2 of them.
-BESTOF_INLINE long frequency_step(long floats) {
-  return round_up(floats, 1024) + 80;
-}
-
-// How many tiles a block of the fused mode may have for the scratch of all threads, apart from packed weights, to stay
-// below twice the input and output of the layer; `tile` floats of V and products a tile and frequency, `slack` floats a
-// frequency beside them.
-BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile, long slack, int threads) {
-  const long layer = p.batch * (p.in_height * p.in_width * p.in_channels + p.out_height * p.out_width * p.out_channels);
-  return larger((2 * layer / (threads * frequencies) - slack) / tile, kTileRows);
-}
-
-template <int M>
-inline TilePlan plan_tiles(const Problem& p, int threads) {
-  constexpr long kFrequencies = (M + 2) * (M + 2);
-  TilePlan t;
-  t.tiles_y = divide_up(p.out_height, M);
-  t.tiles_x = divide_up(p.out_width, M);
-  t.tiles = p.batch * t.tiles_y * t.tiles_x;
-  t.channels = p.in_channels;
-  t.outputs = p.out_channels;
-  t.panels = divide_up(p.out_channels, kPanel);
-  t.v_stride = round_up(t.channels, kLanes) + 16;
-  t.m_stride = t.panels * kPanel + 16;
-  // Where U fits in L2, a third of it for V and the products measured best: 14 tiles of 64 channels in 1 MiB, 28 in 2.
-  // Where U streams from L3, 28 tiles a MiB of L2: with 1 MiB, 56 and 112 are 20 to 30 % slower for 128 and 256
-  // channels, with 2 MiB 112 are 4 to 8 %. Where L3 cannot keep U beside all else, it streams from memory and is spread
-  // over twice as many tiles; fewer than 112 a thread are then better left to the phases that read it once (512
-  // channels
-  // @14, batch 8: 1.4 times).
-  const long tile_bytes = 4 * kFrequencies * (t.v_stride + t.m_stride);
-  const long weight_bytes = 4 * kFrequencies * t.channels * t.panels * kPanel;
-  const bool from_memory = weight_bytes > level3_bytes() / 3;
-  const long streaming = smaller(larger(level2_bytes() >> 20, 1), 2) * 28;
-  long wanted = smaller(larger(level2_bytes() / 3 / tile_bytes, 14), 96);
-  if (weight_bytes > level2_bytes()) wanted = from_memory ? 2 * streaming : streaming;
-  t.stationary = t.tiles < (from_memory ? 112 : wanted) * threads;
-  if (t.stationary) {
-    t.block = t.tiles;
-    t.blocks = 1;
-  } else {
-    wanted = smaller(wanted, promised_tiles(p, kFrequencies, t.v_stride + t.m_stride, 2 * (1024 + 80), threads));
-    t.blocks = round_up(divide_up(t.tiles, wanted), threads);
-    t.block = divide_up(t.tiles, t.blocks);
-    t.blocks = divide_up(t.tiles, t.block);
-  }
-  t.v_step = frequency_step(t.block * t.v_stride);
-  t.m_step = frequency_step(t.block * t.m_stride);
-  const long pixels = p.batch * (p.in_height * p.in_width * t.channels + p.out_height * p.out_width * t.outputs);
-  t.streamed = !t.stationary && t.outputs % kLanes == 0 && beyond_caches(pixels);
-  return t;
-}
-
-// V of tiles [first, first + count), channels [from, to); tile `first` goes to place 0 of v.
+// V of tiles [first, first + count), channels [from, to); tile `first` goes to place 0 of v. Each vector goes to a line
+// of its own for every frequency, alpha^2 of them far apart: the lines of the next vector are asked for meanwhile,
+// which gains 17 % with 128 channels and 35 % with 512 here; 12 and 22 % in transform_output.
 template <int M>
 inline void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, long from,
                             long to, float* v) {
   constexpr int kAlpha = M + 2;
-  for (long at = 0; at < count; ++at, v += t.v_stride) {
+  // In registers: a vector that is stored may alias anything, so a field of p or t is read again after each.
+  const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels;
+  for (long at = 0; at < count; ++at, v += v_stride) {
     const long tile = first + at, plane = t.tiles_y * t.tiles_x;
     const long n = tile / plane, y0 = tile % plane / t.tiles_x * M - p.pad_top, x0 = tile % t.tiles_x * M - p.pad_left;
-    const long row = p.in_width * p.in_channels;
-    const float* corner = x + n * p.in_height * row + y0 * row + x0 * p.in_channels;
+    const long row = p.in_width * in_channels;
+    const float* corner = x + n * p.in_height * row + y0 * row + x0 * in_channels;
     const bool inside = y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
     for (long c = from; c < to; c += kLanes) {
       const long lanes = smaller(to - c, kLanes);
+      const long following = c + kLanes < to ? c + kLanes : v_stride + from;
       Vec columns[kAlpha][kAlpha];
       if (inside && lanes == kLanes) {
 #pragma GCC unroll 8
         for (int j = 0; j < kAlpha; ++j) {
           Vec d[kAlpha], o[kAlpha];
 #pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * p.in_channels + c);
+          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * in_channels + c);
           Winograd<M>::input(d, o);
 #pragma GCC unroll 8
           for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
@@ -108,7 +49,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
 #pragma GCC unroll 8
           for (int i = 0; i < kAlpha; ++i) {
             const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
-            const float* from_pixel = corner + i * row + j * p.in_channels + c;
+            const float* from_pixel = corner + i * row + j * in_channels + c;
             d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from_pixel) : load_first(from_pixel, lanes);
           }
           Winograd<M>::input(d, o);
@@ -121,7 +62,10 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
         Vec o[kAlpha];
         Winograd<M>::input(columns[i], o);
 #pragma GCC unroll 8
-        for (int j = 0; j < kAlpha; ++j) store(v + (i * kAlpha + j) * t.v_step + c, o[j]);
+        for (int j = 0; j < kAlpha; ++j) {
+          store(v + (i * kAlpha + j) * v_step + c, o[j]);
+          __builtin_prefetch(v + (i * kAlpha + j) * v_step + following, 1, 3);
+        }
       }
     }
   }
@@ -132,11 +76,12 @@ template <Walk kWalk, int R>
 inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next, float* m) {
   Accumulator<R> acc;
   const TileRows rows = {&v, 0, 0, t.v_stride};
+  const long m_stride = t.m_stride;
   multiply<kWalk>(acc, rows, 1, t.channels, u, next);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) store(m + i * t.m_stride + j * kLanes, acc.v[i][j]);
+    for (int j = 0; j < kPanelVectors; ++j) store(m + i * m_stride + j * kLanes, acc.v[i][j]);
   }
 }
 
@@ -174,21 +119,29 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
 // The results of tiles [first, first + count), output channels [from, to); tile `first` is at place 0 of m.
 template <int M>
 inline void transform_output(const Problem& p, const TilePlan& t, const float* m, long first, long count, long from,
-                             long to, const Epilogue& epilogue, float* y) {
+                             long to, const Epilogue& given, float* y) {
   constexpr int kAlpha = M + 2;
-  for (long at = 0; at < count; ++at, m += t.m_stride) {
+  const Epilogue epilogue = given;
+  const long m_step = t.m_step, m_stride = t.m_stride;
+  const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
+  const bool streamed = t.streamed;
+  for (long at = 0; at < count; ++at, m += m_stride) {
     const long tile = first + at, plane = t.tiles_y * t.tiles_x;
     const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
     const long height = smaller(p.out_height - y0, M), width = smaller(p.out_width - x0, M);
     float* corner = y + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
+      const long following = k + kLanes < to ? k + kLanes : m_stride + from;
       Vec columns[M][kAlpha];
 #pragma GCC unroll 8
       for (int j = 0; j < kAlpha; ++j) {
         Vec d[kAlpha], o[M];
 #pragma GCC unroll 8
-        for (int i = 0; i < kAlpha; ++i) d[i] = load(m + (i * kAlpha + j) * t.m_step + k);
+        for (int i = 0; i < kAlpha; ++i) {
+          d[i] = load(m + (i * kAlpha + j) * m_step + k);
+          __builtin_prefetch(m + (i * kAlpha + j) * m_step + following, 0, 3);
+        }
         Winograd<M>::output(d, o);
 #pragma GCC unroll 8
         for (int i = 0; i < M; ++i) columns[i][j] = o[i];
@@ -196,10 +149,10 @@ inline void transform_output(const Problem& p, const TilePlan& t, const float* m
       for (int i = 0; i < height; ++i) {
         Vec o[M];
         Winograd<M>::output(columns[i], o);
-        float* out = corner + i * p.out_width * p.out_channels + k;
+        float* out = corner + i * out_row + k;
 #pragma GCC unroll 8
         for (int j = 0; j < M; ++j) {
-          if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y, t.streamed);
+          if (j < width) finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
         }
       }
     }
@@ -273,25 +226,52 @@ inline long winograd_scratch(const Problem& p, int threads) {
   return (t.stationary ? 1 : threads) * kFrequencies * (t.v_step + t.m_step);
 }
 
-// Every thread takes blocks of tiles from the input to the output while they lie in its cache.
+// Asks for the pixels of tiles [first, last), without the rim that they share with their neighbours, into L2.
+template <int M>
+inline void fetch_tiles(const Problem& p, const TilePlan& t, const float* x, long first, long last) {
+  const long plane = t.tiles_y * t.tiles_x, row = p.in_width * p.in_channels;
+  for (long tile = first; tile < last; ++tile) {
+    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
+    const long height = smaller(M, p.in_height - y0), floats = smaller(M, p.in_width - x0) * p.in_channels;
+    const float* corner = x + (n * p.in_height + y0) * row + x0 * p.in_channels;
+    for (long i = 0; i < height; ++i) {
+      for (long c = 0; c < floats; c += 16) __builtin_prefetch(corner + i * row + c, 0, 2);
+    }
+  }
+}
+
+// Every thread takes blocks of tiles from the input to the output while they lie in its cache. The next block is taken
+// first, so that its pixels come from memory while the products of this one keep the arithmetic busy: with streamed
+// results 6 % at 64 channels, 13 % at 128, in batches of 8.
 template <int M>
 inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const float* u, const Epilogue& epilogue,
                       float* y, float* scratch, int threads) {
   constexpr long kFrequencies = (M + 2) * (M + 2);
   const long u_step = t.panels * t.channels * kPanel;
+  long taken = 0;
 #pragma omp parallel num_threads(threads)
   {
     float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
     float* m = v + kFrequencies * t.v_step;
-#pragma omp for schedule(dynamic, 1) nowait
-    for (long item = 0; item < t.blocks; ++item) {
+    long item;
+#pragma omp atomic capture
+    item = taken++;
+    while (item < t.blocks) {
+      long next;
+#pragma omp atomic capture
+      next = taken++;
       const long first = part_begin(t.tiles, t.blocks, item);
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
+      const long coming = next < t.blocks ? part_begin(t.tiles, t.blocks, next) : 0;
+      const long wanted = next < t.blocks ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
       transform_input<M>(p, t, x, first, count, 0, t.channels, v);
       for (long xi = 0; xi < kFrequencies; ++xi) {
+        fetch_tiles<M>(p, t, x, coming + part_begin(wanted, kFrequencies, xi),
+                       coming + part_begin(wanted, kFrequencies, xi + 1));
         multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step);
       }
       transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
+      item = next;
     }
     if (t.streamed) end_stream();
   }

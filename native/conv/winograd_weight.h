@@ -26,20 +26,24 @@ template <int M>
 inline void transform_gradient(const Problem& p, const TilePlan& t, const float* grad, long first, long count,
                                float* z) {
   constexpr int kAlpha = M + 2;
-  for (long at = 0; at < count; ++at, z += t.m_stride) {
+  const long m_step = t.m_step, m_stride = t.m_stride;
+  const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
+  const long out_height = p.out_height, out_width = p.out_width;
+  for (long at = 0; at < count; ++at, z += m_stride) {
     const long tile = first + at, plane = t.tiles_y * t.tiles_x;
     const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
     const float* corner = grad + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
-    for (long k = 0; k < p.out_channels; k += kLanes) {
-      const long lanes = smaller(p.out_channels - k, kLanes);
+    for (long k = 0; k < out_channels; k += kLanes) {
+      const long lanes = smaller(out_channels - k, kLanes);
+      const long following = k + kLanes < out_channels ? k + kLanes : m_stride;
       Vec columns[kAlpha][M];
 #pragma GCC unroll 8
       for (int j = 0; j < M; ++j) {
         Vec d[M], o[kAlpha];
 #pragma GCC unroll 8
         for (int i = 0; i < M; ++i) {
-          const float* pixel = corner + (i * p.out_width + j) * p.out_channels + k;
-          const bool inside = y0 + i < p.out_height && x0 + j < p.out_width;
+          const float* pixel = corner + i * out_row + j * out_channels + k;
+          const bool inside = y0 + i < out_height && x0 + j < out_width;
           d[i] = !inside ? Vec{} : lanes == kLanes ? load(pixel) : load_first(pixel, lanes);
         }
         Winograd<M>::output_adjoint(d, o);
@@ -51,7 +55,10 @@ inline void transform_gradient(const Problem& p, const TilePlan& t, const float*
         Vec o[kAlpha];
         Winograd<M>::output_adjoint(columns[i], o);
 #pragma GCC unroll 8
-        for (int j = 0; j < kAlpha; ++j) store(z + (i * kAlpha + j) * t.m_step + k, o[j]);
+        for (int j = 0; j < kAlpha; ++j) {
+          store(z + (i * kAlpha + j) * m_step + k, o[j]);
+          __builtin_prefetch(z + (i * kAlpha + j) * m_step + following, 1, 3);
+        }
       }
     }
   }

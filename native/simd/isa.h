@@ -21,4 +21,7 @@ long level2_bytes();
 // Bytes of the level 3 cache, which cores share; 32 MiB where the system does not tell.
 long level3_bytes();
 
+// For tests: kernels believe in a level 3 cache of so many bytes; 0: in the one that is there.
+void assume_level3(long bytes);
+
 }  // namespace bestof

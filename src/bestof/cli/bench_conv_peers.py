@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 
 from bestof.bench.peers.case import PASSES, Case
 from bestof.bench.peers.kept import keep, read_kept
@@ -244,12 +243,15 @@ def _draw(results: Sequence[LayerTimes], path: Path) -> None:
     if not shown:
         raise BenchError("--roofline: it shows the forward pass, which was not measured")
     points = []
+    titles = {parse_case(notation).notation: group.title for group in LAYERS for notation in group.notations}
     for one in shown:
         intensity = one.flops / one.bytes
+        panel = titles.get(one.notation, "layers that were asked for")
         fastest = {one.best.side: one.best, **{time.side: time for time in one.times if time.side != one.best.side}}
         for side, time in fastest.items():
-            points.append(Point(_SERIES[side], one.layer, intensity, one.flops / time.seconds.middle))
-    roof = Roof(median(one.peak for one in shown), median(one.bandwidth for one in shown), (("Winograd F(4)", 4.0),))
+            points.append(Point(panel, _SERIES[side], one.layer, intensity, one.flops / time.seconds.middle))
+    # The most that was ever measured: a ceiling that a slow minute lowers is none.
+    roof = Roof(max(one.peak for one in shown), max(one.bandwidth for one in shown), (("Winograd F(4)", 4.0),))
     title = f"Convolutions, forward, batch {batch}, {plural(threads, 'thread')}, float32"
     draw_roofline(points, roof, title, path)
     print(f"roofline: {path}", file=sys.stderr)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One kernel on one problem. `intensity`: FLOPs a byte that must be moved; `rate`: FLOPs a second; `label` names
-    the problem, `series` the kernel."""
+    the problem, `panel` the kind of problem, `series` the kernel."""
 
+    panel: str
     series: str
     label: str
     intensity: float
@@ -31,82 +36,100 @@ class Roof:
 # Colours that are told apart in grey and by the colour-blind, and a shape for each as well.
 _MARKS = (("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"), ("#cc79a7", "D"))
 
+# Behind a label, so that no line runs through it.
+_PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+
+_TICKS = tuple(step * 10**power for power in range(-1, 5) for step in (1, 2, 5))
+
 
 def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -> None:
-    """Draw to `path`, in the format of its ending. Needs matplotlib."""
+    """Draw to `path`, in the format of its ending: a picture for each panel, side by side. Needs matplotlib."""
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
 
-    figure = Figure(figsize=(10, 6.2), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    left = 0.7 * min(point.intensity for point in points)
-    right = 1.6 * max(point.intensity for point in points)
-    top = max([roof.peak * max([1.0, *(by for _, by in roof.savings)]), *(point.rate for point in points)])
-    bottom = 0.5 * min([roof.peak, *(point.rate for point in points)])
-    for name, saving in (("multiply-add", 1.0), *roof.savings):
+    panels = list(dict.fromkeys(point.panel for point in points))
+    series = list(dict.fromkeys(point.series for point in points))
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5.5 * columns, 0.8 + 4.6 * rows), dpi=150, layout="constrained")
+    figure.suptitle(title, fontsize=12)
+    grid = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw_panel(axes, [point for point in points if point.panel == panel], series, roof)
+        axes.set_title(panel, fontsize=10)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    figure.supylabel("GFLOP/s of the direct algorithm", fontsize=10)
+    figure.supxlabel("FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10)
+    grid[0].legend(loc="lower right", fontsize=8)
+    figure.savefig(path)
+
+
+def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof: Roof) -> None:
+    left = 0.6 * min(point.intensity for point in points)
+    right = 1.7 * max(point.intensity for point in points)
+    # A saving matters where a kernel could be above the plain peak: no line for a 1x1.
+    savings = [("multiply-add", 1.0), *roof.savings]
+    if max(point.rate for point in points) < 1.2 * roof.peak:
+        savings = savings[:1]
+    highest = max([roof.peak * savings[-1][1], *(point.rate for point in points)])
+    lowest = min([roof.peak, *(point.rate for point in points)])
+    limits = 0.55 * lowest, 2.4 * highest
+    for name, saving in savings:
         peak = roof.peak * saving
-        ridge = peak / roof.bandwidth
+        ridge = min(max(left, peak / roof.bandwidth), right)
         axes.plot(
-            [left, max(left, ridge), right],
-            [min(peak, left * roof.bandwidth), peak, peak],
+            [left, ridge, right],
+            [min(peak, edge * roof.bandwidth) for edge in (left, ridge, right)],
             color="#222222" if saving == 1.0 else "#999999",
-            linewidth=1.6 if saving == 1.0 else 1.0,
+            linewidth=1.5 if saving == 1.0 else 1.0,
             linestyle="-" if saving == 1.0 else "--",
             zorder=1,
         )
-        axes.annotate(
-            f"{name}: {peak / 1e9:,.0f} GFLOP/s",
-            (right, peak),
-            xytext=(-4, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=8,
-            color="#444444",
-        )
-    axes.annotate(
-        f"copy: {roof.bandwidth / 1e9:.1f} GB/s",
-        (left * 1.05, left * 1.05 * roof.bandwidth),
-        xytext=(2, 6),
-        textcoords="offset points",
-        fontsize=8,
-        color="#444444",
-        rotation_mode="anchor",
-        rotation=45,
-        transform_rotates_text=True,
-    )
-    series = list(dict.fromkeys(point.series for point in points))
+        text = f"{name}: {peak / 1e9:,.0f}"
+        axes.text(right * 0.99, peak * 0.97, text, ha="right", va="top", fontsize=7, color="#444444")
+    _label(axes, points, right / left)
     for name, (colour, shape) in zip(series, _MARKS, strict=False):
         own = [point for point in points if point.series == name]
         axes.scatter(
             [point.intensity for point in own],
             [point.rate for point in own],
-            s=34,
+            s=26,
             color=colour,
             marker=shape,
             label=name,
             zorder=3,
             edgecolors="white",
-            linewidths=0.6,
+            linewidths=0.5,
         )
-    for label in dict.fromkeys(point.label for point in points):
-        highest = max((point for point in points if point.label == label), key=lambda point: point.rate)
-        axes.annotate(
-            label,
-            (highest.intensity, highest.rate),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=6.5,
-            color="#222222",
+    if limits[0] < left * roof.bandwidth < roof.peak:
+        text = f"copy: {roof.bandwidth / 1e9:.1f} GB/s"
+        axes.text(
+            left * 1.03, max(left * roof.bandwidth * 0.93, limits[0]), text, va="top", fontsize=7, color="#444444"
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top * 1.5)
-    axes.set_xlabel("FLOPs of the direct algorithm a byte of input, weights and output")
-    axes.set_ylabel("FLOPs of the direct algorithm a second")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e9:,.0f} G")
-    axes.set_title(title, fontsize=11)
-    axes.grid(True, which="major", color="#e5e5e5", linewidth=0.6)
-    axes.legend(loc="lower right", fontsize=8)
-    figure.savefig(path)
+    axes.set_ylim(*limits)
+    axes.set_xticks([tick for tick in _TICKS if left < tick < right], minor=False)
+    axes.set_yticks([tick * 1e9 for tick in _TICKS if limits[0] < tick * 1e9 < limits[1]], minor=False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e9:g}")
+    axes.minorticks_off()
+    axes.grid(True, which="major", color="#e8e8e8", linewidth=0.6)
+
+
+def _label(axes: Axes, points: Sequence[Point], span: float) -> None:
+    """Name the problems above their highest kernels, one beside the other; those of one intensity together."""
+    by_place: dict[float, list[Point]] = {}
+    for point in sorted(points, key=lambda point: point.intensity):
+        by_place.setdefault(float(f"{point.intensity:.3g}"), []).append(point)
+    apart = span ** (1 / 28)  # 28 lines of text fit side by side
+    place = 0.0
+    for intensity, own in by_place.items():
+        low, high = min(point.rate for point in own), max(point.rate for point in own)
+        axes.vlines(intensity, low, high, color="#bbbbbb", linewidth=0.8, zorder=2)
+        for label in dict.fromkeys(point.label for point in own):
+            place = max(intensity, place * apart)
+            axes.text(
+                place, high * 1.09, label, rotation=90, ha="center", va="bottom", fontsize=6.5, bbox=_PAPER, zorder=4
+            )

@@ -20,6 +20,9 @@ NATIVE, MACHINE, PEERS = "native", "machine", ("onednn", "ncnn")
 # Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles last 17 ms.
 _PAUSE = 0.02
 
+# Rounds after which native algorithms that are twice as slow as another leave: one slow minute must not send one away.
+_TRIED = 2
+
 # Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises.
 _TOLERANCE = 3e-3
 
@@ -86,9 +89,12 @@ def measure(
         prepared.update({_Runner(threads, name, run): one for run, one in runs.items()})
     _compare(case, layer, prepared)
     times: dict[_Runner, list[float]] = {runner: [] for runner in prepared}
+    slow: set[_Runner] = set()
     for number in range(rounds):
+        if number == _TRIED:
+            slow = _slow(times)
         for runner, samples in times.items():
-            if number and runner in _slow(times):
+            if number >= _TRIED and runner in slow:
                 continue
             if runner.threads > 1:
                 pause(_PAUSE)
@@ -100,8 +106,8 @@ def measure(
 
 
 def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
-    """The native runs that took more than twice as long as another in the first round."""
-    first = {runner: samples[0] for runner, samples in times.items() if samples and runner.side == NATIVE}
+    """The native runs whose best round took more than twice as long as another's."""
+    first = {runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE}
     best = {
         threads: min(seconds for runner, seconds in first.items() if runner.threads == threads)
         for threads in {runner.threads for runner in first}
@@ -140,7 +146,7 @@ def _layer_times(
     own = {runner: samples for runner, samples in times.items() if runner.threads == threads}
     peers = {runner.side: samples for runner, samples in own.items() if runner.side in PEERS}
     peak, bandwidth = (
-        max((prepared[runner].work or 0.0) / median(samples) for runner, samples in _machine(own, kind))
+        max((prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind))
         for kind in ("multiply-add", "copy")
     )
 

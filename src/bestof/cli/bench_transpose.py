@@ -1,0 +1,65 @@
+"""`bestof bench transpose`: how fast layouts are turned, beside a copy and NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, TransposeTime, measure_transpose
+
+_HEADINGS = ("array", "turn", "algorithm", "ms", "GB/s", "of copy", "spread", "of NumPy")
+_EPILOG = f"""\
+GB/s: bytes read plus written; of copy: how fast beside a copy of as many bytes by as many threads; of NumPy: how many
+times faster than numpy.transpose into an array. To be reached by the best: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
+OMP_NUM_THREADS sets the number of threads."""
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse, measure, print."""
+    options = _parser().parse_args(argv)
+    rows = measure_transpose(options.batch, rounds=options.rounds, seconds=options.seconds)
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        _print(rows)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bestof bench transpose",
+        description="Measure the transposition of VGG16's activations, NCHW to NHWC and back.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.02, metavar="S", help="of each algorithm in a round (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    return parser
+
+
+def _print(rows: Sequence[TransposeTime]) -> None:
+    cells = [_HEADINGS, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        left = [f"{cell:<{width}}" for cell, width in zip(line[:3], widths[:3], strict=True)]
+        right = [f"{cell:>{width}}" for cell, width in zip(line[3:], widths[3:], strict=True)]
+        print("  ".join([*left, *right]))
+
+
+def _cells(row: TransposeTime) -> tuple[str, ...]:
+    return (
+        "x".join(map(str, row.shape)),
+        row.turn,
+        row.algorithm,
+        f"{row.seconds * 1e3:.3f}",
+        f"{row.rate / 1e9:.1f}",
+        f"{row.of_copy:.2f}",
+        f"± {row.spread:.2f}",
+        f"{row.of_numpy:.2f}",
+    )
