@@ -139,7 +139,6 @@ struct WinogradAxes {
   static void transform_weights(const WeightView& view, float* u, int threads) {
     constexpr int kTaps = Y::kTaps * X::kTaps;
     constexpr long kBlock = 8;  // channels: 25 * 8 * kPanel floats of gathered weights stay in L1
-    typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
     const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
     const long step = panels * view.inputs * kPanel;
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -160,12 +159,12 @@ struct WinogradAxes {
             for (int r = 0; r < Y::kTaps; ++r) {
               g[r] = __builtin_convertvector(load(gathered[r * X::kTaps + s] + c * kPanel + k), Wide);
             }
-            for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = dot(Y::kMatrices.g[i], g);
+            for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = dot(Y::kMatrices.g[i], g, Y::kTaps);
           }
           float* to = u + (panel * view.inputs + begin + c) * kPanel + k;
           for (int i = 0; i < Y::kAlpha; ++i) {
             for (int j = 0; j < X::kAlpha; ++j) {
-              const Wide sum = dot(X::kMatrices.g[j], half[i]);
+              const Wide sum = dot(X::kMatrices.g[j], half[i], X::kTaps);
               store(to + (i * X::kAlpha + j) * step, __builtin_convertvector(sum, Vec));
             }
           }
@@ -232,10 +231,12 @@ struct WinogradAxes {
   static double backward_input_flops(const Problem& p) { return flops(flipped_problem(p)); }
 
  private:
-  template <class Wide, int N>
-  static BESTOF_INLINE Wide dot(const double (&coefficients)[N], const Wide (&in)[N]) {
+  // Two registers of doubles. A type argument would lose its alignment, so nothing below is a template over it.
+  typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
+
+  static BESTOF_INLINE Wide dot(const double* coefficients, const Wide* in, int count) {
     Wide sum = coefficients[0] * in[0];
-    for (int k = 1; k < N; ++k) sum += coefficients[k] * in[k];
+    for (int k = 1; k < count; ++k) sum += coefficients[k] * in[k];
     return sum;
   }
 };

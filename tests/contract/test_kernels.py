@@ -150,6 +150,7 @@ def test_torch_tensors_come_and_go_without_a_copy() -> None:
 
 
 def test_an_instruction_set_that_cannot_run_is_refused() -> None:
-    with pytest.raises(KernelError, match=rf"BESTOF_ISA: expected an instruction set .*{kernels.isas()[-1]}.*; got mmx"):
+    known = ", ".join(kernels.isas())
+    with pytest.raises(KernelError, match=rf"BESTOF_ISA: expected an instruction set .*{known}.*; got mmx"):
         kernels.use_isa("mmx")
     assert kernels.isa() in kernels.isas()

@@ -15,12 +15,16 @@ GAMMAS = (0.0, 1.0, 2.0, 0.5, 2.5)
 SHAPES = ((0,), (1,), (3, 17), (2, 5, 91), (1023,), (3, 16384 + 7))
 
 
+def _class_weight(y: Float64, alpha: float) -> Float64:
+    return alpha * y + (1 - alpha) * (1 - y) if alpha >= 0 else np.ones_like(y)
+
+
 def _oracle(x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float) -> tuple[Float64, Float64]:
     x, y = x.astype(np.float64), y.astype(np.float64)
     p, q = np.exp(-np.logaddexp(0, -x)), np.exp(-np.logaddexp(0, x))
     ce = (1 - y) * np.logaddexp(0, x) + y * np.logaddexp(0, -x)
     om = p * (1 - y) + q * y
-    weight = alpha * y + (1 - alpha) * (1 - y) if alpha >= 0 else np.ones_like(x)
+    weight = _class_weight(y, alpha)
     return weight * om**gamma * ce, weight * (
         gamma * om ** (gamma - 1) * (1 - 2 * y) * p * q * ce + om**gamma * (p * (1 - y) - q * y)
     )
@@ -42,7 +46,15 @@ def _relative_error(gamma: float, x: NDArray[np.float32]) -> Float64:
     exp(-|x|) is within 3e-7 and one rounding, and enters q^gamma, p and ce; log(1 + e) is within 2e-7; about 16 more
     operations round. A power by logarithms also multiplies the error of log q, eps * |log q|, by gamma.
     """
-    return (gamma + 2) * (3e-7 + 2 * EPSILON) + 2e-7 + (16 + gamma * np.maximum(np.abs(x), 1).astype(np.float64)) * EPSILON
+    log_q = np.maximum(np.abs(x), 1).astype(np.float64)
+    return (gamma + 2) * (3e-7 + 2 * EPSILON) + 2e-7 + (16 + gamma * log_q) * EPSILON
+
+
+def _size_of_gradient(x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float) -> Float64:
+    """The magnitudes of its terms, summed."""
+    p = np.exp(-np.logaddexp(0, -x.astype(np.float64)))
+    om, ce = p * (1 - y) + (1 - p) * y, _oracle(x, y, -1.0, 0.0)[0]
+    return _class_weight(y.astype(np.float64), alpha) * om**gamma * (om + gamma / om * p * (1 - p) * ce)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -60,12 +72,8 @@ def test_loss_and_gradient(shape: tuple[int, ...], gamma: float, targets: str, a
     assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all()
     bound = _relative_error(gamma, x)
     assert (np.abs(loss - wanted) <= bound * wanted + np.finfo(np.float32).tiny).all()
-    # Between 0 and 1 the gradient is a difference of terms of at most om^gamma times 1 + gamma ce.
-    p = 1 / (1 + np.exp(-x.astype(np.float64)))
-    om, ce = p * (1 - y) + (1 - p) * y, np.maximum(wanted, 0) * 0 + _oracle(x, y, -1.0, 0.0)[0]
-    size = np.abs(slope) if targets == "hard" else om**gamma * (p * (1 - y) + (1 - p) * y) + gamma * om ** (
-        gamma - 1
-    ) * p * (1 - p) * ce + np.abs(slope)
+    # Between 0 and 1 the gradient is a sum of terms of both signs; at 0 and 1 they have one sign.
+    size = np.abs(slope) if targets == "hard" else _size_of_gradient(x, y, alpha, gamma)
     assert (np.abs(gradient - slope) <= bound * size + np.finfo(np.float32).tiny).all()
     total, _ = kernels.focal_loss(x, y, alpha=alpha, gamma=gamma, scale=0.5)
     assert total == pytest.approx(0.5 * wanted.sum(), rel=float(bound.max(initial=0)) + 1e-6, abs=0)

@@ -17,6 +17,7 @@ BUILD = ROOT / "build" / "fuzz"
     not (os.environ.get("BESTOF_FUZZ") or (BUILD / "fuzz").exists()),
     reason="the sanitized build takes a minute: BESTOF_FUZZ=1 asks for it",
 )
+@pytest.mark.timeout(900)  # builds every kernel for every instruction set
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
 def test_no_kernel_touches_what_is_not_its_own() -> None:
     subprocess.run(
