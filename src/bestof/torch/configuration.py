@@ -21,22 +21,19 @@ ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Non
 class Configuration:
     """The settings of the key `kernel`.
 
-    enable: whether anything is chosen. accuracy: see `Accuracy`. tuning_range: the optimizer steps [start, stop) in
-    which alternatives are tried, None for whenever a problem is new. packed_mib: MiB that the packed copies of frozen
-    weights may take, 0 for no such copies.
+    enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of weights may
+    take, 0 for no such copies.
     """
 
     enable: bool = True
     accuracy: Accuracy = DEFAULT_ACCURACY
-    tuning_range: tuple[int, int] | None = None
     packed_mib: int = 512
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
     """The settings of `config`; what it leaves out keeps its default.
 
-    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named), a wrong type or
-    an empty range.
+    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named) or a wrong type.
     """
     if config is None:
         return Configuration()
@@ -94,17 +91,6 @@ def _parse_level(value: object, where: str) -> Accuracy:
     return parse_accuracy(value, where)
 
 
-def _parse_range(value: object, where: str) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(_is_count(one) for one in value):
-        raise InvalidArgument(f"{where}: expected two numbers of steps, [start, stop]; got {value!r}")
-    start, stop = value
-    if start >= stop:
-        raise InvalidArgument(f"{where}: the range {value!r} is empty; give a stop above the start")
-    return start, stop
-
-
 def _parse_size(value: object, where: str) -> int:
     if not _is_count(value):
         raise InvalidArgument(f"{where}: expected a whole number of MiB, 0 or more; got {value!r}")
@@ -118,6 +104,5 @@ def _is_count(value: object) -> bool:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "enable": _parse_switch,
     "accuracy": _parse_level,
-    "tuning_range": _parse_range,
     "packed_mib": _parse_size,
 }

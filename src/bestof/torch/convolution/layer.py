@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import cycle, repeat
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.accuracy import allows
 from bestof.torch.convolution import estimate, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
@@ -19,6 +21,7 @@ from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
+AS_IS = FORWARD.alternatives[0].name
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 INDEPENDENT = "independent"
@@ -36,6 +39,18 @@ _PATIENCE = 24
 _KEPT_BYTES = 256 * 2**20
 
 
+# Once in so many, a backward pass that one call could compute goes through the selectors, so that they see drift.
+_APART_EVERY = 16
+_REMEMBERED = 4096
+
+
+class _Joint(NamedTuple):
+    """A backward pass that PyTorch computes by one call, as long as `turns` gives true."""
+
+    problem: ConvProblem
+    turns: Iterator[bool]
+
+
 class LayerProblem(NamedTuple):
     """A convolution that will be differentiated: by its input, by its weight, or by both."""
 
@@ -49,12 +64,18 @@ class LayerProblem(NamedTuple):
         return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
+_APART = _Joint(ConvProblem((0, 0, 0, 0), (0, 0, 0, 0)), repeat(False))
+
+
 class ConvolutionLayer:
     """The selectors of 2-D convolution for the whole process: layers with equal problems share what is found out."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
         self.kept = KeptMatrices()
+        self._frozen: dict[ConvProblem, ConvProblem] = {}
+        self._decided: dict[tuple[str, Hashable], str] = {}
+        self._joint: dict[tuple[LayerProblem, str], _Joint] = {}
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
@@ -69,6 +90,7 @@ class ConvolutionLayer:
                 Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
+            on_event=self._listener("convolution layer"),
             **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
         )
 
@@ -83,8 +105,12 @@ class ConvolutionLayer:
 
     def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass that no backward pass will follow."""
-        self.forward_calls.count(problem)
-        return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
+        frozen = self._frozen.get(problem)
+        if frozen is None:
+            if len(self._frozen) >= _REMEMBERED:
+                self._frozen = {}
+            frozen = self._frozen[problem] = problem._replace(frozen=True)
+        return self._forward(frozen, input, weight, bias)
 
     def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The forward pass of a training step."""
@@ -105,10 +131,67 @@ class ConvolutionLayer:
         """
         layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
         if mask[:2] == layer[1:]:
+            found = self._joint.get((layer, grad_layout))
+            if found is None:
+                found = self._find_joint(layer, grad_layout)
+            if found is not _APART and next(found.turns):
+                return self._jointly(found, grad_output, input, weight, mask)
             return self.layer(1, layer, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
         # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
         # pass was none of the group's.
         return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
+
+    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> _Joint:
+        """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
+        problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
+        names = {
+            self._decided.get(("convolution layer", layer)) == INDEPENDENT,
+            not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS,
+            not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS,
+        }
+        found = _Joint(problem, cycle((*repeat(True, _APART_EVERY - 1), False))) if all(names) else _APART
+        if len(self._joint) >= _REMEMBERED:
+            self._joint = {}
+        self._joint[layer, grad_layout] = found
+        return found
+
+    def _jointly(
+        self, joint: _Joint, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+    ) -> Gradients:
+        problem = joint.problem
+        if mask[0]:
+            self.input_gradient_calls.count(problem)
+        if mask[1]:
+            self.weight_gradient_calls.count(problem)
+        return self._originals.convolution_backward(  # type: ignore[no-any-return]
+            grad_output,
+            input,
+            weight,
+            problem.weight_shape[:1],
+            problem.stride,
+            problem.padding,
+            problem.dilation,
+            False,
+            (0, 0),
+            problem.groups,
+            mask,
+        )
+
+    def _listener(self, name: str) -> Callable[[Entry], None]:
+        """Takes note of what is decided, and of what no longer is."""
+
+        def listen(entry: Entry) -> None:
+            if isinstance(entry, TrialEntry):
+                return
+            if isinstance(entry, DecisionEntry):
+                self._decided[name, entry.problem] = entry.alternative
+            else:
+                self._decided.pop((name, entry.problem), None)
+            if len(self._decided) > 16 * _REMEMBERED:
+                self._decided = {}
+            self._joint = {}
+
+        return listen
 
     def _selector(self, catalogue: Catalogue) -> BestOf:
         originals = self._originals
@@ -126,12 +209,18 @@ class ConvolutionLayer:
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
+            on_event=self._listener(f"convolution {catalogue.direction}"),
             **_search(Neighbourhood(lambda problem: problem)),
         )
 
     def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        self.kept.drop(input, _geometry(layer.convolution))
-        return self.infer(layer.convolution, input, weight, bias)
+        if len(self.kept):
+            self.kept.drop(input, _geometry(layer.convolution))
+        return self._forward(layer.convolution, input, weight, bias)
+
+    def _forward(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.forward_calls.count(problem)
+        return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def _independent_backward(
         self,
