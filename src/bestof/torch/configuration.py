@@ -37,11 +37,10 @@ def parse_configuration(config: ConfigurationLike) -> Configuration:
     """
     if config is None:
         return Configuration()
-    if isinstance(config, (str, os.PathLike)):
-        config = _read(Path(config))
-    _check_mapping(config, "config")
-    _check_keys(config, {"kernel": _PARSERS})
-    kernel = config.get("kernel")
+    settings: Any = _read(Path(config)) if isinstance(config, (str, os.PathLike)) else config
+    _check_mapping(settings, "config")
+    _check_keys(settings, {"kernel": _PARSERS})
+    kernel = settings.get("kernel")
     if kernel is None:
         return Configuration()
     return Configuration(**{key: _PARSERS[key](value, f"config: kernel.{key}") for key, value in kernel.items()})
@@ -77,8 +76,8 @@ def _check_keys(config: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]
 def _unknown(path: str, paths: list[str]) -> InvalidArgument:
     # A setting that was written without its section is nearest to its own last name.
     nearest = get_close_matches(path, paths, 1) or [known for known in paths if known.partition(".")[2] == path]
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return InvalidArgument(f"config: unknown key {path!r}{hint} Known keys: {', '.join(paths)}")
+    hint = f"; did you mean {nearest[0]!r}" if nearest else ""
+    return InvalidArgument(f"config: unknown key {path!r}{hint}; known keys: {', '.join(paths)}")
 
 
 def _parse_switch(value: object, where: str) -> bool:

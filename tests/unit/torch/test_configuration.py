@@ -36,10 +36,10 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"kernels": {}}, r"unknown key 'kernels'; did you mean 'kernel'\?"),
-        ({"kernel": {"acuracy": "exact"}}, r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy'\?"),
-        ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy'\?"),
-        ({"zebra": 1}, r"unknown key 'zebra' Known keys: kernel, kernel.enable, kernel.accuracy"),
+        ({"kernels": {}}, r"unknown key 'kernels'; did you mean 'kernel';"),
+        ({"kernel": {"acuracy": "exact"}}, r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy';"),
+        ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
+        ({"zebra": 1}, r"unknown key 'zebra'; known keys: kernel, kernel.enable, kernel.accuracy"),
         ({"kernel": {"accuracy": "fast"}}, "kernel.accuracy: expected one of exact, float32, relaxed; got 'fast'"),
         ({"kernel": {"accuracy": 1}}, "kernel.accuracy: expected one of"),
         ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
@@ -51,9 +51,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("face", [integration.enable, integration.set_config])
-def test_what_cannot_be_used_is_refused_before_anything_changes(
-    face: Callable[[Any], None], config: Any, told: str
-) -> None:
+def test_what_cannot_be_used_is_refused_at_once(face: Callable[[Any], None], config: Any, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
         face(config)
     assert convolution_override() is None

@@ -59,10 +59,10 @@ CHANGES: dict[str, Callable[[nn.Parameter], object]] = {
 }
 
 
-@pytest.mark.parametrize("size", [(32, 48), (3, 5), (64, 64)])
+@pytest.mark.parametrize("size", [(32, 48), (4, 6), (64, 64)])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_weights_are_packed_anew(cache: PackedWeightsCache, change: str, size: tuple[int, int]) -> None:
-    weight = filters(*size) if size != (3, 5) else filters(4, 6)
+    weight = filters(*size)
     first = cache.get(weight, "winograd4", 1)
     CHANGES[change](weight)
     assert cache.get(weight, "winograd4", 1) is not first
@@ -129,11 +129,11 @@ def test_inference_follows_the_weights(winograd: PackedWeightsCache) -> None:
     layer, x = nn.Conv2d(16, 16, 3, padding=1), torch.randn(2, 16, 12, 12)
     state = {name: torch.randn_like(value) for name, value in layer.state_dict().items()}
     with torch.no_grad():
-        for change in (None, *CHANGES.values(), lambda _: layer.load_state_dict(state)):
-            if change is CHANGES["not a number"]:
-                continue
-            if change is not None:
-                change(layer.weight)
+        for name in ("nothing", *CHANGES, "another state"):
+            if name == "another state":
+                layer.load_state_dict(state)
+            elif name in CHANGES and name != "not a number":
+                CHANGES[name](layer.weight)
             for _ in range(2):
                 torch.testing.assert_close(layer(x), as_is(layer, x), rtol=1e-3, atol=2e-3)
             assert len(winograd) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,7 @@ class PackedWeightsCache:
             kept.pop(old, None)
             excess -= other.packed.nbytes
 
-    def _forget(self, key: tuple[int, str, int]) -> object:
+    def _forget(self, key: tuple[int, str, int]) -> Callable[[weakref.ref[Tensor]], None]:
         kept = self._kept
 
         def forget(source: weakref.ref[Tensor]) -> None:
