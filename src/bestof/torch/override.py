@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def originals() -> Originals:
 def _original(name: str) -> Any:
     call = torch.library.get_kernel(name, "CPU").call_boxed
     keyset = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return lambda *args: call(keyset, *args)
+    return partial(call, keyset)
 
 
 class _Known:
