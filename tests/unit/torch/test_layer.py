@@ -161,3 +161,25 @@ def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer
     assert next(layer._find_joint(whole, "channels_first").turns)
     layer._listener("convolution input gradient")(DisqualificationEntry(problem, "as is", "raised"))
     assert not next(layer._find_joint(whole, "channels_first").turns)
+
+
+def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> None:
+    x, weight, bias = operands()
+    use_policy(Order("as is"))
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    layer = override.layer
+    expected = torch.conv2d(x, weight, bias)
+    settled(layer, x, weight, bias)
+    calls = layer.forward_pass.settled_calls
+    for _ in range(32):
+        torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
+    assert layer.forward_pass.settled_calls - calls == 2
+    with torch.no_grad():
+        torch.conv2d(x, weight, bias)
+        calls = layer.forward_pass.settled_calls
+        for _ in range(32):
+            torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
+    assert layer.forward_pass.settled_calls - calls == 2
+    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {33}

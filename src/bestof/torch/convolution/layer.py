@@ -26,6 +26,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 INDEPENDENT = "independent"
 SHARED = "shared im2row"
+_LAYER = "convolution layer"
 
 _VERSION = (f"torch=={torch.__version__}",)
 # A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
@@ -39,16 +40,20 @@ _PATIENCE = 24
 _KEPT_BYTES = 256 * 2**20
 
 
-# Once in so many, a backward pass that one call could compute goes through the selectors, so that they see drift.
-_APART_EVERY = 16
+# A pass that PyTorch as is won asks the selectors once in so many calls, so that they go on seeing how long it takes.
+_ASKED_EVERY = 16
 _REMEMBERED = 4096
 
 
-class _Joint(NamedTuple):
-    """A backward pass that PyTorch computes by one call, as long as `turns` gives true."""
+class _Shortcut(NamedTuple):
+    """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true."""
 
     problem: ConvProblem
     turns: Iterator[bool]
+
+
+def _turns(chosen: bool) -> Iterator[bool]:
+    return cycle((*repeat(True, _ASKED_EVERY - 1), False)) if chosen else repeat(False)
 
 
 class LayerProblem(NamedTuple):
@@ -64,18 +69,15 @@ class LayerProblem(NamedTuple):
         return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
-_APART = _Joint(ConvProblem((0, 0, 0, 0), (0, 0, 0, 0)), repeat(False))
-
-
 class ConvolutionLayer:
     """The selectors of 2-D convolution for the whole process: layers with equal problems share what is found out."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
         self.kept = KeptMatrices()
-        self._frozen: dict[ConvProblem, ConvProblem] = {}
         self._decided: dict[tuple[str, Hashable], str] = {}
-        self._joint: dict[tuple[LayerProblem, str], _Joint] = {}
+        self._as_is: dict[ConvProblem | LayerProblem, _Shortcut] = {}
+        self._joint: dict[tuple[LayerProblem, str], _Shortcut] = {}
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
@@ -84,13 +86,13 @@ class ConvolutionLayer:
         self.input_gradient = self._selector(INPUT_GRADIENT)
         self.weight_gradient = self._selector(WEIGHT_GRADIENT)
         self.layer = BestOf(
-            "convolution layer",
+            _LAYER,
             [
                 Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], _VERSION),
                 Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
-            on_event=self._listener("convolution layer"),
+            on_event=self._listener(_LAYER),
             **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
         )
 
@@ -105,15 +107,16 @@ class ConvolutionLayer:
 
     def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass that no backward pass will follow."""
-        frozen = self._frozen.get(problem)
-        if frozen is None:
-            if len(self._frozen) >= _REMEMBERED:
-                self._frozen = {}
-            frozen = self._frozen[problem] = problem._replace(frozen=True)
-        return self._forward(frozen, input, weight, bias)
+        found = self._as_is.get(problem) or self._find_as_is(problem, problem._replace(frozen=True))
+        if next(found.turns):
+            return self._forward_as_is(found.problem, input, weight, bias)
+        return self._forward(found.problem, input, weight, bias)
 
     def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The forward pass of a training step."""
+        found = self._as_is.get(problem) or self._find_as_is(problem, problem.convolution)
+        if next(found.turns) and not len(self.kept):
+            return self._forward_as_is(found.problem, input, weight, bias)
         return self.layer(0, problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def backward(
@@ -131,34 +134,53 @@ class ConvolutionLayer:
         """
         layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
         if mask[:2] == layer[1:]:
-            found = self._joint.get((layer, grad_layout))
-            if found is None:
-                found = self._find_joint(layer, grad_layout)
-            if found is not _APART and next(found.turns):
-                return self._jointly(found, grad_output, input, weight, mask)
+            found = self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+            if next(found.turns):
+                return self._jointly(found.problem, grad_output, input, weight, mask)
             return self.layer(1, layer, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
         # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
         # pass was none of the group's.
         return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
 
-    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> _Joint:
+    def _find_as_is(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> _Shortcut:
+        """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
+        chosen = self._decided.get((self.forward_pass.name, problem)) == AS_IS
+        if isinstance(met, LayerProblem):
+            chosen = chosen and self._decided.get((self.layer.name, met)) == INDEPENDENT
+        found = _Shortcut(problem, _turns(chosen))
+        if len(self._as_is) >= _REMEMBERED:
+            self._as_is = {}
+        self._as_is[met] = found
+        return found
+
+    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> _Shortcut:
         """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
-        names = {
-            self._decided.get(("convolution layer", layer)) == INDEPENDENT,
-            not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS,
-            not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS,
-        }
-        found = _Joint(problem, cycle((*repeat(True, _APART_EVERY - 1), False))) if all(names) else _APART
+        chosen = (
+            self._decided.get((self.layer.name, layer)) == INDEPENDENT
+            and (not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS)
+            and (not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS)
+        )
+        found = _Shortcut(problem, _turns(chosen))
         if len(self._joint) >= _REMEMBERED:
             self._joint = {}
         self._joint[layer, grad_layout] = found
         return found
 
+    def _forward_as_is(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.forward_calls.count(problem)
+        return self._originals.convolution(  # type: ignore[no-any-return]
+            input, weight, bias, problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
+        )
+
     def _jointly(
-        self, joint: _Joint, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+        self,
+        problem: ConvProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
-        problem = joint.problem
         if mask[0]:
             self.input_gradient_calls.count(problem)
         if mask[1]:
@@ -189,7 +211,7 @@ class ConvolutionLayer:
                 self._decided.pop((name, entry.problem), None)
             if len(self._decided) > 16 * _REMEMBERED:
                 self._decided = {}
-            self._joint = {}
+            self._as_is, self._joint = {}, {}
 
         return listen
 
