@@ -11,7 +11,7 @@ import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
 from bestof.selection.policy import Search
-from bestof.torch.convolution.layer import ConvolutionLayer, LayerProblem
+from bestof.torch.convolution.layer import _ASKED_EVERY, ConvolutionLayer, LayerProblem
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 
@@ -127,11 +127,11 @@ def test_where_pytorch_wins_both_gradients_one_call_computes_them() -> None:
     settled(layer, *operand)
     masks = counting(layer)
     before = sum(layer.weight_gradient_calls.totals().values())
-    for _ in range(32):
+    for _ in range(2 * _ASKED_EVERY):
         torch.testing.assert_close(gradients(*operand), expected)
-    assert masks.count((True, True, True)) == 30  # the long way once in 16
+    assert masks.count((True, True, True)) == 2 * _ASKED_EVERY - 2
     assert masks.count((True, False, False)) == masks.count((False, True, False)) == 2
-    assert sum(layer.weight_gradient_calls.totals().values()) - before == 32
+    assert sum(layer.weight_gradient_calls.totals().values()) - before == 2 * _ASKED_EVERY
 
 
 def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
@@ -173,13 +173,15 @@ def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> N
     expected = torch.conv2d(x, weight, bias)
     settled(layer, x, weight, bias)
     calls = layer.forward_pass.settled_calls
-    for _ in range(32):
+    for _ in range(2 * _ASKED_EVERY):
         torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
     assert layer.forward_pass.settled_calls - calls == 2
     with torch.no_grad():
         torch.conv2d(x, weight, bias)
         calls = layer.forward_pass.settled_calls
-        for _ in range(32):
+        for _ in range(2 * _ASKED_EVERY):
             torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
     assert layer.forward_pass.settled_calls - calls == 2
-    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {33}
+    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {
+        2 * _ASKED_EVERY + 1
+    }

@@ -41,7 +41,7 @@ _KEPT_BYTES = 256 * 2**20
 
 
 # A pass that PyTorch as is won asks the selectors once in so many calls, so that they go on seeing how long it takes.
-_ASKED_EVERY = 16
+_ASKED_EVERY = 32
 _REMEMBERED = 4096
 
 
