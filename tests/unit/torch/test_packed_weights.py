@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -176,3 +177,38 @@ def test_a_fork_has_its_own(winograd: PackedWeightsCache) -> None:
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert torch.equal(layer(x), expected)
+
+
+def test_inference_mode_keeps_them_too(winograd: PackedWeightsCache) -> None:
+    layer, x = nn.Conv2d(16, 16, 3, padding=1), torch.randn(2, 16, 12, 12)
+    expected = as_is(layer, x).detach()
+    with torch.inference_mode():
+        for _ in range(3):
+            torch.testing.assert_close(layer(x), expected, rtol=1e-3, atol=2e-3)
+    assert len(winograd) == 1
+    layer.weight.data.mul_(2)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x), as_is(layer, x), rtol=1e-3, atol=4e-3)
+
+
+def test_threads_share_them(winograd: PackedWeightsCache) -> None:
+    layer, x = nn.Conv2d(16, 16, 3, padding=1), torch.randn(2, 16, 12, 12)
+    expected = as_is(layer, x).detach()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        try:
+            with torch.no_grad():
+                for _ in range(50):
+                    torch.testing.assert_close(layer(x), expected, rtol=1e-3, atol=2e-3)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(winograd) == 1
