@@ -37,3 +37,11 @@ def test_importing_the_package_imports_neither_torch_nor_numpy_nor_rich() -> Non
     code = "import sys, bestof; print([name for name in ('torch', 'numpy', 'rich', 'sqlite3') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_command_line_knows_the_levels_of_accuracy() -> None:
+    # The command line must not import torch, so it has a copy.
+    from bestof.cli import run  # noqa: PLC0415
+    from bestof.torch.accuracy import ACCURACIES  # noqa: PLC0415
+
+    assert run._ACCURACIES == ACCURACIES

@@ -38,7 +38,8 @@ CASES: dict[str, Callable[[], SearchingPolicy]] = {
     "neighbour-without": lambda: Neighbour("c", without=frozenset("d")),
     "neighbour-patient": lambda: Neighbour("c", patience=3),
 }
-SEARCHING = sorted(set(CASES) - {"fixed", "window-before", "neighbour-patient", "neighbour-without"})  # those that try alternatives from the first call on
+# Those that try every alternative from the first call on.
+SEARCHING = sorted(set(CASES) - {"fixed", "window-before", "neighbour-patient", "neighbour-without"})
 every = pytest.mark.parametrize("case", sorted(CASES))
 searching = pytest.mark.parametrize("case", SEARCHING)
 LONGEST = 2000  # calls; a slow first alternative that is bounded by 0.1 of the time is what takes longest

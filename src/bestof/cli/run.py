@@ -45,11 +45,13 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if options.store is not None:
         selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
-    return partial(script.run, partial(_prepare, script, report))
+    return partial(script.run, partial(_prepare, script, report, options.accuracy))
 
 
 # The options that take a value, which must be known to find the script behind them.
-_VALUED = ("--report", "--store", "--policy")
+_VALUED = ("--report", "--store", "--policy", "--accuracy")
+# As `bestof.torch.accuracy` has them, which must not be imported here: the program imports torch, or never does.
+_ACCURACIES = ("exact", "float32", "relaxed")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="how to search: race, rounds:rounds=5, window:START-STOP, fixed:NAME (selectors without NAME race)",
     )
+    parser.add_argument(
+        "--accuracy",
+        metavar="LEVEL",
+        choices=_ACCURACIES,
+        help="what PyTorch's convolutions may become: exact, float32 (default), relaxed",
+    )
     return parser
 
 
@@ -87,17 +95,20 @@ def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     return list(argv[:position]), False, list(argv[position:])
 
 
-def _prepare(script: Script, report: ReportFile | None) -> None:
+def _prepare(script: Script, report: ReportFile | None, accuracy: str | None) -> None:
     # First in, last out: the handlers of the program and of everything that it imports run before the summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
-    after_import("torch", _tune_torch)
+    after_import("torch", partial(_tune_torch, accuracy))
 
 
-def _tune_torch() -> None:
+def _tune_torch(accuracy: str | None) -> None:
     try:
         import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
 
-        integration.enable()
+        if accuracy is None:
+            integration.enable()
+        else:
+            integration.enable({"kernel": {"accuracy": accuracy}})
     except Exception as error:  # the program must run, whatever became of our part in it
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 

@@ -1,7 +1,18 @@
 """PyTorch programs made faster without a change: convolutions chosen among alternatives, per layer and per pass."""
 
-from bestof.torch.enable import disable, enable, enabled
+from bestof.torch.enable import disable, enable, enabled, set_config
 from bestof.torch.plan.optimized import OptimizedModel, load, optimize
 from bestof.torch.summary import PassSummary, Summary, summary
 
-__all__ = ["OptimizedModel", "PassSummary", "Summary", "disable", "enable", "enabled", "load", "optimize", "summary"]
+__all__ = [
+    "OptimizedModel",
+    "PassSummary",
+    "Summary",
+    "disable",
+    "enable",
+    "enabled",
+    "load",
+    "optimize",
+    "set_config",
+    "summary",
+]

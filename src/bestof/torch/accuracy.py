@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from bestof.errors import InvalidArgument
 
 Accuracy = Literal["exact", "float32", "relaxed"]
 """exact: only what gives the very bits of PyTorch. float32: within the error bounds of float32 arithmetic, Winograd's
-F(2) and F(4) with them; the default. relaxed: beyond those too, as F(6), whose error is 25 times that of a plain sum."""
+F(2) and F(4) with them; the default. relaxed: beyond those too, as F(6), with 25 times the error of a plain sum."""
 
 ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 """From the strictest on: each level allows what those before it allow."""
@@ -18,9 +18,10 @@ DEFAULT_ACCURACY: Accuracy = "float32"
 
 def parse_accuracy(value: object, where: str = "accuracy") -> Accuracy:
     """The level of that name; InvalidArgument, beginning with `where`, for anything else."""
-    if not isinstance(value, str) or value not in ACCURACIES:
-        raise InvalidArgument(f"{where}: expected one of {', '.join(ACCURACIES)}; got {value!r}")
-    return cast(Accuracy, value)
+    for level in ACCURACIES:
+        if isinstance(value, str) and value == level:
+            return level
+    raise InvalidArgument(f"{where}: expected one of {', '.join(ACCURACIES)}; got {value!r}")
 
 
 def allows(level: Accuracy, needed: Accuracy) -> bool:

@@ -21,30 +21,26 @@ ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Non
 class Configuration:
     """The settings of the key `kernel`.
 
-    enable: whether anything is chosen. accuracy: see `Accuracy`. tuning_range: the optimizer steps [start, stop) in
-    which alternatives are tried, None for whenever a problem is new. packed_mib: MiB that the packed copies of frozen
-    weights may take, 0 for no such copies.
+    enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of weights may
+    take, 0 for no such copies.
     """
 
     enable: bool = True
     accuracy: Accuracy = DEFAULT_ACCURACY
-    tuning_range: tuple[int, int] | None = None
     packed_mib: int = 512
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
     """The settings of `config`; what it leaves out keeps its default.
 
-    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named), a wrong type or
-    an empty range.
+    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named) or a wrong type.
     """
     if config is None:
         return Configuration()
-    if isinstance(config, (str, os.PathLike)):
-        config = _read(Path(config))
-    _check_mapping(config, "config")
-    _check_keys(config, {"kernel": _PARSERS})
-    kernel = config.get("kernel")
+    settings: Any = _read(Path(config)) if isinstance(config, (str, os.PathLike)) else config
+    _check_mapping(settings, "config")
+    _check_keys(settings, {"kernel": _PARSERS})
+    kernel = settings.get("kernel")
     if kernel is None:
         return Configuration()
     return Configuration(**{key: _PARSERS[key](value, f"config: kernel.{key}") for key, value in kernel.items()})
@@ -80,8 +76,8 @@ def _check_keys(config: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]
 def _unknown(path: str, paths: list[str]) -> InvalidArgument:
     # A setting that was written without its section is nearest to its own last name.
     nearest = get_close_matches(path, paths, 1) or [known for known in paths if known.partition(".")[2] == path]
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return InvalidArgument(f"config: unknown key {path!r}{hint} Known keys: {', '.join(paths)}")
+    hint = f"; did you mean {nearest[0]!r}" if nearest else ""
+    return InvalidArgument(f"config: unknown key {path!r}{hint}; known keys: {', '.join(paths)}")
 
 
 def _parse_switch(value: object, where: str) -> bool:
@@ -92,17 +88,6 @@ def _parse_switch(value: object, where: str) -> bool:
 
 def _parse_level(value: object, where: str) -> Accuracy:
     return parse_accuracy(value, where)
-
-
-def _parse_range(value: object, where: str) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(_is_count(one) for one in value):
-        raise InvalidArgument(f"{where}: expected two numbers of steps, [start, stop]; got {value!r}")
-    start, stop = value
-    if start >= stop:
-        raise InvalidArgument(f"{where}: the range {value!r} is empty; give a stop above the start")
-    return start, stop
 
 
 def _parse_size(value: object, where: str) -> int:
@@ -118,6 +103,5 @@ def _is_count(value: object) -> bool:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "enable": _parse_switch,
     "accuracy": _parse_level,
-    "tuning_range": _parse_range,
     "packed_mib": _parse_size,
 }

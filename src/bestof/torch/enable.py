@@ -7,51 +7,77 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bestof.errors import InvalidArgument
+from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
 from bestof.torch.override import ConvolutionOverride
 
 
 class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
-    everywhere = False
-    blocks: frozenset[object] = frozenset()  # one token for each `with` block that is open and was not disabled
+    everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
+    blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
 
 
-def enable() -> None:
+def enable(config: ConfigurationLike = None) -> None:
     """From now on every 2-D convolution on the CPU, in training and in inference, is chosen among alternatives.
 
-    Enabling twice is the same as once. What was found out before stays known. TorchError where PyTorch is too old.
+    config: see `set_config`. Enabling again replaces the configuration: the last one holds, for every thread, and what
+    it leaves out takes its default. What was found out before stays known.
+    Raises InvalidArgument for a configuration that cannot be used, TorchError where PyTorch is too old.
     """
+    configuration = _enabling(config)
     with _State.lock:
-        _turn_on()
-        _State.everywhere = True
+        _State.everywhere = configuration
+        _apply()
 
 
 def disable() -> None:
     """Put PyTorch's own kernels back, also inside of `enabled` blocks. What was found out stays known.
 
-    Disabling twice is the same as once.
+    Disabling twice is the same as once. Calls that run at that moment end as they began.
     """
     with _State.lock:
-        _State.everywhere = False
-        _State.blocks = frozenset()
-        _turn_off()
+        _State.everywhere = None
+        _State.blocks = ()
+        _apply()
 
 
 @contextmanager
-def enabled() -> Iterator[None]:
-    """Tuning inside a `with` block, in every thread of the process; blocks may nest. TorchError as `enable`."""
-    token = object()
+def enabled(config: ConfigurationLike = None) -> Iterator[None]:
+    """Tuning inside a `with` block, in every thread of the process; blocks may nest.
+
+    config: see `set_config`; that of the block entered last holds, and the one before holds again at its end. Raises
+    what `enable` raises.
+    """
+    token, configuration = object(), _enabling(config)
     with _State.lock:
-        _turn_on()
-        _State.blocks |= {token}
+        _State.blocks = (*_State.blocks, (token, configuration))
+        _apply()
     try:
         yield
     finally:
         with _State.lock:
-            _State.blocks -= {token}
-            if not _State.everywhere and not _State.blocks:
-                _turn_off()
+            _State.blocks = tuple(block for block in _State.blocks if block[0] is not token)
+            _apply()
+
+
+def set_config(config: ConfigurationLike) -> None:
+    """Configure the whole process: a dict, the path of a JSON file, or None, which enables everything.
+
+    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512}}`, each key of which may be left out.
+    enable: false puts PyTorch's own kernels back. accuracy: `exact` (the very bits of PyTorch), `float32` (within the
+    bounds of its arithmetic), or `relaxed` (Winograd F(6) too). packed_mib: memory for packed copies of weights that
+    stand still in inference; 0 for none.
+    Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
+    """
+    configuration = parse_configuration(config)
+    if not configuration.enable:
+        disable()
+        return
+    with _State.lock:
+        _State.everywhere = configuration
+        _apply()
 
 
 def convolution_override() -> ConvolutionOverride | None:
@@ -59,15 +85,28 @@ def convolution_override() -> ConvolutionOverride | None:
     return _State.override
 
 
-def _turn_on() -> None:
-    if _State.override is None:
-        _State.override = ConvolutionOverride()
-    _State.override.register()
+def _enabling(config: ConfigurationLike) -> Configuration:
+    configuration = parse_configuration(config)
+    if not configuration.enable:
+        raise InvalidArgument("config: kernel.enable: expected true where enabling is asked for; got False")
+    return configuration
 
 
-def _turn_off() -> None:
-    if _State.override is not None:
-        _State.override.remove()
+def _apply() -> None:
+    """Make it so: the block that was entered last decides, or else `enable`."""
+    wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
+    if wanted is None:
+        if _State.override is not None:
+            _State.override.remove()
+        return
+    try:
+        if _State.override is None:
+            _State.override = ConvolutionOverride()
+        _State.override.configure(wanted)
+        _State.override.register()
+    except BaseException:
+        _State.everywhere, _State.blocks = None, ()
+        raise
 
 
 def _after_fork() -> None:

@@ -4,15 +4,20 @@ on top of PyTorch goes through them."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.accuracy import Accuracy
+from bestof.torch.configuration import Configuration
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, LayerProblem
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import ConvProblem
 
 # A subclass may mean something else by the operations that alternatives are made of.
@@ -39,23 +44,42 @@ def originals() -> Originals:
 def _original(name: str) -> Any:
     call = torch.library.get_kernel(name, "CPU").call_boxed
     keyset = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return lambda *args: call(keyset, *args)
+    return partial(call, keyset)
+
+
+class _Known:
+    """What calls look like, and their problems: a look-up of 1.1 microseconds in place of checks that take 8."""
+
+    __slots__ = ("accuracy", "problems")
+
+    def __init__(self, accuracy: Accuracy) -> None:
+        self.accuracy = accuracy
+        self.problems: dict[Hashable, ConvProblem | None] = {}
 
 
 class ConvolutionOverride:
     """`aten::convolution` and `aten::convolution_backward` on the CPU, chosen among alternatives while registered.
 
     What is no 2-D convolution of dense float32 or float64 tensors, what PyTorch is to refuse, and everything while
-    deterministic algorithms are asked for, goes to PyTorch's own kernel untouched. Raises TorchError where PyTorch
+    deterministic algorithms or exact results are asked for, goes to PyTorch's own kernel untouched: even two gradients
+    that are computed apart differ in their last bits from those computed together. Raises TorchError where PyTorch
     cannot hand its own kernels out.
     """
 
     def __init__(self) -> None:
-        self.originals = originals()
+        self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
+        self.originals = replace(originals(), packed=self.packed)
         self.layer = ConvolutionLayer(self.originals)
         self._library: Any = None
-        # From what a call looks like to its problem: a look-up of 1.1 microseconds in place of checks that take 8.
-        self._problems: dict[Hashable, ConvProblem | None] = {}
+        self._known = _Known(Configuration().accuracy)
+
+    def configure(self, configuration: Configuration) -> None:
+        """From now on calls are answered within this accuracy, and packed weights take this much memory."""
+        self.packed.limit = configuration.packed_mib << 20
+        if self.packed.size > self.packed.limit:
+            self.packed.clear()
+        if self._known.accuracy != configuration.accuracy:
+            self._known = _Known(configuration.accuracy)
 
     def register(self) -> None:
         """Put our kernels in; nothing where they are in."""
@@ -76,6 +100,7 @@ class ConvolutionOverride:
             self._library._destroy()
             self._library = None
         self.layer.kept.clear()
+        self.packed.clear()
 
     def _problem(
         self,
@@ -91,8 +116,10 @@ class ConvolutionOverride:
         if type(input) not in _PLAIN or type(weight) not in _PLAIN:
             return None
         dtype = input.dtype
+        known = self._known  # another thread may put another one there
         if (
             dtype not in _DTYPES
+            or known.accuracy == "exact"
             or weight.dtype is not dtype
             or not input.layout is weight.layout is torch.strided
             or not input.is_cpu
@@ -115,17 +142,18 @@ class ConvolutionOverride:
             torch.get_num_threads(),
         )
         try:
-            return self._problems[key]
+            return known.problems[key]
         except KeyError:
             pass
         problem = None
         if _is_valid(input.shape, weight.shape, stride, padding, dilation, groups):
             problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups)
+            problem = problem._replace(accuracy=known.accuracy)
             if min(problem.output_size) < 1:
                 problem = None
-        if len(self._problems) >= _REMEMBERED:
-            self._problems = {}
-        self._problems[key] = problem
+        if len(known.problems) >= _REMEMBERED:
+            known.problems.clear()
+        known.problems[key] = problem
         return problem
 
     def _convolution(

@@ -55,7 +55,7 @@ def _summary(layer: ConvolutionLayer) -> Summary:
     convolutions: set[ConvProblem] = set()
     for selector, counts in layer.passes:
         calls = counts.totals()
-        convolutions.update(problem._replace(bias=False, grad_layout="") for problem in calls)
+        convolutions.update(problem._replace(bias=False, grad_layout="", frozen=False) for problem in calls)
         by_text = {problem.canonical(): count for problem, count in calls.items()}
         tried: defaultdict[str, list[float]] = defaultdict(list)
         for entry in _trials(selector):

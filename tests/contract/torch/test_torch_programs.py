@@ -6,6 +6,7 @@ import copy
 import io
 import os
 import pickle
+import shutil
 import threading
 from typing import Any, ClassVar
 
@@ -107,6 +108,28 @@ def test_compiled(policy: None) -> None:
             assert_same(step(compiled, x), expected)
     assert calls_seen() > 0
     assert_same(step(compiled, x), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses torch.jit, which says that it is old
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler for the default backend")
+@pytest.mark.parametrize("train", [True, False])
+def test_compiled_by_the_default_backend(train: bool) -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(2, 3, 12, 12)
+
+    def compute(module: Any) -> list[Tensor]:
+        if train:
+            return step(module, x)
+        with torch.no_grad():
+            return [module(x)]
+
+    expected = compute(model)
+    torch._dynamo.reset()
+    with integration.enabled():
+        compiled = torch.compile(model)
+        for _ in range(4):
+            assert_same(compute(compiled), expected)
+        assert calls_seen() > 0
+    assert_same(compute(compiled), expected)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit says that it is old

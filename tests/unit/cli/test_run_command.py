@@ -230,6 +230,22 @@ print(torch.here[0] is torch.__loader__, finders - len(sys.meta_path))
     assert 5 <= summary.count("\n") <= 10
 
 
+@pytest.mark.parametrize("level", ["exact", "float32", "relaxed"])
+def test_the_accuracy_is_handed_on(bestof: Bestof, level: str) -> None:
+    bestof.write("torch.py", "")
+    bestof.write("x.py", "import sys, torch\nprint(torch.enabled, sys.argv[1:])\n")
+    ended = bestof("run", "--accuracy", level, "x.py", "--accuracy", "mine")
+    assert ended.stdout == f"{level} ['--accuracy', 'mine']\n".encode()
+
+
+def test_an_accuracy_that_does_not_exist_is_wrong_usage(bestof: Bestof) -> None:
+    bestof.write("x.py", "")
+    ended = bestof("run", "--accuracy", "best", "x.py")
+    assert ended.returncode == 2
+    assert b"--accuracy" in ended.stderr
+    assert b"relaxed" in ended.stderr
+
+
 def test_no_trial_is_said_so(bestof: Bestof) -> None:
     bestof.trials = 0
     bestof.write("torch.py", "")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 import bestof.torch as integration
-from bestof.selection.journal import TrialEntry
-from bestof.torch.convolution.layer import ConvolutionLayer, LayerProblem
+from bestof.selection import Fixed, use_policy
+from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
+from bestof.selection.policy import Search
+from bestof.torch.convolution.layer import _ASKED_EVERY, ConvolutionLayer, LayerProblem
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 
@@ -69,4 +73,115 @@ def test_problems_that_never_repeat_do_not_pile_up(layer: ConvolutionLayer, monk
     with torch.no_grad():
         for size in range(5, 15):
             assert torch.conv2d(torch.ones(1, 1, size, size), torch.ones(1, 1, 3, 3)).shape[2] == size - 2
-            assert len(override._problems) <= 3
+            assert len(override._known.problems) <= 3
+
+
+class Order:
+    """Decides for what is ordered, and in the group of a layer for independent passes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def start(self, alternatives: Sequence[str]) -> Search:
+        return Fixed(self._name if self._name in alternatives else "independent").start(alternatives)
+
+
+def settled(layer: ConvolutionLayer, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    for _ in range(100):
+        torch.conv2d(x, weight, bias).sum().backward()
+        if all(problem.settled for problem in layer.layer.report().problems):
+            return
+    pytest.fail("nothing was settled")
+
+
+def counting(layer: ConvolutionLayer) -> list[tuple[bool, ...]]:
+    """The masks of the calls of PyTorch's own backward kernel from now on."""
+    masks = []
+    original = layer._originals.convolution_backward
+
+    def counted(*args: object) -> object:
+        masks.append(tuple(args[-1]))  # type: ignore[arg-type]
+        return original(*args)
+
+    object.__setattr__(layer._originals, "convolution_backward", counted)
+    return masks
+
+
+def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, weight = torch.randn(2, 4, 8, 8, requires_grad=True), torch.randn(4, 4, 3, 3, requires_grad=True)
+    return x, weight, torch.randn(4, requires_grad=True)
+
+
+def gradients(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(torch.conv2d(x, weight, bias).square().sum(), [x, weight, bias]))
+
+
+def test_where_pytorch_wins_both_gradients_one_call_computes_them() -> None:
+    operand = operands()
+    expected = gradients(*operand)
+    use_policy(Order("as is"))
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    layer = override.layer
+    settled(layer, *operand)
+    masks = counting(layer)
+    before = sum(layer.weight_gradient_calls.totals().values())
+    for _ in range(2 * _ASKED_EVERY):
+        torch.testing.assert_close(gradients(*operand), expected)
+    assert masks.count((True, True, True)) == 2 * _ASKED_EVERY - 2
+    assert masks.count((True, False, False)) == masks.count((False, True, False)) == 2
+    assert sum(layer.weight_gradient_calls.totals().values()) - before == 2 * _ASKED_EVERY
+
+
+def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
+    operand = operands()
+    expected = gradients(*operand)
+    use_policy(Order("im2row"))
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    settled(override.layer, *operand)
+    masks = counting(override.layer)
+    torch.testing.assert_close(gradients(*operand), expected, rtol=1e-4, atol=1e-4)
+    assert masks == []
+
+
+def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:
+    x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+    convolution = ConvProblem.of(x, weight, False, [1, 1], [0, 0], [1, 1], 1)
+    problem, whole = convolution._replace(grad_layout="channels_first"), LayerProblem(convolution, True, True)
+    for name, one in (
+        ("convolution layer", whole),
+        ("convolution input gradient", problem),
+        ("convolution weight gradient", problem),
+    ):
+        alternative = "independent" if one is whole else "as is"
+        layer._listener(name)(DecisionEntry(one, alternative, "measured"))
+    assert next(layer._find_joint(whole, "channels_first").turns)
+    layer._listener("convolution input gradient")(DisqualificationEntry(problem, "as is", "raised"))
+    assert not next(layer._find_joint(whole, "channels_first").turns)
+
+
+def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> None:
+    x, weight, bias = operands()
+    use_policy(Order("as is"))
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    layer = override.layer
+    expected = torch.conv2d(x, weight, bias)
+    settled(layer, x, weight, bias)
+    calls = layer.forward_pass.settled_calls
+    for _ in range(2 * _ASKED_EVERY):
+        torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
+    assert layer.forward_pass.settled_calls - calls == 2
+    with torch.no_grad():
+        torch.conv2d(x, weight, bias)
+        calls = layer.forward_pass.settled_calls
+        for _ in range(2 * _ASKED_EVERY):
+            torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
+    assert layer.forward_pass.settled_calls - calls == 2
+    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {
+        2 * _ASKED_EVERY + 1
+    }

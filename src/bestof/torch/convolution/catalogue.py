@@ -115,9 +115,7 @@ FORWARD = Catalogue(
     "forward",
     (
         Alternative("as is", as_is.forward, as_is.supports, None, estimate.as_is, "exact"),
-        Alternative(
-            "channels last", channels_last.forward, channels_last.supports, None, estimate.channels_last
-        ),
+        Alternative("channels last", channels_last.forward, channels_last.supports, None, estimate.channels_last),
         Alternative("im2row", im2row.forward, im2row.supports, DIRECT, estimate.im2row),
         Alternative("im2col", im2col.forward, im2col.supports, DIRECT, estimate.im2col),
         Alternative("fft", fft.forward, fft.supports, SPECTRAL, estimate.fft),
@@ -144,7 +142,11 @@ INPUT_GRADIENT = Catalogue(
     (
         Alternative("as is", as_is.input_gradient, as_is.supports, None, estimate.as_is_input_gradient, "exact"),
         Alternative(
-            "channels last", channels_last.input_gradient, channels_last.supports, None, estimate.channels_last_input_gradient
+            "channels last",
+            channels_last.input_gradient,
+            channels_last.supports,
+            None,
+            estimate.channels_last_input_gradient,
         ),
         Alternative("im2row", im2row.input_gradient, im2row.supports, DIRECT, estimate.im2row),
         Alternative("im2col", im2col.input_gradient, im2col.supports, DIRECT, estimate.im2col),

@@ -9,7 +9,7 @@ the machine may do faster than the one of the fit, and MARGIN absorbs the rest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, sqrt
 
 from bestof.torch.convolution.fft import spectra_elements
 from bestof.torch.convolution.lowered import matrix_bytes
@@ -74,7 +74,7 @@ def _converted(problem: ConvProblem) -> float:
 def _outputs_by_taps(problem: ConvProblem) -> float:
     """How many outputs there are for each tap of the kernel: swaps make either into the other."""
     (p, q), (_, _, r, s) = problem.output_size, problem.weight_shape
-    return (p * q / (r * s)) ** 0.5
+    return sqrt(p * q / (r * s))
 
 
 def as_is(problem: ConvProblem) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import cycle, repeat
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.accuracy import allows
 from bestof.torch.convolution import estimate, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
@@ -19,10 +21,12 @@ from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
+AS_IS = FORWARD.alternatives[0].name
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 INDEPENDENT = "independent"
 SHARED = "shared im2row"
+_LAYER = "convolution layer"
 
 _VERSION = (f"torch=={torch.__version__}",)
 # A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
@@ -34,6 +38,22 @@ _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 _PATIENCE = 24
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
+
+
+# A pass that PyTorch as is won asks the selectors once in so many calls, so that they go on seeing how long it takes.
+_ASKED_EVERY = 32
+_REMEMBERED = 4096
+
+
+class _Shortcut(NamedTuple):
+    """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true."""
+
+    problem: ConvProblem
+    turns: Iterator[bool]
+
+
+def _turns(chosen: bool) -> Iterator[bool]:
+    return cycle((*repeat(True, _ASKED_EVERY - 1), False)) if chosen else repeat(False)
 
 
 class LayerProblem(NamedTuple):
@@ -55,6 +75,9 @@ class ConvolutionLayer:
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
         self.kept = KeptMatrices()
+        self._decided: dict[tuple[str, Hashable], str] = {}
+        self._as_is: dict[ConvProblem | LayerProblem, _Shortcut] = {}
+        self._joint: dict[tuple[LayerProblem, str], _Shortcut] = {}
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
@@ -63,12 +86,13 @@ class ConvolutionLayer:
         self.input_gradient = self._selector(INPUT_GRADIENT)
         self.weight_gradient = self._selector(WEIGHT_GRADIENT)
         self.layer = BestOf(
-            "convolution layer",
+            _LAYER,
             [
                 Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], _VERSION),
                 Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
+            on_event=self._listener(_LAYER),
             **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
         )
 
@@ -83,11 +107,16 @@ class ConvolutionLayer:
 
     def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass that no backward pass will follow."""
-        self.forward_calls.count(problem)
-        return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
+        found = self._as_is.get(problem) or self._find_as_is(problem, problem._replace(frozen=True))
+        if next(found.turns):
+            return self._forward_as_is(found.problem, input, weight, bias)
+        return self._forward(found.problem, input, weight, bias)
 
     def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The forward pass of a training step."""
+        found = self._as_is.get(problem) or self._find_as_is(problem, problem.convolution)
+        if next(found.turns) and not len(self.kept):
+            return self._forward_as_is(found.problem, input, weight, bias)
         return self.layer(0, problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def backward(
@@ -105,10 +134,86 @@ class ConvolutionLayer:
         """
         layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
         if mask[:2] == layer[1:]:
+            found = self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+            if next(found.turns):
+                return self._jointly(found.problem, grad_output, input, weight, mask)
             return self.layer(1, layer, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
         # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
         # pass was none of the group's.
         return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
+
+    def _find_as_is(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> _Shortcut:
+        """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
+        chosen = self._decided.get((self.forward_pass.name, problem)) == AS_IS
+        if isinstance(met, LayerProblem):
+            chosen = chosen and self._decided.get((self.layer.name, met)) == INDEPENDENT
+        found = _Shortcut(problem, _turns(chosen))
+        if len(self._as_is) >= _REMEMBERED:
+            self._as_is = {}
+        self._as_is[met] = found
+        return found
+
+    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> _Shortcut:
+        """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
+        problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
+        chosen = (
+            self._decided.get((self.layer.name, layer)) == INDEPENDENT
+            and (not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS)
+            and (not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS)
+        )
+        found = _Shortcut(problem, _turns(chosen))
+        if len(self._joint) >= _REMEMBERED:
+            self._joint = {}
+        self._joint[layer, grad_layout] = found
+        return found
+
+    def _forward_as_is(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.forward_calls.count(problem)
+        return self._originals.convolution(  # type: ignore[no-any-return]
+            input, weight, bias, problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
+        )
+
+    def _jointly(
+        self,
+        problem: ConvProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        mask: tuple[bool, bool, bool],
+    ) -> Gradients:
+        if mask[0]:
+            self.input_gradient_calls.count(problem)
+        if mask[1]:
+            self.weight_gradient_calls.count(problem)
+        return self._originals.convolution_backward(  # type: ignore[no-any-return]
+            grad_output,
+            input,
+            weight,
+            problem.weight_shape[:1],
+            problem.stride,
+            problem.padding,
+            problem.dilation,
+            False,
+            (0, 0),
+            problem.groups,
+            mask,
+        )
+
+    def _listener(self, name: str) -> Callable[[Entry], None]:
+        """Takes note of what is decided, and of what no longer is."""
+
+        def listen(entry: Entry) -> None:
+            if isinstance(entry, TrialEntry):
+                return
+            if isinstance(entry, DecisionEntry):
+                self._decided[name, entry.problem] = entry.alternative
+            else:
+                self._decided.pop((name, entry.problem), None)
+            if len(self._decided) > 16 * _REMEMBERED:
+                self._decided = {}
+            self._as_is, self._joint = {}, {}
+
+        return listen
 
     def _selector(self, catalogue: Catalogue) -> BestOf:
         originals = self._originals
@@ -126,12 +231,18 @@ class ConvolutionLayer:
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
+            on_event=self._listener(f"convolution {catalogue.direction}"),
             **_search(Neighbourhood(lambda problem: problem)),
         )
 
     def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        self.kept.drop(input, _geometry(layer.convolution))
-        return self.infer(layer.convolution, input, weight, bias)
+        if len(self.kept):
+            self.kept.drop(input, _geometry(layer.convolution))
+        return self._forward(layer.convolution, input, weight, bias)
+
+    def _forward(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.forward_calls.count(problem)
+        return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
 
     def _independent_backward(
         self,

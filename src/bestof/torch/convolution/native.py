@@ -37,12 +37,19 @@ def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
 def forward(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
 
-    def run(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
-        x, w = _channels_last(input), _channels_last(weight)
+    def run(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+        x = _channels_last(input)
+        packed = None
+        if problem.frozen and originals.packed is not None:
+            packed = originals.packed.get(weight, algorithm, problem.groups)
+        w = None if packed is not None else _channels_last(weight)
         output = torch.empty(problem.output_shape, dtype=input.dtype, memory_format=torch.channels_last)
         bias = bias.contiguous() if bias is not None else None
         _plan(algorithm, "forward", problem).run(
-            x.data_ptr(), w.data_ptr(), output.data_ptr(), 0 if bias is None else bias.data_ptr()
+            x.data_ptr(),
+            packed if w is None else w.data_ptr(),  # type: ignore[arg-type]  # one of them is there
+            output.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
         )
         return in_format(output, problem.channels_last)
 

@@ -64,7 +64,9 @@ def test_the_last_batch_of_an_epoch_takes_the_decision_of_the_others() -> None:
         last = torch.randn(5, 8, 12, 12)
         for _ in range(_PATIENCE):
             torch.conv2d(last, weight)
-        tried = [e.alternative for e in selector.journal.entries() if isinstance(e, TrialEntry) and "b5" in str(e.problem)]
+        tried = [
+            e.alternative for e in selector.journal.entries() if isinstance(e, TrialEntry) and "b5" in str(e.problem)
+        ]
         assert set(tried) <= {first.decision}
         for _ in range(2000):
             torch.conv2d(last, weight)

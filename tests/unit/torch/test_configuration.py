@@ -1,0 +1,143 @@
+"""What a configuration may say, and what it changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bestof.torch as integration
+from bestof.errors import InvalidArgument
+from bestof.selection import Fixed, use_policy
+from bestof.torch.accuracy import ACCURACIES, allows
+from bestof.torch.configuration import Configuration, parse_configuration
+from bestof.torch.convolution.catalogue import CATALOGUES
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.enable import convolution_override
+
+
+@pytest.mark.parametrize("config", [None, {}, {"kernel": None}, {"kernel": {}}])
+def test_what_is_left_out_keeps_its_default(config: Any) -> None:
+    assert parse_configuration(config) == Configuration(True, "float32", 512)
+
+
+def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
+    config = {"kernel": {"accuracy": "relaxed", "packed_mib": 3}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    expected = Configuration(accuracy="relaxed", packed_mib=3)
+    assert parse_configuration(config) == parse_configuration(file) == parse_configuration(str(file)) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"kernels": {}}, r"unknown key 'kernels'; did you mean 'kernel';"),
+        ({"kernel": {"acuracy": "exact"}}, r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy';"),
+        ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
+        ({"zebra": 1}, r"unknown key 'zebra'; known keys: kernel, kernel.enable, kernel.accuracy"),
+        ({"kernel": {"accuracy": "fast"}}, "kernel.accuracy: expected one of exact, float32, relaxed; got 'fast'"),
+        ({"kernel": {"accuracy": 1}}, "kernel.accuracy: expected one of"),
+        ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
+        ({"kernel": {"packed_mib": -1}}, "kernel.packed_mib: expected a whole number"),
+        ({"kernel": {"packed_mib": True}}, "kernel.packed_mib: expected a whole number"),
+        ({"kernel": []}, "kernel: expected a dict; got list"),
+        ([], "expected a dict; got list"),
+        ("no/such/file.json", "the file 'no/such/file.json' cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("face", [integration.enable, integration.set_config])
+def test_what_cannot_be_used_is_refused_at_once(face: Callable[[Any], None], config: Any, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        face(config)
+    assert convolution_override() is None
+
+
+def test_a_file_that_is_no_json(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text("{kernel}")
+    with pytest.raises(InvalidArgument, match="is no JSON"):
+        parse_configuration(file)
+
+
+def met() -> list[ConvProblem]:
+    """The problems of one call, which is of a shape of its own."""
+    override = convolution_override()
+    assert override is not None
+    before = set(override.layer.forward_calls.totals())
+    with torch.no_grad():
+        torch.conv2d(torch.ones(1, 2, 6, 6), torch.ones(2, 2, 3, 3))
+    return [problem for problem in override.layer.forward_calls.totals() if problem not in before]
+
+
+def test_the_last_configuration_holds() -> None:
+    integration.enable({"kernel": {"accuracy": "relaxed"}})
+    assert [one.accuracy for one in met()] == ["relaxed"]
+    integration.enable()
+    assert [one.accuracy for one in met()] == ["float32"]
+    integration.set_config({"kernel": {"accuracy": "exact"}})
+    assert met() == []
+    integration.set_config({"kernel": {"enable": False}})
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::convolution", "CPU")
+    with pytest.raises(InvalidArgument, match=r"kernel\.enable"):
+        integration.enable({"kernel": {"enable": False}})
+
+
+def test_the_innermost_block_holds_until_its_end() -> None:
+    with integration.enabled({"kernel": {"accuracy": "relaxed"}}):
+        with integration.enabled({"kernel": {"accuracy": "exact"}}):
+            assert met() == []
+        assert [one.accuracy for one in met()] == ["relaxed"]
+
+
+def test_levels_allow_what_those_before_them_allow() -> None:
+    assert [[allows(level, needed) for needed in ACCURACIES] for level in ACCURACIES] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+def test_which_alternatives_a_level_has() -> None:
+    problem = ConvProblem((2, 64, 24, 24), (64, 64, 3, 3), padding=(1, 1))
+    for catalogue in CATALOGUES:
+        exact, float32, relaxed = (
+            {row.name for row in catalogue.applying(problem._replace(accuracy=level))} for level in ACCURACIES
+        )
+        assert exact == {"as is"}
+        # The gradient of the weight has no kernel by F(6).
+        assert relaxed - float32 == (set() if catalogue.direction == "weight gradient" else {"native winograd6"})
+        assert "native winograd4" in float32
+    assert problem.canonical() != problem._replace(accuracy="relaxed").canonical()
+
+
+def test_exact_is_exact() -> None:
+    layer = torch.nn.Conv2d(8, 8, 3, padding=1)
+    x = torch.randn(2, 8, 12, 12)
+
+    def compute() -> list[torch.Tensor]:
+        layer.zero_grad()
+        source = x.clone().requires_grad_()
+        out = layer(source)
+        out.square().sum().backward()
+        grads = [one.grad for one in (source, *layer.parameters())]
+        return [out.detach(), *(grad.clone() for grad in grads if grad is not None)]
+
+    expected = compute()
+    with integration.enabled({"kernel": {"accuracy": "exact"}}):
+        for _ in range(40):
+            assert all(torch.equal(*pair) for pair in zip(compute(), expected, strict=True))
+
+
+def test_a_policy_that_names_an_alternative_need_not_fit_every_selector() -> None:
+    use_policy(Fixed("im2row"))
+    with integration.enabled():
+        assert [one.accuracy for one in met()] == ["float32"]
+        override = convolution_override()
+        assert override is not None
+        (problem,) = override.layer.forward_pass.report().problems
+        assert problem.decision == "im2row"
