@@ -107,7 +107,7 @@ class OptimizedModel(nn.Module):
 
     def keep(self, planned: Planned) -> None:
         """Remember a planned shape; the oldest leave where there are too many."""
-        self._programs[_key(planned[0], planned[1])] = planned
+        self._programs[_key(planned[0], planned[1], known=True)] = planned
         while len(self._programs) > _SHAPES:
             self._programs.popitem(last=False)
 
@@ -268,13 +268,13 @@ def _loads(content: bytes) -> OptimizedModel:
     return load(io.BytesIO(content))
 
 
-def _key(leaves: list[Any], spec: Any) -> Hashable:
+def _key(leaves: list[Any], spec: Any, known: bool = False) -> Hashable:
     described = []
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             described.append(leaf)
             continue
-        if leaf.device.type not in ("cpu", "meta"):
+        if leaf.device.type != "cpu" and not known:
             raise TorchError(f"optimize: a plan runs on the CPU; got a tensor on {leaf.device}: move it, or the model")
         described.append((leaf.shape, leaf.stride(), leaf.dtype))
     return tuple(described), spec, torch.get_num_threads()
