@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,7 @@ class OptimizedModel(nn.Module):
         self._state = _state(model)
         self._weights: dict[Any, Any] = {}
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
+        self._simple: dict[Hashable, tuple[Program, Any]] = {}
         self._lock = threading.RLock()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -54,20 +55,30 @@ class OptimizedModel(nn.Module):
         the model itself answers. TorchError where an input requires a gradient, lies on another device, or has a shape
         or dtype that the model does not take.
         """
-        leaves, spec = pytree.tree_flatten((args, kwargs))
         model = self._original[0]
         if model is not None and torch.is_autocast_enabled("cpu"):
             return model(*args, **kwargs)
-        inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        program, structure = None, cast(Any, None)
+        simple: Hashable = None
+        if not kwargs and all(isinstance(one, Tensor) for one in args):
+            # Nothing nests: 3 microseconds in place of 30 for flattening, and for hashing what it found.
+            simple = tuple((one.shape, one.stride(), one.dtype, one.device) for one in args), torch.get_num_threads()
+            program, structure = self._simple.get(simple, (None, None))
+        inputs: list[Tensor] = list(args)
+        if program is None:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            program, structure = self.program(leaves, spec)
+            if simple is not None:
+                self._simple[simple] = program, structure
         if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
             raise TorchError(
                 "optimize: a plan has no backward pass, and an input requires a gradient; call it under "
                 "torch.no_grad(), or train the original model"
             )
-        program, structure = self.program(leaves, spec)
         with torch.no_grad():
             outputs = program.run(inputs)
-        return pytree.tree_unflatten(outputs, structure)
+        return outputs[0] if structure.is_leaf() else pytree.tree_unflatten(outputs, structure)
 
     def explain(self, *args: Any, repeats: int = 5, **kwargs: Any) -> Explanation:
         """Where the time goes for these arguments; without any, for values made up in the shapes planned last.
@@ -110,6 +121,7 @@ class OptimizedModel(nn.Module):
         self._programs[_key(planned[0], planned[1], known=True)] = planned
         while len(self._programs) > _SHAPES:
             self._programs.popitem(last=False)
+            self._simple = {}
 
     def _plan(self, leaves: list[Any], spec: Any) -> Planned:
         model = self._original[0]
