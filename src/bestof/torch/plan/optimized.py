@@ -22,6 +22,7 @@ from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mut
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.trace import trace, without_mutation
+from bestof.torch.plan.tuning import return_freed_memory
 from bestof.torch.plan.tuning import tune as tune_program
 from bestof.torch.plan.verification import verify
 from bestof.torch.plan.writing import bring_into_rows
@@ -252,6 +253,7 @@ def optimize(
     if tune:
         tune_program(program, inputs)
     verify(program, inputs, expected)
+    return_freed_memory()
     return plan
 
 

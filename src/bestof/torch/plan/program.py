@@ -17,23 +17,11 @@ from bestof.kernels import pool2d
 from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import versions
-from bestof.torch.plan.fusion import convolution, pooling
+from bestof.torch.plan.fusion import convolution, pooling, reads_strides
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operation import Pooling
 from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.writing import rows, writing_form
-
-aten = torch.ops.aten
-
-# Operators whose meaning depends on strides, not on values alone; and whatever is not PyTorch's own.
-_STRICT = {
-    aten.view.default,
-    aten.view.dtype,
-    aten._unsafe_view.default,
-    aten.as_strided.default,
-    aten.view_as_real.default,
-    aten.view_as_complex.default,
-}
 
 
 @dataclass(slots=True)
@@ -262,7 +250,7 @@ class Program:
         )
 
     def _arguments(self, node: Node, slots: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        strict = node.target in _STRICT or getattr(node.target, "namespace", "aten") != "aten"
+        strict = reads_strides(node)
 
         def find(value: Any) -> Any:
             if isinstance(value, Node):
