@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -55,12 +55,28 @@ class FusedProblem(NamedTuple):
 def selector() -> BestOf:
     """The selector of fused convolutions; it is called with a step, and asks it to run by an algorithm."""
     names = (ONEDNN, PYTORCH, *NATIVE, *RELAXED)
+    policy = shared_policy() or _POLICY
     return BestOf(
         "fused convolution",
         [Alternative(name, _by(name), _VERSION, supports=_supports(name)) for name in names],
         lambda step: step.problem,
-        policy=shared_policy() or _POLICY,
+        policy=policy,
+        neighbours=_other_batches if isinstance(policy, Race) else None,
     )
+
+
+def _other_batches(problem: FusedProblem) -> Iterator[FusedProblem]:
+    """The same layer for other numbers of images, or rows where it is linear, the nearest by their ratio first."""
+    images, channels, height, width = problem.convolution.input_shape
+    size = width if problem.linear else images
+    for other in sorted(_SIZES, key=lambda one: max(one / size, size / one)):
+        if other != size:
+            shape = (images, channels, height, other) if problem.linear else (other, channels, height, width)
+            yield problem._replace(convolution=problem.convolution._replace(input_shape=shape))
+
+
+# Batches that somebody may have used before.
+_SIZES = (*range(1, 33), 40, 48, 56, 64, 80, 96, 100, 112, 128, 160, 192, 200, 224, 256, 384, 512, 768, 1024)
 
 
 def _by(name: str) -> Callable[[Any], None]:
