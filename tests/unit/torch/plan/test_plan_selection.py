@@ -50,6 +50,15 @@ def test_accuracy_decides_about_the_largest_tiles() -> None:
     assert {"winograd2", "winograd4", "winograd6"} <= applying(problem("relaxed"))
 
 
+def test_where_winograd_saves_most_only_one_algorithm_multiplies_everything() -> None:
+    weights = FrozenWeights(torch.empty(64, 64, 3, 3), None, None, 1)
+    wide = problem_of(Convolution(weights, padding=(1, 1)), "float32", (1, 64, 28, 28), False)
+    assert applying(wide) == {"onednn", "convgemm", "winograd2", "winograd4"}
+    strided = problem_of(Convolution(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False)
+    assert {"onednn", "convgemm", "direct", "im2row"} <= applying(strided)
+    assert {"direct", "im2row"} <= applying(problem())
+
+
 def test_a_single_row_of_large_weights_stays_with_pytorch() -> None:
     assert applying(linear(1, 4096, 2048)) == {"pytorch"}
     assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm"}
