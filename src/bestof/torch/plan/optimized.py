@@ -113,7 +113,8 @@ class OptimizedModel(nn.Module):
             with self._lock:
                 known = self._programs.get(key)
                 if known is None:
-                    known = self._plan(leaves, spec)
+                    with torch.inference_mode(False), torch.no_grad():
+                        known = self._plan(leaves, spec)
                     self.keep(known)
         return known[2], known[3]
 

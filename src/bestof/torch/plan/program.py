@@ -151,7 +151,8 @@ class Program:
         try:
             return self._idle.pop()
         except IndexError:
-            with self._lock:
+            # Tensors made in inference mode could not be written to outside of it.
+            with self._lock, torch.inference_mode(False), torch.no_grad():
                 return self._bind()
 
     # Lives and memory
