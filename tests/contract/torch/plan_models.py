@@ -173,6 +173,23 @@ class Shuffle(nn.Module):
         return {"shuffled": shuffled, "first": both[:, :1]}
 
 
+class Windows(nn.Module):
+    """Views that need a layout of their own: permuted, copied, looked at by strides and as complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.stem(x)
+        n, c, h, w = x.shape
+        tokens = x.permute(0, 2, 3, 1).contiguous().view(n, h * w, c)
+        pairs = x.clone(memory_format=torch.contiguous_format).as_strided((n, h, w), (c * h * w, w, 1))
+        turned = torch.view_as_real(torch.view_as_complex(tokens.view(n, h, w, c // 2, 2)) * 1j).flatten(3)
+        return self.mix(turned), pairs
+
+
 class Waves(nn.Sequential):
     """1-D convolutions, which PyTorch runs."""
 
@@ -190,6 +207,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (Mlp, (3, 20)),
     "transformer": (Transformer, (2, 3, 16, 16)),
     "shuffle": (Shuffle, (2, 3, 9, 11)),
+    "windows": (Windows, (2, 3, 6, 8)),
     "waves": (Waves, (2, 3, 30)),
 }
 

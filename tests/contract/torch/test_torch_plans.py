@@ -170,6 +170,55 @@ def test_while_tuning_is_enabled() -> None:
     assert_close(got, model, x)
 
 
+def test_inference_mode_or_not() -> None:
+    with torch.inference_mode():
+        model, x = build("unet")  # parameters that are inference tensors
+        plan = bt.optimize(model, x)
+        first = plan(x)
+    assert torch.equal(plan(x.clone()), first)
+    model, x = build("unet")
+    plan = bt.optimize(model, x)
+    with torch.inference_mode():
+        assert_close(plan(x), model, x)
+        given = torch.randn(3, *x.shape[1:])
+        assert_close(plan(given), model, given)
+    assert_close(plan(x), model, x)
+    assert_close(plan(given.clone()), model, given.clone())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_run_as_pytorch_runs_them(dtype: torch.dtype) -> None:
+    model, x = build("unet")
+    model, x = model.to(dtype), x.to(dtype)
+    plan = bt.optimize(model, x)
+    with torch.no_grad():
+        assert torch.equal(plan(x), model(x))
+
+
+def test_arguments_by_name_and_outputs_that_are_no_tensors() -> None:
+    class Named(nn.Module):
+        def forward(self, x: Tensor, *, scale: int = 2, mask: Tensor | None = None) -> object:
+            return {"scaled": x * scale, "scale": scale, "mask": None} if mask is None else (x * mask,)
+
+    model, x = Named().eval(), torch.randn(2, 3)
+    plan = bt.optimize(model, x, {"scale": 3})
+    got = plan(x, scale=3)
+    assert got.keys() == {"scaled", "scale", "mask"}
+    assert torch.equal(got["scaled"], x * 3)
+    assert (got["scale"], got["mask"]) == (3, None)
+    assert torch.equal(plan(x)["scaled"], x * 2)
+    assert torch.equal(plan(x, mask=torch.ones(3))[0], x)
+
+
+def test_random_numbers_are_drawn_anew() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.rand_like(x)
+
+    plan, x = bt.optimize(Noisy().eval(), torch.zeros(8)), torch.zeros(8)
+    assert not torch.equal(plan(x), plan(x))
+
+
 def test_autocast_runs_the_model() -> None:
     model, x = build("vgg")
     plan = bt.optimize(model, x)

@@ -248,6 +248,8 @@ def _encoded(value: Any) -> Any:
         return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
         return {"device": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
     raise TorchError(f"save: a {type(value).__name__} among the arguments of an operator cannot be saved")
 
 
@@ -261,6 +263,8 @@ def _decoded(value: Any, known: dict[str, Node]) -> Any:
         return known[content]
     if kind == "dict":
         return {key: _decoded(one, known) for key, one in content.items()}
+    if kind == "complex":
+        return complex(*content)
     if kind == "device":
         return torch.device(content)
     if kind == "tensor":

@@ -33,7 +33,9 @@ def fuse(module: GraphModule, weights: Operations) -> None:
     """Rewrite the graph of a trace in place; `weights` remembers the layers met before, so that shapes share them."""
     graph = module.graph
     for node in list(graph.nodes):
-        if _is_identity(node):
+        if node.target in _VIEWS:
+            node.target = aten.reshape.default  # a view where strides allow it; those of a plan are its own
+        if _is_identity(node) and not any(map(reads_strides, node.users)):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     for node in list(graph.nodes):
@@ -44,6 +46,24 @@ def fuse(module: GraphModule, weights: Operations) -> None:
         if node.target is convolution:
             _fuse_epilogue(node)
     graph.eliminate_dead_code()
+
+
+def reads_strides(node: Node) -> bool:
+    """Whether what a node means depends on strides, not on values alone; taken for granted of operators that are not
+    PyTorch's own."""
+    return node.target in _STRICT or (
+        node.op == "call_function" and getattr(node.target, "namespace", "aten") != "aten"
+    )
+
+
+_VIEWS = {aten.view.default, aten._unsafe_view.default}
+_STRICT = {
+    *_VIEWS,
+    aten.view.dtype,
+    aten.as_strided.default,
+    aten.view_as_real.default,
+    aten.view_as_complex.default,
+}
 
 
 def _constant(module: GraphModule, node: Any) -> Tensor | None:

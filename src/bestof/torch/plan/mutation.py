@@ -23,6 +23,7 @@ def remove_mutation(graph: Graph) -> bool:
     TorchError where the model changes a parameter or buffer: a plan keeps no state between calls.
     """
     _drop_grad_modes(graph)
+    _refuse_changed_attributes(graph)
     changes_inputs = False
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -30,11 +31,6 @@ def remove_mutation(graph: Graph) -> bool:
         if changed is None:
             continue
         root = root_of(changed)
-        if root.op == "get_attr":
-            raise TorchError(
-                f"optimize: the model changes its {root.target!r} while it runs ({node.target}); a plan keeps no state "
-                f"between calls: call model.eval(), or optimise the parts without state"
-            )
         changes_inputs |= root.op == "placeholder"
         # What is derived from the changed value by way of this operator will read its result.
         names = [other for other in graph.nodes if other is not changed and root_of(other, node) is root]
@@ -48,6 +44,17 @@ def remove_mutation(graph: Graph) -> bool:
             if order[user] > order[node]:
                 user.replace_input_with(changed, node)
     return changes_inputs
+
+
+def _refuse_changed_attributes(graph: Graph) -> None:
+    for node in graph.nodes:
+        changed = changed_argument(node)
+        if changed is not None and (root := root_of(changed)).op == "get_attr":
+            raise TorchError(
+                f"optimize: the model changes a parameter or buffer of shape {tuple(root.meta['val'].shape)} while it "
+                f"runs ({node.target}); a plan keeps no state between calls: call model.eval(), or optimise the parts "
+                f"without state"
+            )
 
 
 def refuse_state(graph: Graph) -> None:

@@ -17,23 +17,11 @@ from bestof.kernels import pool2d
 from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import versions
-from bestof.torch.plan.fusion import convolution, pooling
+from bestof.torch.plan.fusion import convolution, pooling, reads_strides
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operation import Pooling
 from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.writing import rows, writing_form
-
-aten = torch.ops.aten
-
-# Operators whose meaning depends on strides, not on values alone; and whatever is not PyTorch's own.
-_STRICT = {
-    aten.view.dtype,
-    aten.as_strided.default,
-    aten.view_as_real.default,
-    aten.view_as_complex.default,
-}
-# A view may rely on a copy before it, which was taken out: where layouts are the plan's own, values alone count.
-_BY_VALUE = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 
 
 @dataclass(slots=True)
@@ -72,7 +60,7 @@ class Binding:
 
     def check(self) -> None:
         """Raise TorchError where a parameter that the steps read from the model was changed in place."""
-        if versions(self.shared) != self.versions:
+        if [one._version for one in self.shared] != self.versions:
             raise TorchError(
                 "optimize: a parameter or buffer of the model was changed after the plan was made, which is frozen and "
                 "shares the memory of those that it does not transform; call optimize again"
@@ -163,7 +151,8 @@ class Program:
         try:
             return self._idle.pop()
         except IndexError:
-            with self._lock:
+            # Tensors made in inference mode could not be written to outside of it.
+            with self._lock, torch.inference_mode(False), torch.no_grad():
                 return self._bind()
 
     # Lives and memory
@@ -211,7 +200,7 @@ class Program:
         steps = [self._step(node, slots) for node in self.nodes if node.op == "call_function"]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
-        shared = [one for one in shared if isinstance(one, Tensor)]
+        shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference()]
         binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared))
         binding.refresh()
         return binding
@@ -262,7 +251,7 @@ class Program:
         )
 
     def _arguments(self, node: Node, slots: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        strict = node.target in _STRICT or getattr(node.target, "namespace", "aten") != "aten"
+        strict = reads_strides(node)
 
         def find(value: Any) -> Any:
             if isinstance(value, Node):

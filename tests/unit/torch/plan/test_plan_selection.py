@@ -1,0 +1,85 @@
+"""What a fused convolution is told apart by, and which algorithms it is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import bestof.torch as bt
+from bestof.torch.plan.convolution_step import problem_of
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.operation import Convolution
+from bestof.torch.plan.selection import Accuracy, FusedProblem, _other_batches, selector
+
+
+def problem(
+    accuracy: Accuracy = "float32", x: tuple[int, ...] = (2, 8, 12, 12), activation: str = "relu"
+) -> FusedProblem:
+    weights = FrozenWeights(torch.randn(8, 8, 3, 3), torch.randn(8), None, 1)
+    return problem_of(Convolution(weights, padding=(1, 1), activation=activation), accuracy, x, False)
+
+
+def linear(rows: int, ins: int, outs: int) -> FusedProblem:
+    weights = FrozenWeights(torch.empty(outs, ins), None, None, 1)
+    return problem_of(Convolution(weights, linear=True), "float32", (rows, ins), False)
+
+
+def applying(one: FusedProblem) -> set[str]:
+    return {
+        alternative.name
+        for alternative in selector().alternatives
+        if alternative.supports is None or alternative.supports(one)
+    }
+
+
+def test_every_field_counts() -> None:
+    texts = [
+        problem().canonical(),
+        problem("relaxed").canonical(),
+        problem(activation="").canonical(),
+        problem(x=(3, 8, 12, 12)).canonical(),
+        problem()._replace(residual=True).canonical(),
+        linear(2, 3, 4).canonical(),
+    ]
+    assert len(set(texts)) == len(texts)
+
+
+def test_accuracy_decides_about_the_largest_tiles() -> None:
+    assert "winograd6" not in applying(problem())
+    assert {"winograd2", "winograd4", "winograd6"} <= applying(problem("relaxed"))
+
+
+def test_where_winograd_saves_most_only_one_algorithm_multiplies_everything() -> None:
+    weights = FrozenWeights(torch.empty(64, 64, 3, 3), None, None, 1)
+    wide = problem_of(Convolution(weights, padding=(1, 1)), "float32", (1, 64, 28, 28), False)
+    assert applying(wide) == {"onednn", "convgemm", "winograd2", "winograd4"}
+    strided = problem_of(Convolution(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False)
+    assert {"onednn", "convgemm", "direct", "im2row"} <= applying(strided)
+    assert {"direct", "im2row"} <= applying(problem())
+
+
+def test_a_single_row_of_large_weights_stays_with_pytorch() -> None:
+    assert applying(linear(1, 4096, 2048)) == {"pytorch"}
+    assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm"}
+    assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm"}
+
+
+def test_layers_with_equal_problems_share_the_decision() -> None:
+    selector.cache_clear()
+    model = nn.Sequential(*[nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)]).eval()
+    plan = bt.optimize(model, torch.randn(1, 8, 12, 12))
+    report = selector().report()
+    assert len(report.problems) == 1
+    assert {step.algorithm for step in plan.explain().steps if step.algorithm} == {report.problems[0].decision}
+    selector.cache_clear()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 37])
+def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
+    neighbours = list(_other_batches(problem(x=(batch, 8, 12, 12))))
+    assert problem() in neighbours
+    assert problem(x=(batch, 8, 12, 12)) not in neighbours
+    assert abs(neighbours[0].convolution.input_shape[0] - batch) <= 4
+    rows = list(_other_batches(linear(batch, 64, 32)))
+    assert linear(2, 64, 32) in rows
