@@ -37,7 +37,7 @@ def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def assert_close(got: object, model: nn.Module, x: Tensor, accuracy: str = "float32") -> None:
-    """Against the model in float64: the promised error of each step, times the number of steps; strides as in PyTorch."""
+    """Against float64: the promised error of each step, times the number of steps. Strides as PyTorch has them."""
     with torch.no_grad():
         expected = pytree.tree_leaves(copy.deepcopy(model).double()(x.double()))
         plain = pytree.tree_leaves(model(x))

@@ -16,24 +16,22 @@ class AliasedMutation(Exception):
     """An argument that is changed while another name for the same memory is read later."""
 
 
-def remove_mutation(graph: Graph) -> None:
+def remove_mutation(graph: Graph) -> bool:
     """Make every operator pure: `relu_(x)` becomes `relu(x)`, and whoever read x afterwards reads the result.
 
-    Raises AliasedMutation where memory goes by several names, TorchError where the model changes a parameter or buffer:
-    a plan keeps no state between calls.
+    Returns whether an input was changed, as it is no longer. Raises AliasedMutation where memory goes by several names,
+    TorchError where the model changes a parameter or buffer: a plan keeps no state between calls.
     """
     _drop_grad_modes(graph)
+    _refuse_changed_attributes(graph)
+    changes_inputs = False
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         changed = changed_argument(node)
         if changed is None:
             continue
         root = root_of(changed)
-        if root.op == "get_attr":
-            raise TorchError(
-                f"optimize: the model changes its {root.target!r} while it runs ({node.target}); a plan keeps no state "
-                f"between calls: call model.eval(), or optimise the parts without state"
-            )
+        changes_inputs |= root.op == "placeholder"
         # What is derived from the changed value by way of this operator will read its result.
         names = [other for other in graph.nodes if other is not changed and root_of(other, node) is root]
         if any(order[user] > order[node] for name in names for user in name.users):
@@ -45,6 +43,31 @@ def remove_mutation(graph: Graph) -> None:
         for user in list(changed.users):
             if order[user] > order[node]:
                 user.replace_input_with(changed, node)
+    return changes_inputs
+
+
+def _refuse_changed_attributes(graph: Graph) -> None:
+    for node in graph.nodes:
+        changed = changed_argument(node)
+        if changed is not None and (root := root_of(changed)).op == "get_attr":
+            raise TorchError(
+                f"optimize: the model changes a parameter or buffer of shape {tuple(root.meta['val'].shape)} while it "
+                f"runs ({node.target}); a plan keeps no state between calls: call model.eval(), or optimise the parts "
+                f"without state"
+            )
+
+
+def refuse_state(graph: Graph) -> None:
+    """Raise TorchError where a norm updates its running statistics, which its schema does not tell."""
+    for node in graph.nodes:
+        if node.target in _NORMS and len(node.args) > 5 and node.args[3] is not None and node.args[5]:
+            raise TorchError(
+                "optimize: a batch norm updates its running statistics; a plan keeps no state between calls: call "
+                "model.eval(), or give the norm track_running_stats=False"
+            )
+
+
+_NORMS = {_aten.batch_norm.default, _aten.native_batch_norm.default, _aten.instance_norm.default}
 
 
 def changed_argument(node: Node) -> Node | None:

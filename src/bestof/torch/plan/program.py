@@ -72,7 +72,7 @@ class Binding:
 
     def check(self) -> None:
         """Raise TorchError where a parameter that the steps read from the model was changed in place."""
-        if versions(self.shared) != self.versions:
+        if [one._version for one in self.shared] != self.versions:
             raise TorchError(
                 "optimize: a parameter or buffer of the model was changed after the plan was made, which is frozen and "
                 "shares the memory of those that it does not transform; call optimize again"
@@ -211,7 +211,7 @@ class Program:
         steps = [self._step(node, slots) for node in self.nodes if node.op == "call_function"]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
-        shared = [one for one in shared if isinstance(one, Tensor)]
+        shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference()]
         binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared))
         binding.refresh()
         return binding

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,29 +57,70 @@ def trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     structures: list[Any] = []
     tensors = [value for value in inputs if isinstance(value, Tensor)]
+    twin = _twin(model)
+    state = list({id(one): one for module in twin.modules() for one in _state(module).values()}.values())
 
     def run(*given: Tensor) -> tuple[Any, ...]:
+        _put(twin, {id(one): stand_in for one, stand_in in zip(state, given[len(tensors) :], strict=True)})
         remaining = iter(given)
         leaves = [next(remaining) if isinstance(value, Tensor) else value for value in inputs]
         args, kwargs = pytree.tree_unflatten(leaves, spec)
-        outputs, structure = pytree.tree_flatten(model(*args, **kwargs))
+        outputs, structure = pytree.tree_flatten(twin(*args, **kwargs))
         structures.append(structure)
         return tuple(outputs)
 
-    return _traced(run, tensors, structures)
+    with torch.no_grad(), _silent("torch._subclasses.fake_tensor"):
+        tracer = make_fx(run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True)
+        graph = tracer(*(tensor.detach() for tensor in (*tensors, *state)))
+    _make_attributes(graph, len(tensors), state)
+    return Trace(graph, structures[-1])
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy of the model around the same tensors: what tracing does to its attributes, the model never sees."""
+    memo: dict[int, Any] = {id(one): one for module in model.modules() for one in _state(module).values()}
+    return copy.deepcopy(model, memo)
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a module itself."""
+    own = {**module._parameters, **module._buffers}
+    return {name: one for name, one in own.items() if one is not None}
+
+
+def _put(model: nn.Module, stand_ins: dict[int, Tensor]) -> None:
+    """Put stand-ins in the place of parameters and buffers: tracing changes even the latter, where a model does."""
+    for module in model.modules():
+        for own in (module._parameters, module._buffers):
+            for name, one in own.items():
+                if one is not None:
+                    own[name] = stand_ins[id(one)]  # type: ignore[assignment]
+
+
+def _make_attributes(traced: GraphModule, first: int, state: Sequence[Tensor]) -> None:
+    """Turn the placeholders of parameters and buffers into attributes, which are the model's own tensors."""
+    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    for position, (node, one) in enumerate(zip(placeholders[first:], state, strict=True)):
+        name = f"_state_{position}"
+        if isinstance(one, nn.Parameter):
+            traced.register_parameter(name, one)
+        else:
+            traced.register_buffer(name, one)
+        with traced.graph.inserting_before(node):
+            attribute = traced.graph.get_attr(name)
+        attribute.meta = node.meta
+        node.replace_all_uses_with(attribute)
+        traced.graph.erase_node(node)
+        if not attribute.users:
+            traced.graph.erase_node(attribute)
+    traced.recompile()
 
 
 def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-    exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
+    with _silent("torch.export._trace"):
+        exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
     return _by_fx(exported, inputs, spec)
-
-
-def _traced(run: Callable[..., Any], tensors: Sequence[Tensor], structures: list[Any]) -> Trace:
-    with torch.no_grad(), _silent("torch._subclasses.fake_tensor"):
-        tracer = make_fx(run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True)
-        graph = tracer(*(tensor.detach() for tensor in tensors))
-    return Trace(graph, structures[-1])
 
 
 def without_mutation(traced: Trace) -> Trace:

@@ -1,0 +1,1 @@
+"""Our part in `torch.compile`: the backend "bestof"."""

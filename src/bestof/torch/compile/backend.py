@@ -1,0 +1,131 @@
+"""`torch.compile(model, backend="bestof")`: plans for inference, tuned convolutions for training."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from bestof.errors import BestofWarning, TorchError
+from bestof.torch.enable import enabled
+from bestof.torch.plan.frozen_weights import versions
+from bestof.torch.plan.optimized import OptimizedModel, optimize
+
+Compiled = Callable[..., Any]
+
+# Plans made anew because parameters had changed; a program that goes on changing them between calls is no inference.
+_REMADE = 3
+
+
+def bestof_backend(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+    """What PyTorch calls with each graph of a compiled program; it answers with what runs the graph.
+
+    A graph that no gradient is asked of runs as a plan, made at its first call. Any other goes through PyTorch's
+    autograd tracer; the convolutions of its forward and backward pass are then chosen as under `enable`.
+    """
+    wants = any(isinstance(one, Tensor) and one.requires_grad for one in example_inputs)
+    if torch.is_grad_enabled() and wants:
+        return _training(graph, example_inputs)
+    return InferenceGraph(graph)
+
+
+class InferenceGraph:
+    """A graph without gradients: run as a plan, or as it is where no plan can be made; that is warned of once.
+
+    Parameters and buffers are inputs of the graph. The plan freezes those of the first call, and is made again where a
+    later call brings others.
+    """
+
+    def __init__(self, graph: GraphModule) -> None:
+        self._graph = graph
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._static = [
+            position
+            for position, node in enumerate(placeholders)
+            if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
+        ]
+        self._dynamic = [position for position in range(len(placeholders)) if position not in self._static]
+        self._lock = threading.Lock()
+        self._plan: OptimizedModel | None = None
+        self._frozen: list[Tensor] = []
+        self._versions: list[int] = []
+        self._made = 0
+
+    def __call__(self, *args: Any) -> Any:
+        """The outputs of the graph."""
+        plan = self._plan_for(args)
+        if plan is None:
+            return self._graph(*args)
+        return plan(*(args[position] for position in self._dynamic))
+
+    def _plan_for(self, args: Sequence[Any]) -> OptimizedModel | None:
+        given = [args[position] for position in self._static]
+        with self._lock:
+            if self._made and self._is_frozen(given):
+                return self._plan
+            if self._made > _REMADE:
+                return None
+            self._made += 1
+            self._frozen, self._versions = given, versions(given)
+            self._plan = self._make(args, given)
+            return self._plan
+
+    def _is_frozen(self, given: Sequence[Tensor]) -> bool:
+        same = all(one is other for one, other in zip(given, self._frozen, strict=True))
+        return same and versions(given) == self._versions
+
+    def _make(self, args: Sequence[Any], given: Sequence[Tensor]) -> OptimizedModel | None:
+        model = _Frozen(self._graph, len(args), dict(zip(self._static, given, strict=True))).eval()
+        try:
+            return optimize(model, tuple(args[position] for position in self._dynamic), pure=True)
+        except TorchError as error:
+            warnings.warn(
+                f"a graph of torch.compile runs as it is, without a plan: {error}", BestofWarning, stacklevel=3
+            )
+            return None
+
+
+class _Frozen(nn.Module):
+    """A graph whose static inputs are parameters and buffers again."""
+
+    def __init__(self, graph: GraphModule, count: int, static: dict[int, Tensor]) -> None:
+        super().__init__()
+        self._run, self._count = graph.forward, count
+        self._names = {position: f"static_{position}" for position in static}
+        for position, tensor in static.items():
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(self._names[position], tensor)
+            else:
+                self.register_buffer(self._names[position], tensor)
+
+    def forward(self, *dynamic: Any) -> Any:
+        remaining = iter(dynamic)
+        return self._run(
+            *(
+                getattr(self, self._names[position]) if position in self._names else next(remaining)
+                for position in range(self._count)
+            )
+        )
+
+
+def _training(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415  # 2 s, for those who compile only
+
+    compiled: Compiled = aot_autograd(fw_compiler=_tuned, bw_compiler=_tuned)(graph, example_inputs)
+    return compiled
+
+
+def _tuned(graph: GraphModule, _: Sequence[Any]) -> Compiled:
+    def run(args: list[Any]) -> Any:
+        given = tuple(args)
+        args.clear()  # the caller hands over its references, so that what is no longer read can be freed
+        with enabled():
+            return graph(*given)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # what PyTorch asks for
+    return run

@@ -1,0 +1,132 @@
+"""Which operators disappear into the convolution before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.program import Program
+
+
+class Around(nn.Module):
+    def __init__(self, function: Callable[[nn.Module, Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(self, x)
+
+
+def program(function: Callable[[nn.Module, Tensor], object]) -> Program:
+    leaves, spec = pytree.tree_flatten(((torch.randn(1, 4, 6, 6),), {}))
+    return OptimizedModel(Around(function).eval(), "float32").program(leaves, spec)[0]
+
+
+def operations(function: Callable[[nn.Module, Tensor], object]) -> list[str]:
+    """What each step is, the copies into channels last left out."""
+
+    def name(node: Node) -> str:
+        operation = node.meta.get("operation")
+        if hasattr(operation, "activation"):
+            extras = [operation.activation] if operation.activation else []
+            extras += ["residual"] if len(node.args) > 1 else []
+            extras += ["norm"] if operation.weights.norm is not None else []
+            return " ".join(["conv", *extras])
+        return getattr(operation, "kind", str(node.target))
+
+    nodes = [node for node in program(function).nodes if node.op == "call_function"]
+    return [name(node) for node in nodes if getattr(node.target, "__name__", "") != "rows"]
+
+
+@pytest.mark.parametrize(
+    ("activation", "name"),
+    [
+        (F.relu, "relu"),
+        (lambda x: F.relu(x, inplace=True), "relu"),
+        (F.relu6, "relu6"),
+        (lambda x: x.clamp(0, 6), "relu6"),
+        (lambda x: x.clamp(min=0), "relu"),
+        (F.silu, "silu"),
+        (F.hardswish, "hard_swish"),
+        (lambda x: F.leaky_relu(x, 0.2), "leaky_relu"),
+    ],
+)
+def test_activations(activation: Callable[[Tensor], Tensor], name: str) -> None:
+    assert operations(lambda m, x: activation(m.first(x))) == [f"conv {name}"]
+    assert operations(lambda m, x: activation(m.norm(m.first(x)))) == [f"conv {name} norm"]
+    assert operations(lambda m, x: activation(m.first(x) + x)) == [f"conv {name} residual"]
+
+
+def test_an_addition_of_two_convolutions_goes_into_one() -> None:
+    assert operations(lambda m, x: F.relu(m.first(x) + m.second(x))).count("conv") == 1
+    assert "conv relu residual" in operations(lambda m, x: F.relu(m.first(x) + m.second(x)))
+
+
+def read_twice(m: nn.Module, x: Tensor) -> Tensor:
+    y = m.first(x)
+    return F.relu(y) + y
+
+
+def also_an_output(m: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    y = m.first(x)
+    return y, F.relu(y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        read_twice,
+        also_an_output,
+        lambda m, x: F.gelu(m.first(x)),
+        lambda m, x: m.first(x).clamp(0, 5),
+        lambda m, x: m.first(x) + x[:, :1],  # a residual of another shape
+        lambda m, x: torch.add(m.first(x), x, alpha=2),
+        lambda m, x: m.first(x) + 1.0,
+    ],
+)
+def test_what_must_stay(function: Callable[[nn.Module, Tensor], object]) -> None:
+    assert operations(function)[0] == "conv"
+    assert len(operations(function)) > 1
+
+
+def test_a_norm_alone_is_a_depthwise_convolution() -> None:
+    assert operations(lambda m, x: F.relu(m.norm(x))) == ["conv relu norm"]
+
+
+def test_poolings() -> None:
+    assert operations(lambda _, x: F.max_pool2d(x, 3, 2, 1)) == ["max"]
+    assert operations(lambda _, x: F.avg_pool2d(x, 2)) == ["average"]
+    assert operations(lambda _, x: F.adaptive_avg_pool2d(x, 3)) == ["average"]
+    assert operations(lambda _, x: x.mean((-1, -2), keepdim=True)) == ["average"]
+    for other in (
+        lambda _, x: F.max_pool2d(x, 4, 3, ceil_mode=True),
+        lambda _, x: F.max_pool2d(x, 2, dilation=2),
+        lambda _, x: F.avg_pool2d(x, 2, divisor_override=3),
+        lambda _, x: F.adaptive_avg_pool2d(x, 4),
+    ):
+        assert all(name.startswith("aten.") for name in operations(other))
+
+
+def test_what_says_nothing_is_dropped() -> None:
+    assert operations(lambda m, x: F.dropout(m.first(x).contiguous().clone(), 0.5, m.training).detach()) == ["conv"]
+
+
+def test_layers_of_two_shapes_share_their_weights() -> None:
+    plan = OptimizedModel(Around(lambda m, x: m.norm(m.first(x))).eval(), "float32")
+    programs = []
+    for batch in (1, 2):
+        leaves, spec = pytree.tree_flatten(((torch.randn(batch, 4, 6, 6),), {}))
+        programs.append(plan.program(leaves, spec)[0])
+    first, second = (
+        next(node.meta["operation"].weights for node in one.nodes if "operation" in node.meta) for one in programs
+    )
+    assert first is second

@@ -1,0 +1,193 @@
+"""What `optimize` and its plans refuse: one clear error, and nothing changed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.errors import BestofWarning, InvalidArgument, TorchError
+from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.selection import selector
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+
+
+def planned() -> tuple[nn.Module, bt.OptimizedModel, Tensor]:
+    model, x = small(), torch.randn(2, 3, 8, 8)
+    return model, bt.optimize(model, x), x
+
+
+def test_arguments() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    with pytest.raises(InvalidArgument, match="accuracy"):
+        bt.optimize(small(), x, accuracy="best")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="model"):
+        bt.optimize(torch.relu, x)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="example_inputs"):
+        bt.optimize(small(), 3)
+
+
+def test_a_model_in_training_mode() -> None:
+    model = small()
+    model[1].train()
+    with pytest.raises(TorchError, match=r"1 is in training mode; call model\.eval\(\)"):
+        bt.optimize(model, torch.randn(2, 3, 8, 8))
+    assert model[1].training
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8, 8), (2, 3, 9, 9), (3, 8)])
+def test_an_example_that_the_model_does_not_take(shape: tuple[int, ...]) -> None:
+    with pytest.raises(TorchError, match="does not run on the example inputs"):
+        bt.optimize(small(), torch.randn(shape))
+
+
+def test_a_model_whose_course_depends_on_values() -> None:
+    class Fickle(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(TorchError, match="cannot be traced"):
+        bt.optimize(Fickle().eval(), torch.ones(2))
+
+
+def test_inputs_that_the_plan_does_not_take() -> None:
+    _, plan, x = planned()
+    with pytest.raises(TorchError, match="expected input"):
+        plan(torch.randn(2, 4, 8, 8))
+    with pytest.raises(TorchError, match="cannot be traced"):
+        plan(x.double())
+    with pytest.raises(TorchError, match="no backward pass"):
+        plan(x.clone().requires_grad_())
+    with torch.no_grad():
+        plan(x.clone().requires_grad_())
+    with pytest.raises(TorchError, match="runs on the CPU"):
+        plan(x.to("meta"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda p: p.half(), lambda p: p.double(), lambda p: p.to("meta"), lambda p: p.train()]
+)
+def test_a_plan_stays_what_it_is(change: Any) -> None:
+    model, plan, x = planned()
+    expected = plan(x)
+    with pytest.raises(TorchError):
+        change(plan)
+    assert torch.equal(plan(x), expected)
+    assert plan.eval().to("cpu").float() is plan
+    assert not list(plan.parameters())
+    assert model[0].weight.dtype is torch.float32
+
+
+def test_parameters_that_change() -> None:
+    model, plan, x = planned()
+    with torch.no_grad():
+        model[4].weight.mul_(2)  # shared with the plan
+    with pytest.raises(TorchError, match="changed after the plan was made"):
+        plan(x)
+    model, plan, x = planned()
+    model[1].running_mean += 1.0
+    with pytest.raises(TorchError, match="changed after the plan was made"):
+        plan(x[:1])  # a shape that would be planned anew
+    model, plan, x = planned()
+    expected = plan(x)
+    model.double()
+    assert torch.equal(plan(x), expected)  # the memory of the plan is as it was
+    model, plan, x = planned()
+    model.train()
+    plan(x)
+    with pytest.raises(TorchError, match="training mode"):
+        plan(x[:1])
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign", "version", "pickle"])
+def test_a_damaged_file(damage: str, tmp_path: Path) -> None:
+    _, plan, _ = planned()
+    path = tmp_path / "plan.bestof"
+    plan.save(path)
+    content = path.read_bytes()
+    if damage == "empty":
+        content = b""
+    elif damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "flipped":
+        place = content.index(b'"aten.')
+        content = content[:place] + b'"atom.' + content[place + 6 :]
+    elif damage == "foreign":
+        file = io.BytesIO()
+        torch.save({"weights": torch.ones(3)}, file)
+        content = file.getvalue()
+    elif damage == "version":
+        stored = torch.load(path, weights_only=True)
+        file = io.BytesIO()
+        torch.save({**stored, "version": 99}, file)
+        content = file.getvalue()
+    else:
+        file = io.BytesIO()
+        torch.save(nn.Linear(2, 2), file)  # holds code, which must not run
+        content = file.getvalue()
+    path.write_bytes(content)
+    with pytest.raises(TorchError, match=r"plan\.bestof"):
+        bt.load(path)
+
+
+def test_a_missing_file_and_shapes_that_were_not_saved(tmp_path: Path) -> None:
+    _, plan, x = planned()
+    with pytest.raises(TorchError, match="no file"):
+        bt.load(tmp_path / "nothing")
+    plan.save(tmp_path / "plan")
+    loaded = bt.load(tmp_path / "plan")
+    assert torch.equal(loaded(x), plan(x))
+    with pytest.raises(TorchError, match=r"\(2, 3, 8, 8\)"):
+        loaded(x[:1])
+
+
+def test_a_wrong_algorithm_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ConvolutionStep._native
+
+    def wrong(step: ConvolutionStep, algorithm: str) -> Any:
+        run = right(step, algorithm)
+
+        def off_by_a_thousandth() -> None:
+            run()
+            step.out.mul_(1.001)
+
+        return off_by_a_thousandth
+
+    monkeypatch.setattr(ConvolutionStep, "_native", wrong)
+    monkeypatch.setenv("BESTOF_FORCE", "fused convolution=direct")
+    selector.cache_clear()
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    with pytest.warns(BestofWarning, match="direct is off by"):
+        plan = bt.optimize(model, x)
+    selector.cache_clear()
+    with torch.no_grad():
+        assert torch.allclose(plan(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_plan_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Program.run
+
+    def wrong(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
+        return [output * 1.001 for output in run(self, *args, **kwargs)]
+
+    monkeypatch.setattr(Program, "run", wrong)
+    with pytest.raises(TorchError, match="differs from the model's"):
+        bt.optimize(small(), torch.randn(2, 3, 8, 8))
+
+
+def test_explain() -> None:
+    _, plan, x = planned()
+    for explanation in (plan.explain(x, repeats=1), plan.explain()):
+        assert sum(step.share for step in explanation.steps) == pytest.approx(1.0)
+        assert explanation.seconds > 0
+        assert any("i3x8x8,k4x3x3" in step.problem and "relu" in step.problem for step in explanation.steps)
+        assert str(explanation).count("\n") == len(explanation.steps) + 1
