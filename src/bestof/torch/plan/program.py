@@ -33,7 +33,7 @@ _STRICT = {
     aten.view_as_complex.default,
 }
 # A view may rely on a copy before it, which was taken out: where layouts are the plan's own, values alone count.
-_BY_VALUE = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
+_BY_VALUE: dict[Any, Any] = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 
 
 @dataclass(slots=True)
