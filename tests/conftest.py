@@ -1,6 +1,7 @@
-"""For every test: decisions of the user of this machine are neither read nor written."""
+"""For every test: decisions of the user of this machine are neither read nor written, and nothing is fetched."""
 
 import os
 
 os.environ["BESTOF_STORE"] = "off"
 os.environ.pop("BESTOF_FORCE", None)
+os.environ["HF_HUB_OFFLINE"] = "1"

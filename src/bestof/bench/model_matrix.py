@@ -68,9 +68,9 @@ def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
             pair = process.ask(
                 "pair", patience=effort.patience, rounds=effort.rounds, seconds=effort.seconds, least=effort.calls
             )
-    if not pair["error"] <= peer.tolerance:
+    if not pair["difference"] <= peer.tolerance:
         raise TorchError(
-            f"wrong by {pair['error']:.1e} of the results' root mean square ({peer.tolerance:.0e} allowed)"
+            f"wrong by {pair['difference']:.1e} of the results' root mean square ({peer.tolerance:.0e} allowed)"
         )
     ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
     low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
@@ -84,5 +84,5 @@ def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
         high,
         settled["settled"],
         settled["trials"],
-        pair["error"],
+        pair["difference"],
     )

@@ -171,7 +171,7 @@ def _finish(picture: Any, axes: Any, names: Sequence[str], labels: dict[str, str
 
     axes.spines[["top", "right"]].set_visible(False)
     handles = [Patch(color=_COLOURS[name], label=labels[name]) for name in names]
-    picture.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.94), ncols=4, frameon=False, fontsize=8)
+    picture.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.89), ncols=5, frameon=False, fontsize=8)
 
 
 def _labels(results: Sequence[ModelTimes]) -> dict[str, str]:

@@ -49,6 +49,10 @@ class Model:
         return model
 
 
+# Of four images of 224x224. Small ones leave few values for the variances of the last layers, so more of them are seen.
+_PIXELS = 4 * 224 * 224
+
+
 def _normalize(model: nn.Module, size: Size) -> None:
     """Let the batch norms know what they see.
 
@@ -58,11 +62,12 @@ def _normalize(model: nn.Module, size: Size) -> None:
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if not norms:
         return
+    images = max(4, _PIXELS // (size[0] * size[1]))
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0
     with torch.no_grad():
-        model.train()(torch.randn(4, 3, *size))
+        model.train()(torch.randn(images, 3, *size))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 

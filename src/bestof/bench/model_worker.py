@@ -99,7 +99,7 @@ class Worker:
                 replaced.append(median(_times(run, seconds, least)))
             if not self.job.train:
                 error = max(error, relative_error(ours, theirs))
-        return {"own": own, "replaced": replaced, "error": error}
+        return {"own": own, "replaced": replaced, "difference": error}
 
     def layers(self) -> dict[str, Any]:
         """What was measured for each convolution: the report of this process, and the order of the layers."""

@@ -20,7 +20,7 @@ import bestof.torch as integration
 from bestof.bench.model_step import training_step
 from bestof.bench.model_table import MODELS, Model
 
-STEPS = 4
+STEPS = 3
 CALLS = 8
 
 
@@ -39,26 +39,33 @@ def images(row: Model, batch: int = 4) -> Tensor:
     return torch.randn(batch, 3, *row.narrow_size, generator=torch.Generator().manual_seed(3))
 
 
-def test_training(row: Model) -> None:
-    """Logits and gradients of the first step, and the losses of the next ones."""
-    model = row.build(narrow=True)
-    labels = training_step(model, images(row)).labels
+def train(row: Model, labels: Tensor) -> Run:
+    """Logits and gradients with frozen norms, which do not amplify errors as those of a small batch do; the same of
+    the first training step; and the losses of the steps."""
 
     def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
         x = images(row).to(dtype)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-        first, losses = [], []
-        for _ in range(STEPS):
+        seen: list[Tensor] = []
+        for step in range(-1, STEPS):
+            model.train(step >= 0)
             optimizer.zero_grad()
             logits = model(x)
             loss = functional.cross_entropy(logits, labels)
             loss.backward()
-            if not first:
-                first = [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-            optimizer.step()
-            losses.append(loss.detach())
-        return [*first, *losses]
+            if step <= 0:
+                seen += [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+            if step >= 0:
+                optimizer.step()
+            seen.append(loss.detach())
+        return seen
 
+    return run
+
+
+def test_training(row: Model) -> None:
+    model = row.build(narrow=True)
+    run = train(row, training_step(model, images(row)).labels)
     with integration.enabled():
         got = run(copy.deepcopy(model), torch.float32)
     assert_as_promised(got, model, run)

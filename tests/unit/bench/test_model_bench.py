@@ -61,7 +61,7 @@ class FakeProcess:
             "prepare": {"seconds": 4.0},
             "first": {"seconds": [3.0]},
             "settle": {"seconds": [2.0, 1.0], "settled": self.peer != "enable", "trials": 5},
-            "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "error": 1e-6},
+            "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "difference": 1e-6},
             "again": {},
         }[order]
 
@@ -221,6 +221,19 @@ def test_real_processes(tmp_path: Path) -> None:
     training = measure_model(Job("resnet18", 2, train=True, narrow=True), (EAGER, ENABLE), effort, layers=True)
     assert all(peer.seconds is not None for peer in training.peers), training.peers
     assert {layer.name for layer in training.layers} == {"forward", "input gradient", "weight gradient"}
+
+
+def test_real_pairs() -> None:
+    effort = Effort(rounds=2, seconds=0, calls=1, settle=0.2)
+    jobs = [Job("resnet18", 2, narrow=True), Job("resnet18", 2, train=True, narrow=True)]
+    rows = measure_matrix(jobs, find_peers(("enable", "optimize")), effort)
+    assert [(row.job.train, row.name, row.reason) for row in rows] == [
+        (False, "enable", None),
+        (False, "optimize", None),
+        (True, "enable", None),
+    ]
+    assert all(row.ratio is not None and row.ratio > 0 and row.trials >= 0 for row in rows)
+    assert all(row.error is not None and row.error < 1e-4 for row in rows)
 
 
 def test_a_process_that_cannot_run_the_job_says_why() -> None:

@@ -50,7 +50,7 @@ _HERE = "bestof.bench.model_peers"
 PEERS = (
     Peer("eager", f"{_HERE}.eager", "PyTorch eager, channels first", trains=True),
     Peer("eager-last", f"{_HERE}.eager", "PyTorch eager, channels last", options={"channels_last": True}, trains=True),
-    Peer("compile", f"{_HERE}.compiled", "torch.compile, frozen", trains=True),
+    Peer("compile", f"{_HERE}.compiled", "torch.compile", trains=True),
     Peer("openvino", f"{_HERE}.openvino", "OpenVINO", needs=("openvino",)),
     Peer("onnxruntime", f"{_HERE}.onnxruntime", "ONNX Runtime", needs=("onnx", "onnxscript", "onnxruntime")),
     Peer("ncnn", f"{_HERE}.ncnn", "ncnn", needs=("ncnn", "pnnx")),

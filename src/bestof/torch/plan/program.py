@@ -326,7 +326,7 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _torch_run(node: Node, arguments: Any, slot: int, slots: list[Any], dead: tuple[int, ...]) -> Callable[[], object]:
-    target: Any = _BY_VALUE.get(node.target, node.target)
+    target: Any = node.target
     positional, named = arguments
 
     def run() -> None:
