@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import bestof.torch as integration
 from bestof.bench.model_peers.eager import inference
 from bestof.bench.model_peers.prepared import Prepared
-from bestof.torch.plan.selection import Accuracy
+from bestof.torch.accuracy import Accuracy
 
 
 def prepare(model: nn.Module, example: Tensor, _threads: int, *, accuracy: Accuracy = "float32") -> Prepared:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from bestof.torch.accuracy import Accuracy, allows
+from bestof.torch.accuracy import allows
 from bestof.torch.convolution import (
     as_is,
     channels_last,
@@ -27,6 +27,7 @@ from bestof.torch.convolution import (
     weight_gradient_by_forward,
 )
 from bestof.torch.convolution.alternative import DIRECT, SPECTRAL, Alternative, ErrorBound, summation_bound
+from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
 from bestof.torch.convolution.problem import ConvProblem
 
 
@@ -83,19 +84,6 @@ def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
     return frozenset(row.name for row in rows if row is rows[0] or estimates.get(row.name, 0.0) <= limit)
 
 
-# What our kernels offer, with the bounds that they promise.
-_NATIVE: tuple[tuple[str, ErrorBound, Accuracy], ...] = (
-    ("direct", DIRECT, "float32"),
-    ("convgemm", DIRECT, "float32"),
-    ("winograd2", ErrorBound(rms=2e-6, maximum=1e-5), "float32"),
-    ("winograd4", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
-    ("winograd6", ErrorBound(rms=2.5e-5, maximum=3e-4), "relaxed"),
-    ("winograd4_1x7", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
-    ("winograd4_7x1", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
-    ("winograd2_5x5", ErrorBound(rms=5e-6, maximum=5e-5), "float32"),
-    ("winograd4_5x5", ErrorBound(rms=2.5e-5, maximum=3e-4), "relaxed"),
-    ("depthwise", DIRECT, "float32"),
-)
 _WINOGRAD = {f"winograd{size}": estimate.winograd(size) for size in (2, 4, 6)}
 
 
@@ -105,9 +93,14 @@ def _native(
     estimates = {"direct": work, "convgemm": work, **_WINOGRAD}
     return tuple(
         Alternative(
-            f"native {name}", pass_(name), native.supports(name, direction), bound, estimates.get(name), accuracy
+            f"native {row.name}",
+            pass_(row.name),
+            native.supports(row.name, direction),
+            row.bound,
+            estimates.get(row.name),
+            row.accuracy,
         )
-        for name, bound, accuracy in _NATIVE
+        for row in NATIVE_ALGORITHMS
     )
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import Conv2dPlan
+from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.operation import Convolution, activate
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, Accuracy, FusedProblem, selector
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, FusedProblem, selector
 
 Runner = Callable[[], object]
 

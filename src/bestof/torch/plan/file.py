@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.kernels import isa
+from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.writing import rows
 
 _FORMAT = "bestof plan"

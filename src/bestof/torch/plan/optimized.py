@@ -7,20 +7,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, BinaryIO, cast, get_args
+from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument, TorchError
+from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import fuse
 from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.trace import trace, without_mutation
 from bestof.torch.plan.tuning import return_freed_memory
 from bestof.torch.plan.tuning import tune as tune_program
@@ -234,8 +234,7 @@ def optimize(
     """
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"optimize: model: expected a torch.nn.Module; got {type(model).__name__}")
-    if accuracy not in get_args(Accuracy):
-        raise InvalidArgument(f"optimize: accuracy: expected one of {', '.join(get_args(Accuracy))}; got {accuracy!r}")
+    parse_accuracy(accuracy, "optimize: accuracy")
     if not isinstance(example_inputs, Tensor | tuple | list):
         raise InvalidArgument(
             f"optimize: example_inputs: expected a tensor or a tuple of arguments; got {type(example_inputs).__name__}"

@@ -14,13 +14,13 @@ from torch.fx import GraphModule, Node
 
 from bestof.errors import TorchError
 from bestof.kernels import pool2d
+from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import convolution, pooling, reads_strides
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operation import Pooling
-from bestof.torch.plan.selection import Accuracy
 from bestof.torch.plan.writing import rows, writing_form
 
 

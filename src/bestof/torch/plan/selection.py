@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bestof.kernels import conv2d_algorithms
 from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, allows
+from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
 from bestof.torch.convolution.problem import ConvProblem
 
-Accuracy = Literal["exact", "float32", "relaxed"]
-
-# Within the promised bounds of float32; F(6) is beyond them.
-NATIVE = ("winograd4", "winograd2", "convgemm", "direct", "im2row", "depthwise")
-RELAXED = ("winograd6",)
+# Weights are packed once here, so the native im2row's own copy is worth trying beside the table of the passes.
+_NATIVE: dict[str, Accuracy] = {"im2row": DEFAULT_ACCURACY, **{row.name: row.accuracy for row in NATIVE_ALGORITHMS}}
 # The kernels of one pixel do the same work under several names.
 LINEAR = "convgemm"
 PYTORCH = "pytorch"
@@ -56,7 +55,7 @@ class FusedProblem(NamedTuple):
 @cache
 def selector() -> BestOf:
     """The selector of fused convolutions; it is called with a step, and asks it to run by an algorithm."""
-    names = (ONEDNN, PYTORCH, *NATIVE, *RELAXED)
+    names = (ONEDNN, PYTORCH, *_NATIVE)
     policy = shared_policy() or _POLICY
     return BestOf(
         "fused convolution",
@@ -95,7 +94,7 @@ def _supports(name: str) -> Callable[[Any], bool]:
             return bool(onednn)
         if name == PYTORCH:
             return not onednn
-        if name in RELAXED and problem.accuracy != "relaxed":
+        if not allows(problem.accuracy, _NATIVE[name]):
             return False
         if problem.linear and (name != LINEAR or _only_streams(problem.convolution)):
             return False
