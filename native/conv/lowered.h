@@ -149,10 +149,10 @@ BESTOF_INLINE void multiply_rows(long count, const RowBlock& block, long first, 
 // The results of `count` rows by the panels of `columns`; `offset` is the first input channel of the group.
 inline void multiply_block(const RowBlock& block, long count, long offset, const Columns& columns,
                            const Epilogue& epilogue, const float* result) {
-  const long tiles = divide_up(count, kTileRows);
+  const TileCut cut = cut_rows(count);
   for (long panel = columns.first; panel < columns.last; ++panel) {
-    for (long t = 0; t < tiles; ++t) {
-      const long first = part_begin(count, tiles, t), rows = part_begin(count, tiles, t + 1) - first;
+    for (long t = 0; t < cut.tiles; ++t) {
+      const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
       bool regular = true;
       for (long i = 1; i < rows; ++i) regular = regular && block.regular[first + i];
       const TileRows tile = {block.row + first, block.leading, offset, block.stride};

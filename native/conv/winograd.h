@@ -98,14 +98,14 @@ BESTOF_INLINE void multiply_count(long count, const TilePlan& t, const float* v,
 // from beyond L2: while the last two parts pass a panel, the next panel, which lies behind it, is asked for.
 inline void multiply_frequency(const TilePlan& t, long count, const float* v, const float* u, long first, long last,
                                float* m) {
-  const long parts = divide_up(count, kTileRows);
+  const TileCut cut = cut_rows(count);
   for (long panel = first; panel < last; ++panel) {
-    for (long part = 0; part < parts; ++part) {
-      const long begin = part_begin(count, parts, part), rows = part_begin(count, parts, part + 1) - begin;
+    for (long part = 0; part < cut.tiles; ++part) {
+      const long begin = cut.begin(part), rows = cut.begin(part + 1) - begin;
       const float* tiles = v + begin * t.v_stride;
       const float* weights = u + panel * t.channels * kPanel;
       float* products = m + begin * t.m_stride + panel * kPanel;
-      const long left = parts - part;
+      const long left = cut.tiles - part;
       if (left <= kPanelVectors) {
         const float* next = weights + (t.channels * kPanel + (kPanelVectors - left) * t.channels * kLanes);
         multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, next, products);
@@ -264,10 +264,10 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
       const long coming = next < t.blocks ? part_begin(t.tiles, t.blocks, next) : 0;
       const long wanted = next < t.blocks ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
+      const long each = divide_up(wanted, kFrequencies);
       transform_input<M>(p, t, x, first, count, 0, t.channels, v);
       for (long xi = 0; xi < kFrequencies; ++xi) {
-        fetch_tiles<M>(p, t, x, coming + part_begin(wanted, kFrequencies, xi),
-                       coming + part_begin(wanted, kFrequencies, xi + 1));
+        fetch_tiles<M>(p, t, x, coming + smaller(xi * each, wanted), coming + smaller((xi + 1) * each, wanted));
         multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step);
       }
       transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);

@@ -30,6 +30,19 @@ struct TileRows {
   long stride;
 };
 
+// Rows cut into tiles of nearly the same height. A division takes up to 90 cycles, a tenth of a tile of 64 steps: there
+// is one for all tiles.
+struct TileCut {
+  long tiles, height, taller;  // the first `taller` tiles have a row more
+
+  BESTOF_INLINE long begin(long tile) const { return tile * height + smaller(tile, taller); }
+};
+
+BESTOF_INLINE TileCut cut_rows(long rows) {
+  const long tiles = divide_up(rows, kTileRows), height = rows / larger(tiles, 1);
+  return {tiles, height, rows - tiles * height};
+}
+
 // How the rows lie; kRegularFetching also asks for a panel that will be needed next.
 enum class Walk { kAnywhere, kRegular, kRegularFetching };
 

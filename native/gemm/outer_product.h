@@ -72,13 +72,14 @@ BESTOF_INLINE void outer_rows(long rows, const float* a, long a_stride, const Ou
 // to[rows x columns] (+)= a^T b over `count` steps. The panel of b stays in L1 while the rows of a pass.
 inline void outer_product(const float* a, long a_stride, long rows, OuterRows b, long columns, long count, bool first,
                           float* to, long ld) {
-  const long tiles = divide_up(rows, kTileRows), offset = b.offset;
+  const TileCut cut = cut_rows(rows);
+  const long offset = b.offset;
   for (long c = 0; c < columns; c += kPanel) {
     b.offset = offset + c;
-    for (long t = 0; t < tiles; ++t) {
-      const long begin = part_begin(rows, tiles, t);
-      outer_rows<kTileRows>(part_begin(rows, tiles, t + 1) - begin, a + begin, a_stride, b, count,
-                            smaller(columns - c, kPanel), first, to + begin * ld + c, ld);
+    for (long t = 0; t < cut.tiles; ++t) {
+      const long begin = cut.begin(t);
+      outer_rows<kTileRows>(cut.begin(t + 1) - begin, a + begin, a_stride, b, count, smaller(columns - c, kPanel),
+                            first, to + begin * ld + c, ld);
     }
   }
 }
