@@ -64,6 +64,8 @@ double multiply_adds(long steps, int threads) {
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of bestof; use bestof.kernels, which explains them.";
+  // What modules keep until the interpreter ends, such as cached problems, is no leak that a user could act on.
+  nanobind::set_leak_warnings(false);
   bestof::active = bestof::best_kernels();
   m.def("isas", &bestof::isas);
   m.def("isa", &bestof::isa);
