@@ -26,6 +26,15 @@ def check_callable(where: str, argument: str, value: object) -> None:
         raise InvalidArgument(f"{where}: {argument}: expected a callable; got {type(value).__name__}")
 
 
+def parse_any_policy(policy: Any) -> Policy:
+    """A policy that was given as an object or as text; InvalidArgument for anything else."""
+    if isinstance(policy, str):
+        return parse_policy(policy)
+    if isinstance(policy, type) or not callable(getattr(policy, "start", None)):
+        raise InvalidArgument(f"policy: expected a policy or its text; got {policy!r}")
+    return policy  # type: ignore[no-any-return]  # Any until here: it came from the user
+
+
 def parse_own_policy(where: str, policy: Any, rounds: Rounds, names: Sequence[str]) -> Policy | None:
     """The policy that a selector was given as an object, as text, or by the paper's three numbers; None for none.
 
@@ -34,9 +43,7 @@ def parse_own_policy(where: str, policy: Any, rounds: Rounds, names: Sequence[st
     if policy is None:
         return rounds if rounds != Rounds() else None
     try:
-        own = parse_policy(policy) if isinstance(policy, str) else policy
-        if isinstance(own, type) or not callable(getattr(own, "start", None)):
-            raise InvalidArgument(f"policy: expected a policy or its text; got {own!r}")
+        own = parse_any_policy(policy)
         own.start(names)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from None

@@ -8,6 +8,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from bestof.selection.argument import parse_any_policy
 from bestof.selection.notice import warn
 from bestof.selection.order import orders
 from bestof.selection.policies import Fixed
@@ -66,13 +67,14 @@ def selectors() -> list[BestOf]:
     return sorted(live, key=lambda selector: selector.number)
 
 
-def use_policy(policy: Policy | None) -> None:
+def use_policy(policy: Policy | str | None) -> None:
     """Set the policy of every selector that was not given one of its own; None goes back to the default.
 
+    A policy, or its text (`"rounds:rounds=3"`). Raises InvalidArgument for anything else, before anything is changed.
     Holds for problems met from now on. Where it does not fit a selector (`Fixed`, and no alternative of that name), the
     default is used there.
     """
-    _Defaults.policy = policy
+    _Defaults.policy = None if policy is None else parse_any_policy(policy)
     _Defaults.fixed_met = False
     _meet_fixed(selectors())
 

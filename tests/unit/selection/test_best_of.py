@@ -65,6 +65,7 @@ PAIRS = [("one", one), ("two", two)]
         (("it", PAIRS, len), {"policy": 3}, "policy: expected a policy or its text; got 3"),
         (("it", PAIRS, len), {"policy": Race}, "policy: expected a policy or its text"),
         (("it", PAIRS, len), {"policy": Fixed("three")}, "expected one of one, two, got 'three'"),
+        (("it", PAIRS, len), {"patience": -1}, "patience: expected an integer of at least 0; got -1"),
         (("it", PAIRS, len), {"check": "close"}, "check: expected None, a relative tolerance"),
         (("it", PAIRS, len), {"check": True}, "got True"),
         (("it", PAIRS, len), {"check": -1.0}, "got -1.0"),
@@ -262,6 +263,14 @@ def test_a_policy_for_the_process_that_does_not_fit_is_left_aside(program: Progr
     for _ in range(20):
         other(1)
     assert other.explain(1).decision == "second"
+
+
+def test_a_policy_for_the_process_may_be_a_text_and_nothing_else_but_a_policy(program: Program) -> None:
+    bestof.use_policy("fixed:two")
+    for wrong in (3, Fixed, "rounds:rounds=none"):
+        with pytest.raises(bestof.errors.InvalidArgument, match=r"policy: expected|rounds: expected"):
+            bestof.use_policy(wrong)  # type: ignore[arg-type]
+    assert program.selector(PAIRS, policy=None)(1) == "two"
 
 
 def test_a_fixed_alternative_that_does_not_apply_is_replaced(program: Program) -> None:
