@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import bestof.torch as integration
+from bestof import kernels
 from bestof.selection import Fixed, use_policy
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.enable import convolution_override
@@ -25,6 +26,27 @@ def cache() -> PackedWeightsCache:
 
 def filters(k: int = 32, c: int = 48) -> nn.Parameter:
     return nn.Parameter(torch.randn(k, c, 3, 3))
+
+
+def test_a_large_filter_hides_no_change_of_its_neighbour(cache: PackedWeightsCache) -> None:
+    weight = filters()
+    weight.data[0] = 1e9
+    first = cache.get(weight, "winograd4", 1)
+    weight.data[1, 0, 0, 0] += 1.0
+    assert cache.get(weight, "winograd4", 1) is not first
+
+
+def test_weights_packed_for_another_instruction_set_are_packed_anew(cache: PackedWeightsCache) -> None:
+    weight, usual = filters(), kernels.isa()
+    first = cache.get(weight, "winograd4", 1)
+    kernels.use_isa("baseline")
+    try:
+        packed = cache.get(weight, "winograd4", 1)
+        assert packed is not None
+        assert (packed is first) == (usual == "baseline")
+        assert packed.isa == "baseline"
+    finally:
+        kernels.use_isa(usual)
 
 
 def test_the_same_weights_are_packed_once(cache: PackedWeightsCache) -> None:

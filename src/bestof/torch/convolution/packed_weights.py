@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bestof.kernels import PackedWeights, pack_weights
-
-_ROW = 1024  # elements that one number of a fingerprint stands for
+from bestof.kernels import PackedWeights, isa, pack_weights
 
 
 class _Kept(NamedTuple):
@@ -61,6 +60,7 @@ class PackedWeightsCache:
             and found.source() is weight
             and found.version == weight._version
             and found.address == weight.data_ptr()
+            and found.packed.isa == isa()
             and torch.equal(found.fingerprint, fingerprint)
         ):
             return found.packed
@@ -98,28 +98,16 @@ class PackedWeightsCache:
 
 
 def _fingerprint(dense: Tensor) -> Tensor:
-    """A sum of every row of elements, each by a weight of its own, so that no exchange of elements goes unseen.
+    """A sum of the elements of every filter, each by a weight of its own, so that no exchange of elements goes unseen.
 
-    What it misses is below the rounding of such a sum, and with it below that of the convolution.
+    What it misses is below the rounding of the sum of one filter, and with it below that of the filter's results. Sums
+    of rows that cross filters would let a large one hide what changes in its neighbours.
     """
-    flat = dense.reshape(-1)
-    if flat.numel() < _ROW:
-        return torch.dot(flat, _factors(flat.dtype)[: flat.numel()])
-    whole = flat.numel() // _ROW * _ROW
-    sums = torch.mv(flat[:whole].view(-1, _ROW), _factors(flat.dtype))
-    if whole == flat.numel():
-        return sums
-    return torch.cat([sums, torch.dot(flat[whole:], _factors(flat.dtype)[: flat.numel() - whole]).reshape(1)])
+    filters = dense.reshape(dense.shape[0], -1)
+    return torch.mv(filters, _factors(dense.dtype, filters.shape[1]))
 
 
-def _factors(dtype: torch.dtype) -> Tensor:
+@lru_cache(maxsize=64)
+def _factors(dtype: torch.dtype, elements: int) -> Tensor:
     """Numbers between 1/2 and 1, none like another: those of the golden ratio."""
-    found = _FACTORS.get(dtype)
-    if found is None:
-        found = _FACTORS[dtype] = (
-            (torch.arange(1, _ROW + 1, dtype=torch.float64) * 0.6180339887498949).frac().mul(0.5).add(0.5).to(dtype)
-        )
-    return found
-
-
-_FACTORS: dict[torch.dtype, Tensor] = {}
+    return (torch.arange(1, elements + 1, dtype=torch.float64) * 0.6180339887498949).frac().mul(0.5).add(0.5).to(dtype)
