@@ -233,8 +233,8 @@ class Attempt(Trial):
 
     def _withdraw(self) -> None:
         with self.selector._lock:
-            if self.begun in self.tuning.passes:
-                self.tuning.passes.remove(self.begun)
+            if self.begun is not None:
+                self.tuning.passes.pop(self.begun, None)
         self.begun = None
 
     def _unanswered(self) -> Exception:

@@ -190,7 +190,7 @@ class Knowledge(HotPath):
         held = self._tunings.get(problem)
         if held is not tuning and (held is not None or problem in self._settled or problem in self._older):
             return  # an attempt of a search that another one has replaced since
-        if not tuning.unverified and not tuning.draining() and not self._watches(tuning):
+        if not tuning.unverified and not self._watches(tuning) and not tuning.draining():
             self._tunings.pop(problem, None)
             self._remember(problem, Winner(self._functions[decision.position], self._first_sample(decision)))
 

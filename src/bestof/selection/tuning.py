@@ -14,14 +14,17 @@ from bestof.selection.record import Child, Evidence, Record
 from bestof.selection.reopening import Reopening
 
 _SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
-_PASSES_KEPT = 64  # forwards of an evaluation never see their backward
+# Open at once, of one problem: a program of as many equal layers, forwards first, then backwards, gets each pass
+# finished by who began it. Bounded, for forwards of an evaluation never see their backward; one takes 0.2 KiB.
+_PASSES_KEPT = 4096
 _ORPHANS = 8  # stages of a thread that are taken for those of passes begun before the race was reopened
 _HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
-# First stages after a decision, until passes still open are taken for abandoned: of the thread that began one. Those of
-# other threads count a 64th, for that thread may just not have had its turn.
-_DRAIN_CALLS = 64
-_DRAIN_SHARES = 64
+# First stages after a decision, until passes of others that are still open are taken for abandoned: fewer, and layers
+# whose forward comes after the decision would leave those before it without their backward.
+_DRAIN_CALLS = _PASSES_KEPT
+_LEAD_CALLS = 64  # first stages of a reopened race that the former answers
+_VERIFY_CALLS = 64  # first stages after a decision, until the later stages are taken for those that never come
 
 
 def problem_text(problem: Hashable) -> str:
@@ -97,10 +100,14 @@ class Pass:
     def __init__(self, position: int, stages: int, *, timed: bool) -> None:
         self.position = position
         self.timed = timed
-        self.remaining = set(range(stages))
+        self.remaining = (1 << stages) - 1  # a bit for each stage: a set would take the threefold
         self.seconds = 0.0
         self.clean = True
         self.thread = threading.get_ident()
+
+    def awaits(self, stage: int) -> bool:
+        """Whether this stage has not been answered yet."""
+        return bool(self.remaining >> stage & 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ class Tuning:
         "calls",
         "candidates",
         "decision",
-        "drain",
+        "drained",
         "finishers",
         "former",
         "history",
@@ -162,14 +169,14 @@ class Tuning:
         self.key = key  # canonical text; None where the problem cannot be written down
         self.candidates = candidates
         self.search = search
-        self.passes: list[Pass] = []
+        self.passes: dict[Pass, None] = {}  # oldest first; a dict, for the oldest and the youngest leave it
         self.decision: Decision | None = None
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
         self.history: tuple[Reopening, ...] = ()
         self.former: int | None = None  # who was decided before the race was reopened, and has passes to finish
         self.finishers: dict[int, int] = {}  # by thread: stages without a pass of its own, in a reopened race
         self.lead = 0  # first stages that the former still answers, until the passes of the hot path are finished
-        self.drain = _DRAIN_CALLS * _DRAIN_SHARES
+        self.drained = 0  # first stages since the decision
         self.calls = 0  # of the decided alternative, where every so many are compared
         self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
         self.unsaved = False  # whether there is evidence that the store does not have
@@ -177,9 +184,9 @@ class Tuning:
     def open_pass(self, position: int, stages: int, *, timed: bool) -> Pass:
         """Begin a pass; the oldest one leaves where too many were never finished."""
         if len(self.passes) >= _PASSES_KEPT:
-            del self.passes[0]
+            del self.passes[next(iter(self.passes))]
         begun = Pass(position, stages, timed=timed)
-        self.passes.append(begun)
+        self.passes[begun] = None
         return begun
 
     def pass_at(self, stage: int) -> Pass | None:
@@ -188,7 +195,7 @@ class Tuning:
         found = None
         thread = threading.get_ident()
         for begun in reversed(self.passes):
-            if stage in begun.remaining and 0 not in begun.remaining:
+            if begun.awaits(stage) and not begun.awaits(0):
                 if begun.thread == thread:
                     return begun
                 found = found or begun
@@ -210,11 +217,10 @@ class Tuning:
 
     def close_stage(self, begun: Pass, stage: int) -> bool:
         """Take a stage off a pass; whether the pass is finished by it."""
-        begun.remaining.discard(stage)
+        begun.remaining &= ~(1 << stage)
         if begun.remaining:
             return False
-        if begun in self.passes:
-            self.passes.remove(begun)
+        self.passes.pop(begun, None)
         return True
 
     def tell(self, position: int, seconds: float) -> None:
@@ -241,7 +247,7 @@ class Tuning:
         """Begin after this decision, with fresh samples: what was disqualified stays out."""
         self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
         self.former = decision.position
-        self.lead = _DRAIN_CALLS if len(self.candidates[0].stages) > 1 else 0
+        self.lead = _LEAD_CALLS if len(self.candidates[0].stages) > 1 else 0
         known = {evidence.alternative: evidence for evidence in decision.evidence}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
@@ -305,20 +311,20 @@ class Tuning:
 
     def count_drain(self) -> None:
         """A first stage was called after the decision."""
-        decided = self.decision.position if self.decision is not None else None
-        owners = {begun.thread for begun in self.passes if begun.position != decided}
-        self.drain -= 1 if owners and threading.get_ident() not in owners else _DRAIN_SHARES
+        self.drained += 1
 
     def answered(self, stage: int) -> None:
         """The decided alternative has answered a call of this stage."""
-        if self.drain <= 0:  # a program that never goes on to the later stages
+        if self.drained >= _VERIFY_CALLS:  # a program that never goes on to the later stages
             self.unverified.clear()
         self.unverified.discard(stage)
 
     def draining(self) -> bool:
         """Whether passes are still open that another alternative than the decided one must finish."""
         decided = self.decision
-        return decided is not None and self.drain > 0 and any(p.position != decided.position for p in self.passes)
+        if decided is None or self.drained >= _DRAIN_CALLS:
+            return False
+        return any(begun.position != decided.position for begun in self.passes)
 
     def remaining(self) -> list[int]:
         """The positions that may still answer calls, in list order."""
