@@ -56,7 +56,7 @@ def versions(tensors: Iterable[Tensor]) -> list[int]:
 class FrozenWeights:
     """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
 
-    The tensors are the model's own: nothing is copied before an algorithm wants a layout of its own. Raises TorchError
+    The tensors are the model's own, but for the bias: no weight is copied before an algorithm wants its own layout. Raises TorchError
     where they are needed again and have been changed since.
     """
 
@@ -119,7 +119,8 @@ class FrozenWeights:
 
     def _folded_bias(self, bias: Tensor | None) -> Tensor | None:
         if self.norm is None:
-            return None if bias is None else bias.detach().contiguous()
+            # A copy: kernels are given its address, and the model's own memory may move.
+            return None if bias is None else bias.detach().clone(memory_format=torch.contiguous_format)
         scale, shift = self.norm.affine()
         folded = shift if bias is None else bias.double() * scale + shift
         return folded.to(self.weight.dtype).contiguous()

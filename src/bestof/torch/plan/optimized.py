@@ -17,8 +17,8 @@ from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
-from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import fuse
+from bestof.torch.plan.model_state import ModelState
 from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.trace import trace, without_mutation
@@ -43,7 +43,7 @@ class OptimizedModel(nn.Module):
         self.training = False
         self.pure = False
         self._original = (model,)  # no submodule: its parameters are not the plan's
-        self._state = _state(model)
+        self._state = ModelState(model)
         self._weights: dict[Any, Any] = {}
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
@@ -59,6 +59,7 @@ class OptimizedModel(nn.Module):
         model = self._original[0]
         if model is not None and torch.is_autocast_enabled("cpu"):
             return model(*args, **kwargs)
+        self._state.check()
         program, structure = None, cast(Any, None)
         simple: Hashable = None
         if not kwargs and all(isinstance(one, Tensor) for one in args):
@@ -167,12 +168,7 @@ class OptimizedModel(nn.Module):
             raise TorchError(
                 f"optimize: {training} is in training mode; call model.eval() first, a plan is for inference"
             )
-        now = _state(model)
-        same = now.keys() == self._state.keys() and all(
-            one is other and version == was
-            for (one, version), (other, was) in zip(now.values(), self._state.values(), strict=True)
-        )
-        if not same:
+        if not self._state.is_unchanged() or self._state.has_grown():
             raise TorchError(
                 "optimize: parameters or buffers of the model were changed after the plan was made, which is frozen; a "
                 "shape that is new to it cannot be planned: call optimize again"
@@ -221,7 +217,8 @@ def optimize(
     """A module that computes what `model` does, for inference on the CPU, as a fused plan.
 
     model: in evaluation mode; it stays as it is, and shares the parameters that the plan does not transform. The plan
-    is frozen: a parameter that changes later is an error at the next call, not a new result.
+    is frozen: a parameter or buffer that is changed or replaced later is an error at the next call, not a new result.
+    What is written in place through `parameter.data`, which PyTorch does not count, is not noticed: call optimize again.
     example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when they first come.
     accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer.
@@ -297,11 +294,3 @@ def _key(leaves: list[Any], spec: Any, known: bool = False) -> Hashable:
 def _training(model: nn.Module) -> str | None:
     """The first module that is in training mode."""
     return next((name or "the model" for name, module in model.named_modules() if module.training), None)
-
-
-def _state(model: nn.Module | None) -> dict[str, tuple[Tensor, int]]:
-    """Every parameter and buffer, and how often it was changed."""
-    if model is None:
-        return {}
-    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
-    return {name: (tensor, versions([tensor])[0]) for name, tensor in tensors.items()}
