@@ -30,7 +30,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
 from bestof.selection.store.protocol import Store
-from bestof.selection.tuning import Decision
+from bestof.selection.tuning import Teaching
 
 
 class BestOf(Chooser):
@@ -93,6 +93,7 @@ class BestOf(Chooser):
         drift: bool | None = None,
     ) -> None:
         given = dict(locals())
+        before = frozenset(vars(self))  # of a subclass, which copies are to have
         for own in ("self", "__class__"):
             del given[own]
         check_name(name)
@@ -139,7 +140,7 @@ class BestOf(Chooser):
         self.total_rounds = rounds
         self.number = 0
         self._given = given
-        self._made_of = frozenset(vars(self)) | {"_made_of"}
+        self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
         registry.register(self)
 
     # What a program asks for
@@ -201,32 +202,55 @@ class BestOf(Chooser):
     # Copies
 
     def __copy__(self) -> BestOf:
-        return _remade(type(self), self._given, *self._brought())
+        return _remade(type(self), self._arguments(), *self._brought())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BestOf:
         made = type(self).__new__(type(self))
         memo[id(self)] = made  # first: an alternative may be a method of an object that holds this selector
         for shared in ("policy", "store", "clock", "on_event"):
             memo.setdefault(id(self._given[shared]), self._given[shared])
-        beside, decisions = self._brought()
-        return _fill(made, copy.deepcopy(self._given, memo), copy.deepcopy(beside, memo), decisions)
+        beside, teachings = self._brought()
+        return _fill(made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), teachings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_remade, (type(self), self._given, *self._brought()))
+        return (_remade, (type(self), self._arguments(), *self._brought()))
 
-    def _brought(self) -> tuple[dict[str, Any], list[Decision]]:
+    def _arguments(self) -> dict[str, Any]:
+        """What a copy is made from: a program may have set the problem function since."""
+        return {**self._given, "get_problem_size": self.get_problem_size}
+
+    def _brought(self) -> tuple[_Beside, list[Teaching]]:
         """What a copy gets beside the arguments: attributes that a program has set, and the decisions."""
-        with self._lock:
-            decisions = [self._decisions[problem] for problem, _ in self._winners() if problem in self._decisions]
-        return {name: value for name, value in vars(self).items() if name not in self._made_of}, decisions
+        attributes = {name: value for name, value in vars(self).items() if name not in self._made_of}
+        slots = {name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)}
+        return (attributes, slots), self.teachings()
 
 
-def _remade(kind: type[BestOf], given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
-    return _fill(kind.__new__(kind), given, beside, decisions)
+_Beside = tuple[dict[str, Any], dict[str, Any]]  # attributes in the dictionary of an object, and in slots
 
 
-def _fill(made: BestOf, given: dict[str, Any], beside: dict[str, Any], decisions: list[Decision]) -> BestOf:
+def _own_slots(kind: type[BestOf]) -> list[str]:
+    """The slots of subclasses, as they are stored."""
+    names = []
+    for owner in kind.__mro__:
+        slots = () if owner in BestOf.__mro__ else owner.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            private = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{owner.__name__.lstrip('_')}{name}" if private else name)
+    return names
+
+
+def _remade(kind: type[BestOf], given: dict[str, Any], beside: _Beside, teachings: list[Teaching]) -> BestOf:
+    return _fill(kind.__new__(kind), given, beside, teachings)
+
+
+def _fill(made: BestOf, given: dict[str, Any], beside: _Beside, teachings: list[Teaching]) -> BestOf:
     BestOf.__init__(made, **given)
-    vars(made).update(beside)
-    made.learn(decisions)
+    attributes, slots = beside
+    vars(made).update(attributes)
+    for name, value in slots.items():
+        setattr(made, name, value)
+    made.learn(teachings)
     return made

@@ -6,7 +6,7 @@ perhaps a decision -> store. There is no second way through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from bestof.errors import NoAlternative
@@ -14,6 +14,7 @@ from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.attempt import Attempt
 from bestof.selection.guard import Check
+from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DisqualificationEntry, Journal
 from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.order import Order
@@ -22,7 +23,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
-from bestof.selection.tuning import Candidate, Tuning
+from bestof.selection.tuning import Candidate, Teaching, Tuning
 
 
 class Chooser(Sampler):
@@ -123,6 +124,37 @@ class Chooser(Sampler):
             decision = self._decisions.get(problem)
             if decision is not None:
                 self._decisions[problem] = decision.adopting(children)
+
+    def teachings(self) -> list[Teaching]:
+        """Every decision, for a selector of the same alternatives."""
+        with self._lock:
+            taught = []
+            for problem, decision in self._decisions.items():
+                tuning = self._tunings.get(problem)
+                if tuning is None:
+                    taught.append(Teaching(decision))
+                else:
+                    recursive = tuning.candidates[decision.position].recursive
+                    taught.append(Teaching(decision, recursive, frozenset(tuning.unverified)))
+            return taught
+
+    def learn(self, teachings: Iterable[Teaching]) -> None:
+        """Take over decisions that a selector of the same alternatives has made."""
+        with self._lock:
+            for taught in teachings:
+                decision = taught.decision
+                if self._check_every is not None or taught.recursive or taught.unverified:
+                    tuning = open_tuning(decision.problem, self._alternatives, self._stages, self._policy())
+                    if not tuning.candidates[decision.position].remains:
+                        continue
+                    tuning.inherit(taught)
+                    self._hold(tuning)
+                    self._decisions[decision.problem] = decision
+                    self._publish(tuning)
+                else:
+                    self._decisions[decision.problem] = decision
+                    winner = Winner(self._functions[decision.position], self._first_sample(decision))
+                    self._remember(decision.problem, winner)
 
     def _begin(self, problem: Hashable) -> Tuning:
         """Meet a problem for the first time in this process: ask who applies, and what earlier runs knew."""

@@ -21,10 +21,19 @@ class LongWay:
 
     name: str
     _stage_count: int
+    _settled: dict[Hashable, PythonWinner]
 
-    def _unhashable(self, problem: object) -> ProblemError:
+    def _unhashable(self, problem: Hashable) -> ProblemError:
+        """What to raise where a problem was looked up and TypeError came of it; raises the error of a comparison."""
+        fault = "which cannot be compared with another one"
+        try:
+            hash(problem)
+        except TypeError:
+            fault = "which is not hashable"
+        else:
+            self._settled.get(problem)
         return ProblemError(
-            f"BestOf({self.name!r}): get_problem_size returned {problem!r}, which is not hashable; "
+            f"BestOf({self.name!r}): get_problem_size returned {problem!r}, {fault}; "
             f"return numbers, texts or tuples of them"
         )
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
@@ -90,14 +90,6 @@ class Knowledge(HotPath):
                 self._decisions.pop(forgotten, None)
             self._older, self._settled = self._settled, {}
         self._settled[problem] = winner
-
-    def learn(self, decisions: Iterable[Decision]) -> None:
-        """Take over decisions that a selector of the same alternatives has made."""
-        with self._lock:
-            for decision in decisions:
-                self._decisions[decision.problem] = decision
-                winner = Winner(self._functions[decision.position], self._first_sample(decision))
-                self._remember(decision.problem, winner)
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
         """Book what a winner did before it is let go; a call that another thread makes right now may be missed."""

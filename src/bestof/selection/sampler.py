@@ -67,6 +67,15 @@ class Sampler(Knowledge):
         watched = self._drift and measured and others > 0 and not isinstance(self._policy(), Fixed | Window)
         return FIRST if watched else NEVER
 
+    def after_fork(self) -> None:
+        """In a child process, too: what another thread of the parent was just sampling is watched on."""
+        super().after_fork()
+        for problem, winner in self._winners():
+            decision = self._decisions.get(problem)
+            first = NEVER if decision is None else self._first_sample(decision)
+            if winner.sample_at == NEVER and first != NEVER:
+                winner.sample_at = winner.calls + first
+
     def _sampled(
         self, winner: PythonWinner, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

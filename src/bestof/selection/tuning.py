@@ -143,6 +143,16 @@ class Decision:
         return replace(self, evidence=evidence)
 
 
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """A decision for a copy of its selector: whether its winner calls the selector again with the same problem, and
+    which of its stages have not been verified."""
+
+    decision: Decision
+    recursive: bool = False
+    unverified: frozenset[int] = frozenset()
+
+
 class Tuning:
     """One problem of one selector until it is settled, and a little longer while passes begun before are finished."""
 
@@ -257,6 +267,15 @@ class Tuning:
                     self.disqualify(position, evidence.disqualified)
         self.unsaved = False
 
+    def inherit(self, taught: Teaching) -> None:
+        """Begin as settled, with the decision of another selector."""
+        decision = taught.decision
+        self._replay(decision.evidence)
+        self.history = decision.history
+        self.unverified = set(taught.unverified)
+        self.candidates[decision.position].recursive = taught.recursive
+        self.decision = decision
+
     def leads(self) -> bool:
         """Whether the former answers this first stage: nobody knows which passes it had begun on the hot path, and none
         may be finished by an alternative that another thread has begun to try. Counts."""
@@ -272,7 +291,10 @@ class Tuning:
 
     def replay(self, record: Record) -> None:
         """Take the evidence of an earlier run, where it is of the versions at hand."""
-        known = {evidence.alternative: evidence for evidence in record.evidence}
+        self._replay(record.evidence)
+
+    def _replay(self, kept: Iterable[Evidence]) -> None:
+        known = {evidence.alternative: evidence for evidence in kept}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
             if evidence is None or not candidate.applies or evidence.version != candidate.alternative.version:

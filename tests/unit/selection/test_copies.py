@@ -117,3 +117,70 @@ def test_a_selector_in_a_class_is_no_method() -> None:
         scaled = BestOf("it", [("slow", slow)], abs, store="off")
 
     assert Holder().scaled(1) == "slow"
+
+
+class Slotted(BestOf):
+    """A subclass that keeps things in slots, and before the selector is made."""
+
+    __slots__ = ("__own", "place")
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.__own = f"{place} again"
+        self.early = [place]
+        super().__init__("it", [("slow", slow), ("fast", fast)], abs, 1, store="off")
+        self.late = 1
+
+    @property
+    def own(self) -> str:
+        return self.__own
+
+
+COPIES = [copy.copy, copy.deepcopy, lambda selector: pickle.loads(pickle.dumps(selector))]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_what_a_subclass_set_before_the_selector_was_made_and_in_slots_comes_along(copied: Any) -> None:
+    again = copied(copied(Slotted("here")))
+    assert (again.place, again.own, again.early, again.late) == ("here", "here again", ["here"], 1)
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_problem_function_set_since_is_that_of_the_copy(copied: Any) -> None:
+    selector = BestOf("it", [("slow", slow)], abs, store="off")
+    selector.get_problem_size = len
+    again = copied(selector)
+    assert again("four") == "slow"
+    assert again.get_problem_size is len
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_of_a_selector_that_checks_again_has_its_decisions(copied: Any, program: Program) -> None:
+    selector = settled(program, rounds=1, check=lambda expected, got: True, check_every=3)
+    again = copied(selector)
+    program.taken()
+    assert (again.explain(1).decision, again(1), again(1)) == ("b", "b", "b")
+    assert program.taken() == ["a", "b", "b"]  # compared at once, and after three calls
+    again(1)
+    assert program.taken() == ["a", "b"]
+
+
+def test_a_copy_of_a_selector_whose_winner_calls_it_again(program: Program) -> None:
+    holder: dict[str, BestOf] = {}
+
+    def linear(n: int) -> str:
+        program.clock.passes(float(n))
+        return "linear"
+
+    def halves(n: int) -> str:
+        return holder["it"](1)  # type: ignore[no-any-return]  # it is Any
+
+    alternatives = [("linear", linear), ("halves", halves)]
+    selector = holder["it"] = program.selector(alternatives, lambda n: "it", rounds=1)
+    for _ in range(4):
+        selector(5)
+    assert selector.explain(5).decision == "halves"
+    again = holder["it"] = copy.copy(selector)
+    assert again.explain(5).decision == "halves"
+    assert again(5) == "linear"
+    assert again.trials == 0
