@@ -145,3 +145,17 @@ def test_a_clock_that_raises_is_told_as_it_is_and_blames_nobody(program: Program
         with pytest.raises(OSError, match="no clock"):
             selector(1)
     assert all(row.status == "not tried" for row in selector.explain(1).alternatives)
+
+
+def test_a_problem_whose_comparison_raises_tells_so(program: Program) -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            return hash((1,))
+
+        def __eq__(self, other: object) -> bool:
+            raise TypeError("cannot compare")
+
+    selector = program.selector({"a": 1.0}, lambda problem: problem)
+    selector((1,))
+    with pytest.raises(TypeError, match="cannot compare"):
+        selector(Odd())

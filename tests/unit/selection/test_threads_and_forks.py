@@ -16,6 +16,7 @@ from fake_program import DictStore, Program
 from bestof import BestOf
 from bestof.errors import BestofWarning
 from bestof.selection.trial import detours
+from bestof.selection.winner import NEVER
 
 
 @pytest.fixture(autouse=True)
@@ -210,3 +211,30 @@ def test_passes_open_at_a_fork_belong_to_the_parent(program: Program) -> None:
     selector(0, 1)
     assert in_child(lambda: selector._tunings[1,].passes == {} and selector(1, 1) == "a1")
     assert selector(1, 1) == "b1"
+
+
+@needs_fork
+@deprecated
+def test_a_problem_that_another_thread_samples_at_a_fork_is_watched_in_the_child(program: Program) -> None:
+    inside, leave, main = threading.Event(), threading.Event(), threading.get_ident()
+
+    def waits(x: int) -> str:
+        if threading.get_ident() != main:
+            inside.set()
+            assert leave.wait(60)
+        return "a"
+
+    selector = program.selector([("a", waits), ("b", program.function("b", 1.0))])
+    while selector.settled_calls < 15:
+        selector(1)
+    assert selector.explain(1).decision == "a"
+    sampled = threading.Thread(target=selector, args=(1,))
+    sampled.start()
+    assert inside.wait(60)
+    winner = selector._settled[1,]
+    try:
+        assert winner.sample_at == NEVER
+        assert in_child(lambda: selector._settled[1,].sample_at < NEVER)
+    finally:
+        leave.set()
+        sampled.join()
