@@ -61,6 +61,11 @@ class Arena:
             self._memory = torch.frombuffer(pages, dtype=torch.float32)
             skip = (-self._memory.data_ptr() % _HUGE) // 4
         self._floats = self._memory[skip:]
+        self._base = self._memory.untyped_storage().data_ptr()
+
+    def holds(self, value: Tensor) -> bool:
+        """Whether a tensor looks at this memory."""
+        return value.layout is torch.strided and value.untyped_storage().data_ptr() == self._base
 
     def view(self, buffer: Buffer, shape: Sequence[int], channels_last: bool) -> Tensor:
         """The tensor of a buffer, (N, C, H, W) where it is channels last; contiguous otherwise."""

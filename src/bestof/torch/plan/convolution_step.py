@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bestof.errors import TorchError
 from bestof.kernels import Conv2dPlan
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
@@ -108,7 +109,7 @@ class ConvolutionStep:
             return partial(plan.run, x.data_ptr(), packed.layout, *addresses)
 
         def run() -> None:
-            given = x()  # held until the kernel is done
+            given = _checked(x(), c, w)  # held until the kernel is done
             plan.run(given.data_ptr(), packed.layout, *addresses)
 
         return run
@@ -142,6 +143,16 @@ class ConvolutionStep:
         if bias is None:
             return lambda: activate(torch.mm(find(), transposed, out=out), activation, slope)
         return lambda: activate(torch.addmm(bias, find(), transposed, out=out), activation, slope)
+
+
+def _checked(given: Tensor, features: int, rows: int) -> Tensor:
+    """A value whose address a kernel is given, as it was planned."""
+    if given.dtype is not torch.float32 or given.shape != (rows, features):
+        raise TorchError(
+            f"optimize: a linear layer was planned for float32 ({rows}, {features}); it got {given.dtype} "
+            f"{tuple(given.shape)}: an operator before it returned another type than when it was traced"
+        )
+    return given
 
 
 def problem_of(operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], residual: bool) -> FusedProblem:

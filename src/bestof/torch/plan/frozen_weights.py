@@ -56,8 +56,8 @@ def versions(tensors: Iterable[Tensor]) -> list[int]:
 class FrozenWeights:
     """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
 
-    The tensors are the model's own, but for the bias: no weight is copied before an algorithm wants its own layout. Raises TorchError
-    where they are needed again and have been changed since.
+    The tensors are the model's own, but for the bias: no weight is copied before an algorithm wants its own layout.
+    Raises TorchError where they are needed again and have been changed since.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument, TorchError
@@ -53,12 +55,16 @@ class OptimizedModel(nn.Module):
         """What the model returns for these arguments.
 
         Shapes that are new are planned first, and their algorithms chosen on this and the next calls. Under autocast
-        the model itself answers. TorchError where an input requires a gradient, lies on another device, or has a shape
-        or dtype that the model does not take.
+        the model itself answers, and a loaded plan as without. TorchError where an input requires a gradient, lies on
+        another device, or has a shape or dtype that the model does not take.
         """
-        model = self._original[0]
-        if model is not None and torch.is_autocast_enabled("cpu"):
-            return model(*args, **kwargs)
+        if torch.is_autocast_enabled("cpu"):
+            model = self._original[0]
+            if model is not None:
+                return model(*args, **kwargs)
+            with torch.autocast("cpu", enabled=False):
+                return self.forward(*args, **kwargs)
+        _refuse_tracing(args)
         self._state.check()
         program, structure = None, cast(Any, None)
         simple: Hashable = None
@@ -78,6 +84,7 @@ class OptimizedModel(nn.Module):
                 "optimize: a plan has no backward pass, and an input requires a gradient; call it under "
                 "torch.no_grad(), or train the original model"
             )
+        inputs = [one.resolve_conj().resolve_neg() if one.is_neg() or one.is_conj() else one for one in inputs]
         with torch.no_grad():
             outputs = program.run(inputs)
         return outputs[0] if structure.is_leaf() else pytree.tree_unflatten(outputs, structure)
@@ -92,9 +99,11 @@ class OptimizedModel(nn.Module):
             program, _ = self.program(leaves, spec)
             inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         else:
+            if not self._programs:
+                raise TorchError("explain: nothing has been planned yet; call it with arguments like the model's")
             program = next(reversed(self._programs.values()))[2]
             inputs = program.made_up_inputs()
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return explain(program, inputs, repeats)
 
     def save(self, file: str | Path | BinaryIO) -> None:
@@ -114,7 +123,7 @@ class OptimizedModel(nn.Module):
             with self._lock:
                 known = self._programs.get(key)
                 if known is None:
-                    with torch.inference_mode(False), torch.no_grad():
+                    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
                         known = self._plan(leaves, spec)
                     self.keep(known)
         return known[2], known[3]
@@ -129,6 +138,8 @@ class OptimizedModel(nn.Module):
     def _plan(self, leaves: list[Any], spec: Any) -> Planned:
         model = self._original[0]
         if model is None:
+            if (other := self._for_other_threads(leaves, spec)) is not None:
+                return other
             shapes = "; ".join(
                 ", ".join(str(tuple(leaf.shape)) for leaf in known[0] if isinstance(leaf, Tensor))
                 for known in self._programs.values()
@@ -161,6 +172,14 @@ class OptimizedModel(nn.Module):
             for leaf in leaves
         ]
         return kept, spec, program, traced.structure
+
+    def _for_other_threads(self, leaves: list[Any], spec: Any) -> Planned | None:
+        """The plan of a file for these inputs, which was bound to another number of threads."""
+        wanted = _key(leaves, spec)[:2]
+        for kept, kept_spec, program, structure in reversed(self._programs.values()):
+            if _key(kept, kept_spec, known=True)[:2] == wanted:
+                return kept, kept_spec, program.rebound(), structure
+        return None
 
     def _check_unchanged(self, model: nn.Module) -> None:
         training = _training(model)
@@ -218,7 +237,7 @@ def optimize(
 
     model: in evaluation mode; it stays as it is, and shares the parameters that the plan does not transform. The plan
     is frozen: a parameter or buffer that is changed or replaced later is an error at the next call, not a new result.
-    What is written in place through `parameter.data`, which PyTorch does not count, is not noticed: call optimize again.
+    What is written in place through `parameter.data`, which PyTorch does not count, is not noticed: optimise again.
     example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when they first come.
     accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer.
@@ -244,12 +263,13 @@ def optimize(
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if pure:
         plan.program(leaves, spec)  # before the model runs, which might change more than is known of it yet
-    expected = _outputs(model, args, kwargs)
-    program, _ = plan.program(leaves, spec)
-    inputs = [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
-    if tune:
-        tune_program(program, inputs)
-    verify(program, inputs, expected)
+    with torch.autocast("cpu", enabled=False):
+        expected = _outputs(model, args, kwargs)
+        program, _ = plan.program(leaves, spec)
+        inputs = [leaf.detach().resolve_conj().resolve_neg() for leaf in leaves if isinstance(leaf, Tensor)]
+        if tune:
+            tune_program(program, inputs)
+        verify(program, inputs, expected)
     return_freed_memory()
     return plan
 
@@ -279,15 +299,37 @@ def _loads(content: bytes) -> OptimizedModel:
     return load(io.BytesIO(content))
 
 
-def _key(leaves: list[Any], spec: Any, known: bool = False) -> Hashable:
-    described = []
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def _refuse_tracing(args: tuple[Any, ...]) -> None:
+    """Raise TorchError under what records or transforms operators: kernels are given addresses, which it cannot see."""
+    under = None
+    if torch._C._get_tracing_state() is not None:
+        under = "torch.jit.trace"
+    elif torch._C._functorch.peek_interpreter_stack() is not None:
+        under = "a transform of torch.func"
+    elif get_proxy_mode() is not None or any(isinstance(one, FakeTensor) for one in args):
+        under = "make_fx or fake tensors"
+    if under is not None:
+        raise TorchError(f"optimize: a plan cannot run under {under}; trace or transform the original model")
+
+
+def _key(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, ...]:
+    described: list[Hashable] = []
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
-            described.append(leaf)
+            if leaf is not None and not isinstance(leaf, _PLAIN):
+                raise TorchError(
+                    f"optimize: an argument is a {type(leaf).__name__}; a plan takes tensors, numbers, texts, None, "
+                    f"and tuples, lists and dicts of such"
+                )
+            described.append((type(leaf), repr(leaf)))  # 2, 2.0 and True are equal, and nan is not even to itself
             continue
         if leaf.device.type != "cpu" and not known:
             raise TorchError(f"optimize: a plan runs on the CPU; got a tensor on {leaf.device}: move it, or the model")
-        described.append((leaf.shape, leaf.stride(), leaf.dtype))
+        strides = tuple(step if extent != 1 else 0 for extent, step in zip(leaf.shape, leaf.stride(), strict=True))
+        described.append((leaf.shape, strides, leaf.dtype))
     return tuple(described), spec, torch.get_num_threads()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -114,6 +115,12 @@ class Program:
         finally:
             self.give_back(binding)
 
+    def rebound(self) -> Program:
+        """The same steps and decisions, for the threads that are in use now."""
+        other = Program(self._module, self.accuracy)
+        other.fixed.update(self.fixed)
+        return other
+
     def attribute(self, node: Node) -> Any:
         """The parameter or buffer that a node reads."""
         return _attribute(self._module, str(node.target))
@@ -197,7 +204,7 @@ class Program:
         for node in self.nodes:
             if node.op == "get_attr":
                 slots[self._slot[node]] = _attribute(self._module, str(node.target))
-        steps = [self._step(node, slots) for node in self.nodes if node.op == "call_function"]
+        steps = [self._step(node, slots, arena) for node in self.nodes if node.op == "call_function"]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
         shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference()]
@@ -205,7 +212,7 @@ class Program:
         binding.refresh()
         return binding
 
-    def _step(self, node: Node, slots: list[Any]) -> Step:
+    def _step(self, node: Node, slots: list[Any], arena: Arena) -> Step:
         slot, planned = self._slot[node], node in self._buffers
         if node.target is convolution:
             one = self._convolution_step(node, slots)
@@ -213,10 +220,10 @@ class Program:
             if name in self.fixed:
                 one.settle(self.fixed[name])
             return Step(name, str(one.problem), slot, planned, one.run, one)
-        kind, run = self._other_step(node, slots, slot)
+        kind, run = self._other_step(node, slots, slot, arena)
         return Step(node.meta.get("name", node.name), kind, slot, planned, run)
 
-    def _other_step(self, node: Node, slots: list[Any], slot: int) -> tuple[str, Callable[[], object]]:
+    def _other_step(self, node: Node, slots: list[Any], slot: int, arena: Arena) -> tuple[str, Callable[[], object]]:
         if node.target is pooling:
             pool = node.meta["operation"]
             return str(pool), _pooling_run(pool, slots[self._slot[node.args[0]]], slots[slot])
@@ -231,7 +238,8 @@ class Program:
         )
         if (form := writing_form(node)) is not None:
             return str(form), _writing_run(form, arguments, slots[slot], slots, dead)
-        return str(node.target), _torch_run(node, arguments, slot, slots, dead)
+        known = node.target is operator.getitem or aliased_argument(node) is not None
+        return str(node.target), _torch_run(node, arguments, slot, slots, dead, None if known else arena)
 
     def _convolution_step(self, node: Node, slots: list[Any]) -> ConvolutionStep:
         operation = node.meta["operation"]
@@ -247,7 +255,7 @@ class Program:
             return ConvolutionStep(operation, self.problems[node], slots[self._slot[given]].view(-1, inner), out, None)
         source = self._slot[given]
         return ConvolutionStep(
-            operation, self.problems[node], lambda: slots[source].contiguous().view(-1, inner), out, None
+            operation, self.problems[node], lambda: _contiguous(slots[source]).view(-1, inner), out, None
         )
 
     def _arguments(self, node: Node, slots: list[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -278,10 +286,10 @@ class Program:
         root: Node | None = output
         while root is not None and root not in self._buffers:
             root = aliased_argument(root)
-        strides, shape = value.stride(), value.shape
+        strides, shape, dtype = value.stride(), value.shape, value.dtype
         if root is None:
             return lambda slots: _with_strides(slots[slot], strides)
-        return lambda slots: torch.empty_strided(shape, strides).copy_(slots[slot])
+        return lambda slots: torch.empty_strided(shape, strides, dtype=dtype).copy_(slots[slot])
 
 
 def _attribute(module: GraphModule, target: str) -> Any:
@@ -325,16 +333,33 @@ def _array(tensor: Tensor) -> Any:
     return np.asarray(tensor.permute(0, 2, 3, 1).numpy())
 
 
-def _torch_run(node: Node, arguments: Any, slot: int, slots: list[Any], dead: tuple[int, ...]) -> Callable[[], object]:
+def _contiguous(value: Tensor) -> Tensor:
+    return (value.resolve_neg() if value.is_neg() else value).contiguous()
+
+
+def _torch_run(
+    node: Node, arguments: Any, slot: int, slots: list[Any], dead: tuple[int, ...], arena: Arena | None
+) -> Callable[[], object]:
+    """Runs PyTorch's operator. A result that lies in `arena` is copied out of it: some operators return a view, or the
+    argument itself, without saying so in their schema, and then nobody has planned how long its memory is needed."""
     target: Any = node.target
     positional, named = arguments
 
     def run() -> None:
-        slots[slot] = target(*[find() for find in positional], **{name: find() for name, find in named.items()})
+        result = target(*[find() for find in positional], **{name: find() for name, find in named.items()})
+        slots[slot] = result if arena is None else _outside(arena, result)
         for one in dead:
             slots[one] = None
 
     return run
+
+
+def _outside(arena: Arena, result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return result.clone() if arena.holds(result) else result
+    if isinstance(result, list | tuple):
+        return [_outside(arena, one) for one in result]
+    return result
 
 
 def _writing_run(
