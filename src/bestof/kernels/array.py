@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,17 @@ def shape_of(value: Array, name: str) -> tuple[int, ...]:
         return tuple(map(int, value.shape))
     except (AttributeError, TypeError, ValueError):
         raise KernelError(f"{name}: expected an array; got {type(value).__name__}") from None
+
+
+def check_detached(**arrays: Array | None) -> None:
+    """Raises KernelError for a tensor, by the name of its argument, whose gradient would be lost: kernels record
+    nothing."""
+    for name, value in arrays.items():
+        if getattr(value, "requires_grad", False) is True and sys.modules["torch"].is_grad_enabled():
+            raise KernelError(
+                f"{name}: expected an array without a gradient; got a tensor that requires one, which would be lost: "
+                f"detach it, or call inside torch.no_grad()"
+            )
 
 
 def empty_like(value: Array, shape: tuple[int, ...]) -> Array:

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
-from bestof.kernels.array import Array, empty_like, shape_of
-from bestof.kernels.pair import Pair, is_integer, pair_of
+from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.pair import Pair, integer, integer_of, pair_of, threads_of
 
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Activation: TypeAlias = "str | tuple[str, float] | None"
@@ -56,6 +56,7 @@ def conv2d(
     apart from every argument (it may be `residual`). threads: by default as many as OpenMP, and with it torch, uses.
     Raises KernelError, before anything is written, for what cannot be computed.
     """
+    check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
     problem = _problem_of(x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups)
     if algorithm is None:
@@ -63,7 +64,7 @@ def conv2d(
     name, slope = _activation(activation)
     if out is None:
         out = empty_like(x, problem.y_shape)
-    _native.forward(problem, algorithm, x, w, bias, residual, out, name, slope, threads or 0)
+    _native.forward(problem, _algorithm(algorithm), x, w, bias, residual, out, name, slope, threads_of(threads))
     return out
 
 
@@ -81,6 +82,7 @@ def conv2d_backward_input(
     threads: int | None = None,
 ) -> Array:
     """The gradient of x, of `x_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    check_detached(grad=grad, w=w, out=out)
     problem = _problem(
         tuple(x_shape),
         shape_of(w, "w"),
@@ -91,7 +93,7 @@ def conv2d_backward_input(
     )
     if out is None:
         out = empty_like(grad, problem.x_shape)
-    _native.backward(problem, "backward_input", algorithm, grad, w, out, threads or 0)
+    _native.backward(problem, "backward_input", _algorithm(algorithm), grad, w, out, threads_of(threads))
     return out
 
 
@@ -109,10 +111,11 @@ def conv2d_backward_weight(
     threads: int | None = None,
 ) -> Array:
     """The gradient of w, of `w_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    check_detached(grad=grad, x=x, out=out)
     problem = _problem_of(x, tuple(w_shape), stride, padding, dilation, groups)
     if out is None:
         out = empty_like(grad, problem.w_shape)
-    _native.backward(problem, "backward_weight", algorithm, grad, x, out, threads or 0)
+    _native.backward(problem, "backward_weight", _algorithm(algorithm), grad, x, out, threads_of(threads))
     return out
 
 
@@ -134,7 +137,7 @@ def conv2d_algorithms(
     problem = _problem(
         tuple(x_shape), tuple(w_shape), pair_of(stride, "stride"), _pads(padding), pair_of(dilation, "dilation"), groups
     )
-    rows = _native.algorithms(problem, direction, threads or 0)
+    rows = _native.algorithms(problem, direction, threads_of(threads))
     return MappingProxyType({name: Algorithm(error, scratch, flops) for name, error, scratch, flops in rows})
 
 
@@ -143,7 +146,7 @@ def pack_weights(w: Array, algorithm: str, *, groups: int = 1, threads: int | No
 
     The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use.
     """
-    return _native.pack_weights(w, algorithm, groups, threads or 0)
+    return _native.pack_weights(w, _algorithm(algorithm), integer_of(groups, "groups"), threads_of(threads))
 
 
 class Conv2dPlan:
@@ -176,12 +179,15 @@ class Conv2dPlan:
             pair_of(dilation, "dilation"),
             groups,
         )
-        self._plan = _native.Plan(problem, direction, algorithm, *_activation(activation))
+        self._plan = _native.Plan(problem, direction, _algorithm(algorithm), *_activation(activation))
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
 
     def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
-        """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0 stands for none."""
+        """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0: no bias, residual."""
+        # Empty arrays have no address.
+        if not (first and second and out) and all((*self.x_shape, *self.w_shape, *self.y_shape)):
+            raise KernelError(f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}")
         if isinstance(second, PackedWeights):
             self._plan.run_packed(first, second, out, bias, residual)
         else:
@@ -222,27 +228,25 @@ def _problem(
     dilation: tuple[int, int],
     groups: int,
 ) -> _native.Problem:
-    try:
-        return _checked_problem(x_shape, w_shape, stride, pads, dilation, groups)
-    except TypeError:
-        raise KernelError(f"groups: expected an integer; got {groups!r}") from None
+    return _checked_problem(x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"))
 
 
 def _pads(value: Padding) -> tuple[int, int, int, int]:
-    if isinstance(value, int):
-        return value, value, value, value
+    every = integer(value)
+    if every is not None:
+        return every, every, every, every
     try:
-        y, x = value
-        top, bottom = (y, y) if isinstance(y, int) else y
-        left, right = (x, x) if isinstance(x, int) else x
+        y, x = value  # type: ignore[misc]  # an integer was taken above
+        top, bottom = (y, y) if integer(y) is not None else y  # type: ignore[misc]  # no integer there
+        left, right = (x, x) if integer(x) is not None else x  # type: ignore[misc]  # as above
     except (TypeError, ValueError):
         raise KernelError(
             f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); got {value!r}"
         ) from None
-    pads = (top, bottom, left, right)
-    if not all(map(is_integer, pads)):
+    pads = tuple(integer(pad) for pad in (top, bottom, left, right))
+    if any(pad is None for pad in pads):
         raise KernelError(f"padding: expected integers; got {value!r}")
-    return pads
+    return pads  # type: ignore[return-value]  # four, none of which is None
 
 
 def _activation(value: Activation) -> tuple[str, float]:
@@ -252,6 +256,15 @@ def _activation(value: Activation) -> tuple[str, float]:
         return value, 0.01
     try:
         name, slope = value
-        return name, float(slope)
+        slope = float(slope)
     except (TypeError, ValueError):
-        raise KernelError(f"activation: expected a name, or (name, slope); got {value!r}") from None
+        name = None
+    if not isinstance(name, str):
+        raise KernelError(f"activation: expected a name, or (name, slope); got {value!r}")
+    return name, slope
+
+
+def _algorithm(value: object) -> str:
+    if not isinstance(value, str):
+        raise KernelError(f"algorithm: expected a name of conv2d_algorithms; got {value!r}")
+    return value

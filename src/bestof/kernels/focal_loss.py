@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, empty_like, shape_of
+from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.pair import threads_of
 
 _REDUCTIONS = ("sum", "none")
 
@@ -45,11 +46,12 @@ def focal_loss(
         _number(gamma, "gamma"),
         _number(scale, "scale"),
     )
+    check_detached(x=x, targets=targets, gradient=gradient)
     shape = shape_of(x, "x")
     if gradient is None:
         gradient = empty_like(x, shape)
     losses = empty_like(x, shape) if reduction == "none" else None
-    total = _native.focal_loss(x, targets, losses, gradient, *numbers, threads or 0)
+    total = _native.focal_loss(x, targets, losses, gradient, *numbers, threads_of(threads))
     return FocalLoss(total if losses is None else losses, gradient)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, empty_like, shape_of
-from bestof.kernels.pair import Pair, pair_of
+from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.pair import Pair, pair_of, threads_of
 
 _KINDS = ("max", "average")
 
@@ -30,6 +30,7 @@ def pool2d(
     inside. Raises KernelError, before anything is written, for what cannot be computed.
     """
     numbers = _numbers(kernel, stride, padding, kind)
+    check_detached(x=x, out=out)
     shape = shape_of(x, "x")
     if len(shape) != 4:
         raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
@@ -39,7 +40,7 @@ def pool2d(
             for extent, size, step, pad in zip(shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True)
         ]
         out = empty_like(x, (shape[0], *extents, shape[3]))
-    _native.pool(x, out, numbers, kind == "max", count_padding, threads or 0)
+    _native.pool(x, out, numbers, kind == "max", count_padding, threads_of(threads))
     return out
 
 
@@ -61,11 +62,12 @@ def pool2d_backward(
     x: needed by max, whose gradient goes to the first of the equal largest elements, as PyTorch's does.
     """
     numbers = _numbers(kernel, stride, padding, kind)
+    check_detached(grad=grad, x=x, out=out)
     if kind == "max" and x is None:
         raise KernelError("x: expected the array that was pooled, which the gradient of a maximum needs; got None")
     if out is None:
         out = empty_like(grad, tuple(x_shape))
-    _native.pool_backward(grad, x, out, numbers, kind == "max", count_padding, threads or 0)
+    _native.pool_backward(grad, x, out, numbers, kind == "max", count_padding, threads_of(threads))
     return out
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, empty_like, shape_of
+from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.pair import integer
 
 _ALGORITHMS = ("read-contiguous", "write-contiguous", "blocked")
 
@@ -16,19 +17,23 @@ def transpose_algorithms() -> tuple[str, ...]:
     return _ALGORITHMS
 
 
-def transpose(x: Array, axes: Sequence[int], *, algorithm: str = "blocked", out: Array | None = None) -> Array:
+def transpose(x: Array, axes: Iterable[int], *, algorithm: str = "blocked", out: Array | None = None) -> Array:
     """A contiguous copy of `x` with its axes permuted, as `numpy.ascontiguousarray(numpy.transpose(x, axes))`.
 
     x: float32, 4-D, C-contiguous. axes: a permutation of 0..3. out: where to write, C-contiguous, of the permuted
     shape, not overlapping x; a new array by default. Raises KernelError, before anything is written, for anything else.
     """
+    check_detached(x=x, out=out)
     if algorithm not in _ALGORITHMS:
         raise KernelError(f"algorithm: expected one of {', '.join(_ALGORITHMS)}; got {algorithm!r}")
     shape = shape_of(x, "x")
     if len(shape) != 4:
         raise KernelError(f"x: expected 4 dimensions; got shape {shape}")
-    permutation = tuple(axes) if isinstance(axes, Sequence) else (axes,)
-    if not all(isinstance(axis, int) for axis in permutation) or sorted(permutation) != [0, 1, 2, 3]:
+    try:
+        permutation = tuple(axis for axis in map(integer, axes) if axis is not None)
+    except TypeError:
+        permutation = ()
+    if sorted(permutation) != [0, 1, 2, 3]:
         raise KernelError(f"axes: expected a permutation of 0, 1, 2, 3; got {axes!r}")
     if out is None:
         out = empty_like(x, tuple(shape[axis] for axis in permutation))

@@ -1,0 +1,80 @@
+"""Arguments of the kernels that are of another type: taken where they are integers all the same, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bestof.errors import KernelError
+from bestof.kernels import Conv2dPlan, conv2d, focal_loss, pack_weights, pool2d
+from bestof.kernels.transpose import transpose
+
+X = np.ones((1, 9, 9, 8), np.float32)
+W = np.ones((8, 3, 3, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"threads": 1.5}, "threads: expected an integer; got 1.5"),
+        ({"threads": "2"}, "threads: expected an integer; got '2'"),
+        ({"algorithm": 3}, "algorithm: expected a name of conv2d_algorithms; got 3"),
+        ({"activation": (3, 1)}, r"activation: expected a name, or \(name, slope\); got \(3, 1\)"),
+        ({"stride": 1.0}, "stride: expected an integer or a pair of them; got 1.0"),
+        ({"padding": "a"}, "padding: expected an integer, a pair"),
+        ({"groups": [1]}, r"groups: expected an integer; got \[1\]"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(KernelError, match=said):
+        conv2d(X, W, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        (lambda: pool2d(X, 2, threads=1.5), "threads"),  # type: ignore[arg-type]  # on purpose
+        (lambda: focal_loss(X, X, threads="1"), "threads"),  # type: ignore[arg-type]  # on purpose
+        (lambda: pack_weights(W, 3), "algorithm"),  # type: ignore[arg-type]  # on purpose
+        (lambda: pack_weights(W, "convgemm", threads=2.5), "threads"),  # type: ignore[arg-type]  # on purpose
+        (lambda: transpose(X, (False, True, 2, 3)), "axes"),
+    ],
+)
+def test_the_other_kernels_refuse_it_too(run: Callable[[], Any], name: str) -> None:
+    with pytest.raises(KernelError, match=f"{name}: expected"):
+        run()
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation", "groups", "threads"])
+def test_integers_of_numpy_are_integers(name: str) -> None:
+    numpy: dict[str, Any] = {name: np.int64(1)}
+    python: dict[str, Any] = {name: 1}
+    assert np.array_equal(conv2d(X, W, **numpy), conv2d(X, W, **python))
+
+
+def test_pairs_and_axes_of_numpy() -> None:
+    assert conv2d(X, W, stride=np.array([1, 2])).shape == (1, 7, 4, 8)
+    assert conv2d(X, W, padding=((np.int64(1), 0), (0, 0))).shape == (1, 8, 7, 8)
+    assert transpose(X, np.array([0, 3, 1, 2])).shape == (1, 8, 9, 9)
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    x, w = torch.ones(X.shape), torch.ones(W.shape, requires_grad=True)
+    with pytest.raises(KernelError, match=r"^w: expected an array without a gradient.*detach it"):
+        conv2d(x, w)
+    with pytest.raises(KernelError, match=r"^x: "):
+        pool2d(x.clone().requires_grad_(), 2)
+    with pytest.raises(KernelError, match=r"^out: "):
+        transpose(x, (0, 1, 2, 3), out=x.clone().requires_grad_())
+    with torch.no_grad():
+        assert torch.equal(conv2d(x, w), conv2d(x, w.detach()))
+
+
+def test_a_plan_refuses_addresses_of_nothing() -> None:
+    plan = Conv2dPlan(X.shape, W.shape, algorithm="direct")
+    with pytest.raises(KernelError, match="addresses: expected three that are not 0; got 0, 0, 0"):
+        plan.run(0, 0, 0)
