@@ -30,7 +30,8 @@ or exec, or is killed.
 Processes that the script starts anew (subprocess, spawn) are not tuned; those
 that it forks keep what was decided before the fork.
 
---store and --policy take precedence over the environment."""
+--store and --policy take precedence over the environment, and --accuracy over
+what the script enables."""
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
@@ -109,6 +110,10 @@ def _tune_torch(accuracy: str | None) -> None:
             integration.enable()
         else:
             integration.enable({"kernel": {"accuracy": accuracy}})
+            # The program may enable too, and would put its own accuracy, or the default, in the place of the order.
+            from bestof.torch.enable import order_accuracy  # noqa: PLC0415  as above
+
+            order_accuracy(accuracy)
     except Exception as error:  # the program must run, whatever became of our part in it
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 

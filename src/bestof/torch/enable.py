@@ -6,8 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bestof.errors import InvalidArgument
+from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
 from bestof.torch.override import ConvolutionOverride
 
@@ -16,6 +18,7 @@ class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
+    ordered: Accuracy | None = None  # from outside the program, whose own configurations it then stands above
     blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
 
 
@@ -80,6 +83,14 @@ def set_config(config: ConfigurationLike) -> None:
         _apply()
 
 
+def order_accuracy(accuracy: str) -> None:
+    """From now on this accuracy holds, whatever a configuration says: an order from outside the program."""
+    ordered = parse_accuracy(accuracy, "accuracy")
+    with _State.lock:
+        _State.ordered = ordered
+        _apply()
+
+
 def convolution_override() -> ConvolutionOverride | None:
     """What was enabled in this process, now or before; None where nothing ever was."""
     return _State.override
@@ -102,7 +113,8 @@ def _apply() -> None:
     try:
         if _State.override is None:
             _State.override = ConvolutionOverride()
-        _State.override.configure(wanted)
+        ordered = _State.ordered
+        _State.override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
         _State.override.register()
     except BaseException:
         _State.everywhere, _State.blocks = None, ()

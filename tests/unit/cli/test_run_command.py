@@ -233,9 +233,9 @@ print(torch.here[0] is torch.__loader__, finders - len(sys.meta_path))
 @pytest.mark.parametrize("level", ["exact", "float32", "relaxed"])
 def test_the_accuracy_is_handed_on(bestof: Bestof, level: str) -> None:
     bestof.write("torch.py", "")
-    bestof.write("x.py", "import sys, torch\nprint(torch.enabled, sys.argv[1:])\n")
+    bestof.write("x.py", "import sys, torch\nprint(torch.enabled, torch.ordered, sys.argv[1:])\n")
     ended = bestof("run", "--accuracy", level, "x.py", "--accuracy", "mine")
-    assert ended.stdout == f"{level} ['--accuracy', 'mine']\n".encode()
+    assert ended.stdout == f"{level} {level} ['--accuracy', 'mine']\n".encode()
 
 
 def test_an_accuracy_that_does_not_exist_is_wrong_usage(bestof: Bestof) -> None:

@@ -7,7 +7,7 @@ import torch
 
 import bestof.torch as integration
 from bestof.errors import TorchError
-from bestof.torch.enable import convolution_override
+from bestof.torch.enable import _State, convolution_override, order_accuracy
 
 NAMES = ("aten::convolution", "aten::convolution_backward")
 
@@ -101,3 +101,17 @@ def test_a_pytorch_without_get_kernel_is_told_in_one_line(monkeypatch: pytest.Mo
     with pytest.raises(TorchError), integration.enabled():
         pytest.fail("the block must not be entered")
     assert not is_on()
+
+
+def test_an_accuracy_that_was_ordered_stands_above_what_the_program_enables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_State, "ordered", None)
+    configured = []
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    monkeypatch.setattr(type(override), "configure", lambda self, one: configured.append(one.accuracy))
+    order_accuracy("exact")
+    integration.enable()
+    with integration.enabled({"kernel": {"accuracy": "relaxed"}}):
+        pass
+    assert configured == ["exact"] * 4
