@@ -27,6 +27,15 @@ _COLOURS = {
 _PASSES = ("forward", "input gradient", "weight gradient")
 
 
+def check_format(file: Path) -> None:
+    """Raises InvalidArgument where the file's ending is unknown to matplotlib."""
+    from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  optional, and slow to import
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix and file.suffix[1:].lower() not in known:
+        raise InvalidArgument(f"{file}: there is no picture of this kind; take one of {', '.join(sorted(known))}")
+
+
 def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     """Draw what there is to draw: the comparison into `file`, and beside it, the name extended, the first steps of
     training (-steps), the throughput by threads (-threads) and a picture of every model's layers (-layers-MODEL).

@@ -32,6 +32,11 @@ class Model:
     narrow_size: Size = (64, 64)
     dense: bool = False
 
+    def check_size(self, size: Size) -> None:
+        """Raises InvalidArgument for a size that it does not take."""
+        if min(size) < 32 or size[0] % 32 or size[1] % 32:
+            raise InvalidArgument(f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}")
+
     def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
         """A module from images (N, 3, rows, columns) to logits; equal arguments, equal weights; in training mode.
 
@@ -41,8 +46,7 @@ class Model:
             raise TorchError(f"model {self.name}: it comes from {self.package}, which is not installed; install it")
         function: Any = getattr(import_module(self.module), self.function)
         size = size or (self.narrow_size if narrow else self.size)
-        if min(size) < 32 or size[0] % 32 or size[1] % 32:
-            raise InvalidArgument(f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}")
+        self.check_size(size)
         torch.manual_seed(seed)
         model: nn.Module = function(size, narrow)
         _normalize(model, size)

@@ -15,10 +15,11 @@ from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_m
 from bestof.bench.model_job import Job
 from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
-from bestof.bench.model_picture import draw
+from bestof.bench.model_picture import check_format, draw
 from bestof.bench.model_record import merged, times_from_dict, to_dict, write_csv
 from bestof.bench.model_table import MODELS, find_model
-from bestof.errors import InvalidArgument
+from bestof.cli.seconds import seconds
+from bestof.errors import BestofError, InvalidArgument
 from bestof.view.quantity import ratio
 
 _HEADINGS = ("", "peer", "ms", "spread", "ratio", "quartiles", "error")
@@ -53,18 +54,23 @@ def call(argv: Sequence[str]) -> int:
         parser.error("there is no picture of the --matrix")
     if options.png and find_spec("matplotlib") is None:
         raise InvalidArgument("--png needs matplotlib: install bestof[plot]")
+    for option, file in (("--csv", options.csv), ("--png", options.png)):
+        if file is not None:
+            _check_writable(option, Path(file))
+    if options.png:
+        check_format(Path(options.png))
     if options.matrix:
         return _matrix(options)
     results = merged(_read(options.read)) if options.read else _measure(options)
-    if options.csv:
-        _write_csv(results, options.csv)
-    if options.png:
-        for file in draw(results, Path(options.png)):
-            print(f"bestof: {file}", file=sys.stderr)
     if options.json:
         print(json.dumps([to_dict(one) for one in results], indent=2))
     else:
         _print([(f"{one.job}{_against(one)}", _HEADINGS, [_cells(one, peer) for peer in one.peers]) for one in results])
+    # After the table: what took minutes to measure is not lost with a disk that is full.
+    if options.csv:
+        _write_csv(results, options.csv)
+    if options.png:
+        _draw(results, Path(options.png))
     return 0 if all(_is_sound(peer) for one in results for peer in one.peers) else 1
 
 
@@ -87,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--narrow", action="store_true", help="the small form of the models, in which tests run them")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=0.5, metavar="S", help="of each peer in each round (default: %(default)s)"
+        "--seconds", type=seconds, default=0.5, metavar="S", help="of each peer in each round (default: %(default)s)"
     )
     parser.add_argument(
-        "--settle", type=float, default=120, metavar="S", help="for ours to end its trials (default: %(default)s)"
+        "--settle", type=seconds, default=120, metavar="S", help="for ours to end its trials (default: %(default)s)"
     )
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls")
     parser.add_argument("--read", nargs="+", metavar="FILE", help="show what --json printed before; later files win")
@@ -117,20 +123,23 @@ def _matrix(options: argparse.Namespace) -> int:
     jobs = _jobs(options, names, modes=(True,) if options.train else (False, True))
     with _progress() as progress:
         rows = measure_matrix(jobs, peers, _effort(options), progress=progress)
-    if options.csv:
-        _write_csv(rows, options.csv)
     if options.json:
         print(json.dumps([to_dict(row) for row in rows], indent=2))
     else:
         _print([("", _MATRIX_HEADINGS, [_matrix_cells(row) for row in rows])])
         below = [row for row in rows if row.below]
         print(f"\n{len(below)} of {len(rows)} below {PROMISE}, all of the quartiles")
+    if options.csv:
+        _write_csv(rows, options.csv)
     return 1 if any(row.reason for row in rows) else 0
 
 
 def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[bool] | None = None) -> list[Job]:
+    size = _size(options.size)
     for name in names:
-        find_model(name)  # a slip in the last one is told before the first is measured
+        model = find_model(name)  # a slip in the last one is told before the first is measured
+        if size is not None:
+            model.check_size(size)
     cores = len(os.sched_getaffinity(0))
     jobs = []
     for train in modes or (options.train,):
@@ -140,7 +149,7 @@ def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[boo
                     if threads > cores:
                         print(f"bestof: {threads} threads are left out: {cores} cores are here", file=sys.stderr)
                         continue
-                    jobs.append(Job(name, batch, threads, train, _size(options.size), options.narrow))
+                    jobs.append(Job(name, batch, threads, train, size, options.narrow))
     if not jobs:
         raise InvalidArgument(f"--threads: no number of threads is left that {cores} cores can run")
     return jobs
@@ -181,6 +190,26 @@ def _read(files: Sequence[str]) -> Iterator[ModelTimes]:
         if not isinstance(content, list):
             raise InvalidArgument(f"--read: {file} is not what `bestof bench model --json` printed")
         yield from map(times_from_dict, content)
+
+
+def _check_writable(option: str, file: Path) -> None:
+    """Before minutes are measured; leaves nothing behind."""
+    there = file.exists()
+    try:
+        with file.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            file.unlink()
+    except OSError as error:
+        raise InvalidArgument(f"{option}: {file} cannot be written: {error}") from error
+
+
+def _draw(results: Sequence[ModelTimes], file: Path) -> None:
+    try:
+        for drawn in draw(results, file):
+            print(f"bestof: {drawn}", file=sys.stderr)
+    except OSError as error:
+        raise BestofError(f"--png: {file} cannot be written: {error}") from error
 
 
 def _write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], file: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, TransposeTime, measure_transpose
+from bestof.cli.seconds import seconds
 
 _HEADINGS = ("array", "turn", "algorithm", "ms", "GB/s", "of copy", "spread", "of NumPy")
 _EPILOG = f"""\
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="images (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=0.02, metavar="S", help="of each algorithm in a round (default: %(default)s)"
+        "--seconds", type=seconds, default=0.02, metavar="S", help="of each algorithm in a round (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser

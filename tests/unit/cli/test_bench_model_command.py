@@ -136,6 +136,27 @@ def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     assert all(one.read_bytes().startswith(b"\x89PNG") for one in tmp_path.iterdir())
 
 
+def test_a_picture_that_cannot_be_made_is_told_before_measuring(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["bench", "model", "vgg16", "--png", str(tmp_path / "x.doc")]) == 2
+    assert main(["bench", "model", "vgg16", "--png", "/nowhere/x.png"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert (asked, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_the_table_is_printed_though_the_disk_fills_up(
+    asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(bench_model, "write_csv", full)
+    assert main(["bench", "model", "vgg16", "--csv", str(tmp_path / "x.csv")]) == 2
+    printed = capsys.readouterr()
+    assert "bestof enable" in printed.out
+    assert "no space left" in printed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -143,6 +164,8 @@ def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
         (["vgg16", "--fly"], "unrecognized arguments"),
         (["vgg16", "--read", "x.json"], "without models"),
         (["--matrix", "--png", "x.png"], "no picture"),
+        (["vgg16", "--seconds", "nan"], "--seconds: expected a finite number of seconds, at least 0; got 'nan'"),
+        (["vgg16", "--settle", "inf"], "--settle: expected a finite number of seconds"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -> None:
@@ -161,6 +184,8 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -
         (["vgg16", "--batch", "0"], "batch: expected at least 1; got 0"),
         (["vgg16", "--threads", "99"], "no number of threads is left"),
         (["vgg16", "--size", "64y"], "--size: expected such as 224"),
+        (["vgg16", "resnet18", "--size", "65"], "vgg16: expected images of multiples of 32; got 65x65"),
+        (["vgg16", "--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv cannot be written"),
         (["vgg16", "--rounds", "0"], "rounds: expected at least 1; got 0"),
         (["--read", "/nowhere.json"], "--read: /nowhere.json cannot be read"),
     ],
