@@ -28,6 +28,11 @@ _ONEDNN: dict[str, tuple[str, list[float]]] = {
 }
 
 
+def is_activation(name: str) -> bool:
+    """Whether every algorithm can compute an activation."""
+    return name in _ONEDNN or name == "leaky_relu"
+
+
 class ConvolutionStep:
     """Computes `out` from `x` and `residual`, views of memory that stay where they are.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import platform
@@ -16,15 +17,16 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.kernels import isa
-from bestof.torch.accuracy import Accuracy
+from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
 from bestof.torch.plan.program import Program
+from bestof.torch.plan.soundness import check_decisions, check_program
 from bestof.torch.plan.writing import rows
 
 _FORMAT = "bestof plan"
-_VERSION = 1
+_VERSION = 2
 _MARKERS: dict[str, Any] = {
     "bestof.convolution": convolution,
     "bestof.pooling": pooling,
@@ -60,8 +62,8 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
     programs = [
         {
             "inputs": [_encoded(leaf) for leaf in leaves],
-            "spec": pytree.treespec_dumps(spec),
-            "structure": pytree.treespec_dumps(structure),
+            "spec": _encoded_structure(_filled(spec)),
+            "structure": _encoded_structure(_filled(structure)),
             "nodes": _encoded_graph(program, tensors, weights),
             "decisions": program.decisions(),
         }
@@ -74,7 +76,9 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
         "programs": programs,
     }
     detached = [value.detach() for value in tensors.values]
-    torch.save({"format": _FORMAT, "version": _VERSION, "content": json.dumps(content), "tensors": detached}, file)
+    text = json.dumps(content)
+    stored = {"format": _FORMAT, "version": _VERSION, "sha256": _digest(text, detached), "content": text}
+    torch.save({**stored, "tensors": detached}, file)
 
 
 def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
@@ -94,17 +98,23 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             f"optimise the model again, and save it"
         )
     try:
-        content = json.loads(stored["content"])
         tensors = stored["tensors"]
+        if stored["sha256"] != _digest(stored["content"], tensors):
+            raise ValueError("damaged: the checksum is another")
+        content = json.loads(stored["content"])
+        parse_accuracy(content["accuracy"], "accuracy")
         weights = [_decoded_weights(one, tensors) for one in content["weights"]]
         here = content["host"] == _host()
         planned = []
         for one in content["programs"]:
             program = Program(_decoded_graph(one["nodes"], tensors, weights), content["accuracy"])
+            spec, structure = (pytree.tree_structure(_decoded_structure(one[part])) for part in ("spec", "structure"))
+            leaves = [_decoded(leaf, {}) for leaf in one["inputs"]]
+            check_program(program, leaves, structure.num_leaves)
             if here:
+                check_decisions(program, one["decisions"])
                 program.fixed.update(one["decisions"])
-            spec, structure = (pytree.treespec_loads(one[part]) for part in ("spec", "structure"))
-            planned.append(([_decoded(leaf, {}) for leaf in one["inputs"]], spec, program, structure))
+            planned.append((leaves, spec, program, structure))
         return content["accuracy"], planned
     except Exception as error:
         raise TorchError(
@@ -116,6 +126,43 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
 def _host() -> list[str]:
     """What decisions depend on."""
     return [platform.machine(), platform.processor(), isa(), torch.__version__]
+
+
+def _digest(text: str, tensors: list[Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+# How inputs and outputs nest: tuples, lists and dicts, which need no code to be read
+
+
+def _filled(spec: Any) -> Any:
+    return pytree.tree_unflatten([None] * spec.num_leaves, spec)
+
+
+def _encoded_structure(value: Any) -> Any:
+    if value is None:
+        return None
+    if type(value) in (tuple, list):
+        return [type(value).__name__, [_encoded_structure(one) for one in value]]
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return ["dict", [[key, _encoded_structure(one)] for key, one in value.items()]]
+    raise TorchError(
+        f"save: the inputs or outputs nest in a {type(value).__name__}; a file holds tuples, lists, and dicts whose "
+        f"keys are texts: let the model return one of these"
+    )
+
+
+def _decoded_structure(encoded: Any) -> Any:
+    if encoded is None:
+        return None
+    kind, content = encoded
+    if kind == "dict":
+        return {str(key): _decoded_structure(one) for key, one in content}
+    return {"tuple": tuple, "list": list}[kind](_decoded_structure(one) for one in content)
 
 
 # Graphs
@@ -188,6 +235,8 @@ def _decoded_graph(nodes: list[dict[str, Any]], tensors: list[Tensor], weights: 
     known: dict[str, Node] = {}
     for one in nodes:
         name, op = one["name"], one["op"]
+        if op not in ("placeholder", "get_attr", "call_function", "output"):
+            raise ValueError(f"{op} is no node of a plan")
         if op == "get_attr":
             root.register_buffer(name, tensors[one["tensor"]])
             node = graph.create_node("get_attr", name, name=name)
@@ -211,22 +260,32 @@ def _fields(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_of(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, torch._ops.OpOverload) and _may_be_named(target):
         return str(target)
     if target not in _NAMES:
-        raise TorchError(f"save: the plan calls {target!r}, which has no name that another process knows")
+        raise TorchError(
+            f"save: the plan calls {target!r}, which a file cannot name: it may name PyTorch's own operators"
+        )
     return _NAMES[target]
 
 
 def _target_of(name: str) -> Any:
-    """Only operators of PyTorch's registry and our markers: a file cannot name any other code."""
+    """Only PyTorch's own operators, those that compute, and our markers: a file cannot name any other code."""
     if name in _MARKERS:
         return _MARKERS[name]
     namespace, packet, overload = name.split(".")
     target = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
-    if not isinstance(target, torch._ops.OpOverload):
-        raise TypeError(f"{name} is no operator")
+    if not isinstance(target, torch._ops.OpOverload) or not _may_be_named(target):
+        raise TypeError(f"{name} is no operator that a plan may hold")
     return target
+
+
+def _may_be_named(target: torch._ops.OpOverload) -> bool:
+    """Whether an operator computes a value from others: not one that writes to its arguments, reads or makes a file, or
+    takes indices on trust."""
+    name = target._schema.name
+    trusts = "sparse" in name and "unsafe" in name
+    return target.namespace == "aten" and not target._schema.is_mutable and "file" not in name and not trusts
 
 
 # Arguments and the descriptions of tensors, as JSON
