@@ -18,7 +18,6 @@ from bestof.bench.peers.layers import LAYERS, QUICK, parse_case
 from bestof.bench.peers.measure import Sides, measure
 from bestof.bench.peers.result import LayerTimes, Quartiles
 from bestof.bench.peers.table import Reach, Row, reaches, rows_of
-from bestof.cli.seconds import seconds
 from bestof.errors import BenchError, InvalidArgument
 from bestof.view.quantity import plural
 from bestof.view.roofline import Point, Roof, draw_roofline
@@ -82,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=seconds, default=0.03, metavar="S", help="of each run in a round (default: %(default)s)"
+        "--seconds", type=float, default=0.03, metavar="S", help="of each run in a round (default: %(default)s)"
     )
     parser.add_argument("--quick", action="store_true", help="one small layer of each kind, forward")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each measurement; measure only what it lacks")
