@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.enable import enabled
 from bestof.torch.plan.frozen_weights import versions
+from bestof.torch.plan.model_state import is_unchanged
 from bestof.torch.plan.optimized import OptimizedModel, optimize
 
 Compiled = Callable[..., Any]
@@ -38,7 +39,7 @@ class InferenceGraph:
     """A graph without gradients: run as a plan, or as it is where no plan can be made; that is warned of once.
 
     Parameters and buffers are inputs of the graph. The plan freezes those of the first call, and is made again where a
-    later call brings others.
+    later call brings others, or other memory. What is written in place through `parameter.data` is not noticed.
     """
 
     def __init__(self, graph: GraphModule) -> None:
@@ -54,6 +55,7 @@ class InferenceGraph:
         self._plan: OptimizedModel | None = None
         self._frozen: list[Tensor] = []
         self._versions: list[int] = []
+        self._twins: list[Tensor] = []  # they keep the memory that was frozen
         self._made = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -72,12 +74,15 @@ class InferenceGraph:
                 return None
             self._made += 1
             self._frozen, self._versions = given, versions(given)
+            self._twins = [one.detach() for one in given]
             self._plan = self._make(args, given)
             return self._plan
 
     def _is_frozen(self, given: Sequence[Tensor]) -> bool:
-        same = all(one is other for one, other in zip(given, self._frozen, strict=True))
-        return same and versions(given) == self._versions
+        return all(
+            one is other and is_unchanged(one, version, twin)
+            for one, other, version, twin in zip(given, self._frozen, self._versions, self._twins, strict=True)
+        )
 
     def _make(self, args: Sequence[Any], given: Sequence[Tensor]) -> OptimizedModel | None:
         model = _Frozen(self._graph, len(args), dict(zip(self._static, given, strict=True))).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import threading
 from collections import OrderedDict
@@ -211,12 +212,12 @@ class OptimizedModel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
         """A plan of the same frozen weights, which nothing can tell apart."""
-        copy = OptimizedModel(self._original[0], self.accuracy)
-        copy.pure, copy._state, copy._weights = self.pure, self._state, self._weights
+        other = OptimizedModel(self._original[0], self.accuracy)
+        other.pure, other._state, other._weights = self.pure, self._state, self._weights
         with self._lock:
-            copy._programs = OrderedDict(self._programs)
-        memo[id(self)] = copy
-        return copy
+            other._programs = OrderedDict(self._programs)
+        memo[id(self)] = other
+        return other
 
     def __reduce__(self) -> Any:
         file = io.BytesIO()
@@ -275,11 +276,13 @@ def optimize(
 
 
 def _outputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What the model returns, flattened, on copies: a model may change its arguments, a plan never does."""
+    """What the model returns, flattened, on copies: a model may change its arguments and buffers, a plan never does."""
     args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    memo: dict[int, Any] = {id(one): one for one in model.parameters()}
+    memo |= {id(one): one.detach().clone() for one in model.buffers()}
     with torch.no_grad():
         try:
-            return pytree.tree_leaves(model(*args, **kwargs))
+            return pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
         except Exception as error:
             raise TorchError(
                 f"optimize: the model itself does not run on the example inputs: {type(error).__name__}: {error}"

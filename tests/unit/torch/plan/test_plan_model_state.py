@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
+from bestof.torch.compile.backend import InferenceGraph
 from bestof.torch.plan.frozen_weights import FrozenWeights
 
 
@@ -64,3 +65,28 @@ def test_a_change_is_an_error_at_the_next_call(change: Callable[[nn.Module], Non
     change(original)
     with pytest.raises(TorchError, match="call optimize again"):
         plan(x)
+
+
+def test_a_model_that_counts_its_calls_is_left_as_it_was() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls.add_(1)
+            return x * 2
+
+    counting = Counting().eval()
+    with pytest.raises(TorchError, match="changes a parameter or buffer"):
+        bt.optimize(counting, torch.ones(3))
+    assert counting.calls == 0
+
+
+def test_a_compiled_graph_notices_other_memory() -> None:
+    run = InferenceGraph(torch.fx.symbolic_trace(model()))
+    weight = nn.Parameter(torch.ones(3))
+    run._frozen, run._versions, run._twins = [weight], [weight._version], [weight.detach()]
+    assert run._is_frozen([weight])
+    weight.data = torch.zeros(3)
+    assert not run._is_frozen([weight])
