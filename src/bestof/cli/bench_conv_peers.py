@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 
 from bestof.bench.peers.case import PASSES, Case
@@ -104,7 +105,7 @@ def _numbers(text: str, option: str) -> list[int]:
 
 def _cases(options: argparse.Namespace) -> list[Case]:
     """What is asked for, group by group, pass by pass, batch by batch."""
-    if options.rounds < 1 or not options.seconds > 0:
+    if options.rounds < 1 or not 0 < options.seconds < inf:
         raise InvalidArgument("--rounds, --seconds: expected positive numbers")
     given = sum(map(bool, (options.convolution, options.layers, options.quick)))
     if given > 1:

@@ -74,6 +74,7 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--passes", "backward"], "there is no pass 'backward'"),
         (["--rounds", "0"], "--rounds"),
         (["--seconds", "nan"], "--seconds"),
+        (["--seconds", "inf"], "--seconds"),
         (["i4x6x6"], "'k' is missing"),
     ],
 )
