@@ -1,6 +1,6 @@
 // The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to 50 ns beyond the
 // two functions that it calls, where the Python of hot_path.py costs 250 to 400; that file is the reference of what it
-// does.
+// does. Two types that read each other's fields on that way, hence past 400 lines.
 //
 // Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is a plain addition,
 // and a reference that is taken before the next call into Python outlives whatever another thread does meanwhile.
