@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 from bestof.bench.model import ModelTimes, PeerTime
@@ -66,6 +68,27 @@ def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
     for one in results:
         kept[one.job] = one
     return tuple(kept.values())
+
+
+def read_kept(path: Path) -> tuple[ModelTimes, ...]:
+    """What `keep` wrote to the file; nothing where there is none. Raises InvalidArgument for any other line."""
+    if not path.exists():
+        return ()
+    results = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            results.append(times_from_dict(json.loads(line)))
+        except ValueError as error:  # InvalidArgument is one
+            raise InvalidArgument(
+                f"{path}, line {number}: no measurement of this version; name another file"
+            ) from error
+    return merged(results)
+
+
+def keep(path: Path, times: ModelTimes) -> None:
+    """Append one, as a line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(to_dict(times)) + "\n")
 
 
 def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:

@@ -16,8 +16,10 @@ from bestof.bench.model_job import Job
 from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
 from bestof.bench.model_picture import check_format, draw
-from bestof.bench.model_record import merged, times_from_dict, to_dict, write_csv
+from bestof.bench.model_reach import promised_jobs, reaches
+from bestof.bench.model_record import keep, merged, read_kept, times_from_dict, to_dict, write_csv
 from bestof.bench.model_table import MODELS, find_model
+from bestof.cli.reach import print_reaches
 from bestof.cli.seconds import seconds
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.quantity import ratio
@@ -38,6 +40,7 @@ PyTorch as it is, in units of the root mean square. A star marks the fastest.
 
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
+  bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64
   bestof bench model --read first.json second.json --png both.png"""
 
@@ -46,15 +49,19 @@ def call(argv: Sequence[str]) -> int:
     """Parse, measure, print; 1 where PyTorch itself or one of ours failed."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.matrix + bool(options.read) + bool(options.models) == 0:
-        parser.error("name a model, or ask for the --matrix")
+    if options.matrix + options.reach + bool(options.read) + bool(options.models) == 0:
+        parser.error("name a model, or ask for --reach or the --matrix")
+    if options.reach and (options.models or options.matrix or options.read):
+        parser.error("--reach knows its models: it goes without models, --read and --matrix")
+    if options.keep and (options.matrix or options.read):
+        parser.error("--keep is for models that are measured now: it goes without --read and --matrix")
     if options.read and (options.models or options.matrix):
         parser.error("--read shows what was measured before: it goes without models and without --matrix")
     if options.matrix and options.png:
         parser.error("there is no picture of the --matrix")
     if options.png and find_spec("matplotlib") is None:
         raise InvalidArgument("--png needs matplotlib: install bestof[plot]")
-    for option, file in (("--csv", options.csv), ("--png", options.png)):
+    for option, file in (("--csv", options.csv), ("--png", options.png), ("--keep", options.keep)):
         if file is not None:
             _check_writable(option, Path(file))
     if options.png:
@@ -66,6 +73,7 @@ def call(argv: Sequence[str]) -> int:
         print(json.dumps([to_dict(one) for one in results], indent=2))
     else:
         _print([(f"{one.job}{_against(one)}", _HEADINGS, [_cells(one, peer) for peer in one.peers]) for one in results])
+        print_reaches(reaches(results))
     # After the table: what took minutes to measure is not lost with a disk that is full.
     if options.csv:
         _write_csv(results, options.csv)
@@ -86,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="LIST", help="these peers, separated by commas")
     parser.add_argument("--train", action="store_true", help="training steps in place of inference")
     parser.add_argument("--matrix", action="store_true", help=f"is any model, of all, below {PROMISE} of what it was?")
+    parser.add_argument("--reach", action="store_true", help="every model of which we promise something, by every peer")
     parser.add_argument("--layers", action="store_true", help="keep what was measured for each convolution")
     parser.add_argument("--batch", default="1", metavar="LIST", help="images a call (default: %(default)s)")
     parser.add_argument("--threads", metavar="LIST", help="(default: one for each core)")
@@ -100,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls")
     parser.add_argument("--read", nargs="+", metavar="FILE", help="show what --json printed before; later files win")
+    parser.add_argument("--keep", metavar="FILE", help="keep what was measured; measure only what the file lacks")
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     parser.add_argument("--csv", metavar="FILE", help="write a line for each model and peer as well")
     parser.add_argument("--png", metavar="FILE", help="draw as well; further pictures beside it, the name extended")
@@ -107,13 +117,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
-    peers = _peers(options, _FEW if not options.peers else tuple(peer.name for peer in PEERS))
-    jobs, effort = _jobs(options, options.models), _effort(options)
+    every = options.peers or options.reach
+    peers = _peers(options, tuple(peer.name for peer in PEERS) if every else _FEW)
+    jobs, effort = promised_jobs() if options.reach else _jobs(options, options.models), _effort(options)
+    kept = {one.job: one for one in read_kept(Path(options.keep))} if options.keep else {}
     results = []
     with _progress() as progress:
         for job in jobs:
-            told = _of_job(progress, job)
-            results.append(measure_model(job, peers, effort, layers=options.layers, progress=told))
+            if (times := kept.get(job)) is None:
+                told = _of_job(progress, job)
+                times = measure_model(job, peers, effort, layers=options.layers, progress=told)
+                if options.keep:
+                    keep(Path(options.keep), times)
+            results.append(times)
     return tuple(results)
 
 
