@@ -24,7 +24,7 @@ class TrainingStep:
         """A function that makes one step and gives its loss. `call` is what to call in the model's place, on the
         images in the layout that it wants."""
         optimizer = torch.optim.SGD(model.parameters(), lr=self.rate, momentum=self.momentum)
-        forward = call or model
+        forward = model if call is None else call  # a compiled model that has no length has no truth value either
 
         def run() -> float:
             optimizer.zero_grad()
