@@ -92,6 +92,15 @@ def test_evidence_of_another_version_replaces(store: Store) -> None:
     assert loaded.evidence == (newer,)
 
 
+def test_evidence_stays_where_a_later_search_left_the_alternative_out(store: Store) -> None:
+    store.save(record(a=1.0, b=2.0))
+    left_out, changed = Evidence("b", "1"), Evidence("a", "2")
+    store.save(replace(record(), evidence=(left_out, changed, Evidence("c", "1"))))
+    loaded = store.load("s", "p", "h")
+    assert loaded is not None
+    assert loaded.evidence == (changed, Evidence("b", "1", (2.0,)), Evidence("c", "1"))
+
+
 def test_the_last_of_two_evidences_of_one_alternative_counts(store: Store) -> None:
     first, last = Evidence("a", "1", (1.0,)), Evidence("a", "1", (2.0,))
     store.save(replace(record(), evidence=(first, Evidence("b", "1"), last)))
@@ -270,7 +279,10 @@ class SqliteAgainstDict(RuleBasedStateMachine):
         items = self.evidence.setdefault(new.key, {})
         decision = self.heads.get(new.key, (None, 0.0))[0] if new.decision is None else new.decision
         for item in new.evidence:
-            items[item.alternative] = item
+            old = items.get(item.alternative)
+            said = item.samples or item.disqualified is not None
+            if old is None or said or item.version != old.version:
+                items[item.alternative] = item
             if item.disqualified is not None and item.alternative == decision:
                 decision = None
         self.heads[new.key] = (decision, new.updated)

@@ -20,7 +20,8 @@ class Evidence:
 
     `samples` are seconds, one a counted trial (for a group: a whole pass, its stages summed), in the order taken.
     `version` is what the alternative says it depends on; evidence of another version is not believed.
-    `disqualified` is the reason why the alternative was taken out, None where it was not.
+    `disqualified` is the reason why the alternative was taken out, None where it was not. Without samples and reason,
+    it was left out of the search that led to the decision, and the decision was made knowing of it.
     """
 
     alternative: str
@@ -28,6 +29,11 @@ class Evidence:
     samples: tuple[float, ...] = ()
     disqualified: str | None = None
     children: tuple[Child, ...] = ()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether a search passed it over, as hopeless at a neighbour."""
+        return not self.samples and self.disqualified is None
 
     @property
     def seconds(self) -> float | None:
@@ -58,11 +64,16 @@ class Record:
     def absorb(self, newer: Record) -> Record:
         """This record after `newer`, of the same key, was saved over it: the rule that every store follows.
 
-        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not mention stays. A
-        decision is only replaced by another: a save while a race is open again (decision None) leaves the old one in
-        force. But a decision is withdrawn where `newer` disqualifies the alternative that it names.
+        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not mention stays, and
+        so does evidence of the same version for what it left out. A decision is only replaced by another: a save while
+        a race is open again (decision None) leaves the old one in force. But a decision is withdrawn where `newer`
+        disqualifies the alternative that it names.
         """
-        evidence = {item.alternative: item for item in (*self.evidence, *newer.evidence)}
+        evidence = {item.alternative: item for item in self.evidence}
+        for item in newer.evidence:
+            old = evidence.get(item.alternative)
+            if old is None or not item.left_out or item.version != old.version:
+                evidence[item.alternative] = item
         decision = self.decision if newer.decision is None else newer.decision
         if decision is not None and any(
             item.alternative == decision and item.disqualified is not None for item in newer.evidence

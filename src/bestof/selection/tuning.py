@@ -310,12 +310,15 @@ class Tuning:
 
     def stored_winner(self, record: Record) -> int | None:
         """The position of a stored decision, None where it no longer stands: its alternative is gone or changed, or
-        another has come that was never measured."""
+        another has come that was never measured, and was not left out knowingly either."""
         winner = None
+        left_out = {(one.alternative, one.version) for one in record.evidence if one.left_out}
         for position, candidate in enumerate(self.candidates):
             if not candidate.remains:
                 continue
             if not candidate.samples:
+                if (candidate.alternative.name, candidate.alternative.version) in left_out:
+                    continue
                 return None
             if candidate.alternative.name == record.decision:
                 winner = position
@@ -323,12 +326,16 @@ class Tuning:
 
     def record(self, selector: str, host: str, updated: float) -> Record | None:
         """What to keep of this problem; None where nothing was measured, or the problem cannot be written down."""
-        evidence = tuple(c.evidence() for c in self.candidates if c.samples or c.disqualified is not None)
-        if self.key is None or not evidence:
-            return None
+        decision = None
         # What was ordered was not measured: the next run goes on with the evidence.
-        measured = self.decision is not None and self.decision.source not in ("forced", "pinned")
-        decision = self.decision.alternative if self.decision is not None and measured else None
+        if self.decision is not None and self.decision.source not in ("forced", "pinned"):
+            decision = self.decision.alternative
+        found = [c for c in self.candidates if c.samples or c.disqualified is not None]
+        if self.key is None or not found:
+            return None
+        if decision is not None:  # made knowing of those that the search left out: only what comes later is new
+            found = [c for c in self.candidates if c in found or c.remains]
+        evidence = tuple(candidate.evidence() for candidate in found)
         return Record(selector, self.key, host, decision, evidence, updated)
 
     def count_drain(self) -> None:

@@ -220,3 +220,31 @@ def test_a_stored_group_that_never_goes_on_reaches_the_hot_path(program: Program
     second = program.selector(pairs, store=store)
     assert {second(0, 1) for _ in range(70)} == {"b0"}
     assert (1,) in second._settled
+
+
+def test_a_decision_that_left_the_hopeless_out_starts_settled(program: Program) -> None:
+    store = DictStore()
+    costs = {"a": 2.0, "b": 1.0, "hopeless": 9.0}
+
+    def selector(**more: float) -> BestOf:
+        return program.selector({**costs, **more}, lambda n: n, store=store, neighbours=lambda n: [n - 1])
+
+    first = settle(selector(), 1, 2, calls=30)
+    assert [row.trials > 0 for row in first.explain(2).alternatives] == [True, True, False]
+    assert store.kept["it", "2"].decision == "b"
+    program.taken()
+    assert settle(selector(), 2, calls=9).explain(2).source == "stored"
+    assert set(program.taken()) == {"b"}
+    assert settle(selector(new=0.5), 2, calls=99).explain(2).decision == "new"
+
+
+def test_an_alternative_that_was_left_out_and_changed_is_measured(program: Program) -> None:
+    store = DictStore()
+
+    def selector(version: str) -> BestOf:
+        slow = Alternative("slow", program.function("slow", 9.0 if version == "1" else 0.5), [version])
+        fast = [(name, program.function(name, seconds)) for name, seconds in (("a", 2.0), ("b", 1.0))]
+        return program.selector([*fast, slow], lambda n: n, store=store, neighbours=lambda n: [n - 1])
+
+    settle(selector("1"), 1, 2, calls=30)
+    assert settle(selector("2"), 2, calls=99).explain(2).decision == "slow"

@@ -29,7 +29,8 @@ _FIND_RECORD = "SELECT id FROM record WHERE selector = ? AND problem = ? AND hos
 _SAVE_EVIDENCE = """INSERT INTO evidence (record, alternative, version, samples, disqualified, children)
     VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (record, alternative) DO UPDATE SET
     version = excluded.version, samples = excluded.samples, disqualified = excluded.disqualified,
-    children = excluded.children"""
+    children = excluded.children
+    WHERE excluded.samples <> '[]' OR excluded.disqualified IS NOT NULL OR excluded.version <> version"""
 _WITHDRAW = "UPDATE record SET decision = NULL WHERE id = ? AND decision = ?"
 _LOAD = """SELECT r.selector, r.problem, r.host, r.decision, r.updated,
     e.alternative, e.version, e.samples, e.disqualified, e.children
