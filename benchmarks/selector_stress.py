@@ -172,10 +172,7 @@ class Stress:
                     self.wrong.append(f"{name}: problem {x} did not settle")
             if len(selector._tunings) + len(selector._decisions) > 2 * max(PROBLEMS, selector._max_problems):
                 self.wrong.append(f"{name} remembers more than it may")
-        # A thread that is held up between its stages, for longer than other threads' passes of a reopened race are
-        # waited for, may finish one of theirs. Why is not fully understood; the allowance holds it down: none of
-        # 263,000 passes were seen.
-        if self.passes.count(False) > 3 + len(self.passes) / 10_000:
+        if not all(self.passes):  # every pass here is begun and finished by one thread, so none may be of two
             self.wrong.append(f"{self.passes.count(False)} of {len(self.passes)} passes were of two alternatives")
         if detours:
             self.wrong.append(f"{len(detours)} trials were left open")

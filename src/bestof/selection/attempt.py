@@ -13,13 +13,14 @@ from bestof.errors import InvalidArgument, NoAlternative, WrongResult
 from bestof.selection.guard import compare
 from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.notice import warn
+from bestof.selection.open_passes import Pass
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
-from bestof.selection.tuning import Pass, Tuning
+from bestof.selection.tuning import Tuning
 
 if TYPE_CHECKING:
     from bestof.selection.chooser import Chooser
 
-_UNKNOWN = object()
+UNKNOWN = object()
 _NO_FAILURES: dict[int, Exception] = {}  # of every attempt until something fails: never changed
 
 
@@ -64,7 +65,7 @@ class Attempt(Trial):
         if self.parent is not None:
             self.parent.meets(selector.name, self.problem, settled=self.settled)
         undo: Callable[[], object] | None = None
-        expected = _UNKNOWN
+        expected = UNKNOWN
         if selector._restore is not None:
             undo = self._undo(args, kwargs)
         if selector._check is not None:
@@ -88,7 +89,7 @@ class Attempt(Trial):
         if failure is None:
             if type(result) is CoroutineType:
                 return self._awaited(result, undo, expected, args, kwargs)
-            if expected is _UNKNOWN:
+            if expected is UNKNOWN:
                 self._tell(self, seconds, None)
                 return result
             return self._accept(self, seconds, result, undo, expected, args, kwargs)
@@ -132,16 +133,16 @@ class Attempt(Trial):
         """The first alternative's result on the same arguments, for the first trial of each other one."""
         reference = self.tuning.remaining()[0]
         if reference in self.failures or self.position == reference:
-            return _UNKNOWN
+            return UNKNOWN
         if self.stage in self.tuning.candidates[self.position].trusted:
-            return _UNKNOWN
+            return UNKNOWN
         if self.parent is not None and reference in self.parent.positions_above(self.selector, self.tuning.problem):
-            return _UNKNOWN  # the call came from the reference
+            return UNKNOWN  # the call came from the reference
         self._pollute()
         trial = self._reference_trial(reference)
         token = current_trial.set(trial)
         detours.append(trial)
-        expected = _UNKNOWN
+        expected = UNKNOWN
         try:
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         except Exception as error:
@@ -158,7 +159,7 @@ class Attempt(Trial):
         trial = self._reference_trial(reference)
         token = current_trial.set(trial)
         detours.append(trial)
-        expected = _UNKNOWN
+        expected = UNKNOWN
         try:
             expected = await coroutine
         except Exception as error:
@@ -178,7 +179,7 @@ class Attempt(Trial):
     def _own(self, expected: Any, undo: Callable[[], object] | None) -> Any:
         """The reference's result, safe from what is done to the arguments next: it may be one of them."""
         if undo is not None:
-            if expected is not _UNKNOWN:
+            if expected is not UNKNOWN:
                 with suppress(Exception):  # what has no copy that passes for it is compared as it is
                     duplicate = copy.deepcopy(expected)
                     compare(self.selector._check, expected, duplicate)
@@ -234,7 +235,7 @@ class Attempt(Trial):
     def _withdraw(self) -> None:
         with self.selector._lock:
             if self.begun is not None:
-                self.tuning.passes.pop(self.begun, None)
+                self.tuning.passes.withdraw(self.begun)
         self.begun = None
 
     def _unanswered(self) -> Exception:
@@ -264,7 +265,7 @@ class Attempt(Trial):
     ) -> Any:
         candidate = self.tuning.candidates[self.position]
         wrong = None
-        if expected is not _UNKNOWN:
+        if expected is not UNKNOWN:
             try:
                 compare(self.selector._check, expected, result)
                 candidate.trusted.add(self.stage)
@@ -336,13 +337,13 @@ class Attempt(Trial):
         else:
             begun.seconds += seconds
             begun.clean = clean = begun.clean and clean
-            whole, total = tuning.close_stage(begun, self.stage), begun.seconds
+            whole, total = tuning.passes.close_stage(begun, self.stage), begun.seconds
         if not self.timed or tuning.decision is not None:
             return
         candidate = tuning.candidates[self.position]
         if trial.children is not None:
             candidate.adopt(trial.children)
-        selector.journal.add_trial(tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
+        selector.journal.add_trial((tuning.problem, candidate.alternative.name, self.stage, seconds, clean))
         selector.trials += 1
         selector.trial_seconds += seconds
         candidate.seconds += seconds

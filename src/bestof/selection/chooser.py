@@ -16,14 +16,17 @@ from bestof.selection.attempt import Attempt
 from bestof.selection.guard import Check
 from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DisqualificationEntry, Journal
+from bestof.selection.open_passes import Pass
 from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
 from bestof.selection.order import Order
+from bestof.selection.plain_trial import try_plainly
 from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
 from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial, innermost_trial
 from bestof.selection.tuning import Candidate, Teaching, Tuning
+from bestof.selection.winner import PythonWinner
 
 
 class Chooser(Sampler):
@@ -70,15 +73,30 @@ class Chooser(Sampler):
         self._neighbours_failed = False
         self._patience = patience
         self._restore = restore
+        self._plain = check is None and restore is None
         self._forced = forced
         self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
 
     def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if registry.first_only():
+        if registry.Defaults.first_only:
             return self._stages[0][stage](*args, **kwargs)
-        parent = innermost_trial()
+        parent = current_trial.get()
+        if parent is not None and parent.done:
+            parent = innermost_trial()
+        tuning = self._tunings.get(problem)
+        if tuning is not None:
+            position = tuning.asked
+            if position is not None and (
+                parent is None or (parent.parent is None and parent.owner is not self) or not parent.has_above(self)
+            ):
+                return try_plainly(self, tuning, 0, position, None, parent, args, kwargs)
         attempt: Attempt | None = None
-        with self._lock:
+        function: Function | None = None
+        position = None  # where a plain trial is all that there is to do
+        begun: Pass | None = None  # the pass that it belongs to
+        lock = self._lock  # the one to release, though a fork inside puts another in its place
+        lock.acquire()  # `with` takes 0.07 us more
+        try:
             # A search under way is looked for first: its trials are the calls that must not pay for anything else.
             winner, tuning = None, self._tunings.get(problem)
             if tuning is None:
@@ -86,20 +104,54 @@ class Chooser(Sampler):
                 if winner is None:
                     tuning = self._begin(problem)
                     winner = self._winner(problem)
-            if winner is None:
-                assert tuning is not None
+            elif self._plain and tuning.decision is None and (parent is None or not parent.has_above(self)):
+                if stage == 0:
+                    position = tuning.search.ask()
+                    if self._grouped and position is not None:
+                        begun = tuning.passes.begin(position, self._stage_count, timed=True)
+                else:
+                    begun = tuning.passes.take(stage)
+                    position = tuning.orphan() if begun is None else begun.position
+            if winner is not None:
+                function = self._stage_of(winner, stage) if self._grouped else winner.functions[0]
+            elif position is None and tuning is not None:
                 attempt = self._attempt(tuning, stage, parent)
+        finally:
+            lock.release()
+        if position is not None and tuning is not None:
+            return try_plainly(self, tuning, stage, position, begun, parent, args, kwargs)
         if self._notices:
             self._warn()
         if self.journal.undelivered:
             self.journal.deliver()
         if attempt is not None:
             return attempt.run(args, kwargs)
-        assert winner is not None
-        function = winner.functions[stage]
+        assert function is not None
         if parent is None:
             return function(*args, **kwargs)
         return self._inside(parent, problem, function, args, kwargs)
+
+    def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
+        """Who answers a stage of a settled group: the winner, unless it belongs to a pass from before."""
+        if stage == 0:
+            if not winner.begin():
+                assert winner.earlier is not None
+                winner.earlier.forget_own()
+                winner.pass_over_earlier()
+                winner.begin()
+            begun = None
+        elif winner.answers(stage):
+            return winner.functions[stage]
+        else:
+            assert winner.earlier is not None
+            begun = winner.earlier.take_own(stage)
+            if begun is None and not winner.take_anyones(stage):
+                begun = winner.earlier.take_anyones(stage)
+            if not winner.earlier.has_own():
+                winner.pass_over_earlier()
+        if not winner.earlier:
+            winner.earlier = None
+        return winner.functions[stage] if begun is None else self._functions[begun.position][stage]
 
     def _inside(
         self, parent: Trial, problem: Hashable, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -230,7 +282,7 @@ class Chooser(Sampler):
 
     def _attempt(self, tuning: Tuning, stage: int, parent: Trial | None) -> Attempt:
         """Which alternative answers this call, and whether its time counts."""
-        begun = tuning.pass_at(stage) if stage > 0 else None
+        begun = tuning.passes.take(stage) if stage > 0 else None
         decision = tuning.decision
         timed = (stage == 0 and decision is None) if begun is None else begun.timed
         if begun is not None:
@@ -239,13 +291,11 @@ class Chooser(Sampler):
             position = decision.position
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
-        elif tuning.lead > 0 and tuning.leads():
-            position, timed = tuning.orphan(), False
         else:
             position = self._ask(tuning)
         if stage == 0 and tuning.decision is not None:
             timed = False
-            tuning.count_drain()
+            tuning.decided_calls += 1
             self._count_settled_call(tuning)
         settled = tuning.decision is not None
         above = parent.positions_above(self, tuning.problem) if parent is not None else ()
@@ -260,7 +310,7 @@ class Chooser(Sampler):
                 )
             position, begun, timed, settled = others[0], None, False, True
         if self._grouped and stage == 0:
-            begun = tuning.open_pass(position, len(self._stages[0]), timed=timed)
+            begun = tuning.passes.begin(position, len(self._stages[0]), timed=timed)
         return Attempt(self, tuning, stage, position, begun, timed, parent, settled)
 
     def _ask(self, tuning: Tuning) -> int:

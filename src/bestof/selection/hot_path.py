@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from bestof.errors import ProblemError, StageError
-from bestof.selection.trial import detours
+from bestof.selection.trial import detours, timed_in_python
 from bestof.selection.winner import NEVER, PythonWinner
 
 
@@ -99,7 +99,7 @@ class PythonHotPath(LongWay):
             winner = self._settled.get(problem)
         except TypeError as error:
             raise self._unhashable(problem) from error
-        if winner is not None and not detours:
+        if winner is not None and not detours and self._counts(winner, problem, stage):
             winner.calls += 1
             if winner.calls < winner.sample_at:
                 return winner.functions[stage](*args, **kwargs)
@@ -107,17 +107,30 @@ class PythonHotPath(LongWay):
             return self._sampled(winner, problem, stage, args, kwargs)
         return self._long_way(problem, stage, args, kwargs)
 
+    def _counts(self, winner: PythonWinner, problem: Hashable, stage: int) -> bool:
+        """Whether this stage is the winner's to answer, booked in its open passes."""
+        if stage > 0:
+            return winner.answers(stage)
+        if not winner.begin():
+            return False
+        if self._settled.get(problem) is winner:
+            return True
+        # Another thread has opened the problem again since it was looked up, and may have counted its passes before.
+        winner.withdraw()
+        return False
+
 
 if TYPE_CHECKING:
     NativeHotPath: type[PythonHotPath] | None
     NativeWinner: type[PythonWinner] | None
+    native_timed = timed_in_python
 else:
     try:
         from bestof.selection import _hot_path
     except ImportError:  # no compiler where it was installed, or another Python than it was built for
-        NativeHotPath = NativeWinner = None
+        NativeHotPath = NativeWinner = native_timed = None
     else:
-        NativeWinner = _hot_path.Winner
+        NativeWinner, native_timed = _hot_path.Winner, _hot_path.timed
 
         class NativeHotPath(LongWay, _hot_path.HotPath):
             """PythonHotPath in C++; see native/hot_path/hot_path.cpp."""
@@ -136,7 +149,8 @@ else:
 if TYPE_CHECKING:
     HotPath = PythonHotPath
     Winner = PythonWinner
+    timed = timed_in_python
 elif NativeHotPath is None or os.environ.get("BESTOF_PURE_PYTHON"):
-    HotPath, Winner = PythonHotPath, PythonWinner
+    HotPath, Winner, timed = PythonHotPath, PythonWinner, timed_in_python
 else:
-    HotPath, Winner = NativeHotPath, NativeWinner
+    HotPath, Winner, timed = NativeHotPath, NativeWinner, native_timed

@@ -60,13 +60,21 @@ class Journal:
     is warned of once, and never reaches the caller of the selector.
     """
 
-    __slots__ = ("_entries", "_listener", "_warned", "undelivered")
+    __slots__ = ("_entries", "_listener", "_warned", "add_trial", "undelivered")
 
     def __init__(self, limit: int = 16384, listener: Callable[[Entry], object] | None = None) -> None:
         self._entries: deque[_Rare | _Trial] = deque(maxlen=limit)
         self._listener = listener
         self._warned = False
         self.undelivered: deque[Entry] = deque()
+        # Takes the fields of a TrialEntry as a tuple. Where nobody listens it is no function of Python, which costs.
+        entries, undelivered = self._entries, self.undelivered
+
+        def tell(trial: _Trial) -> None:
+            entries.append(trial)
+            undelivered.append(TrialEntry(*trial))
+
+        self.add_trial: Callable[[_Trial], object] = entries.append if listener is None else tell
 
     def add(self, entry: _Rare) -> None:
         """Append an entry."""
@@ -88,12 +96,6 @@ class Journal:
                 if not self._warned:
                     self._warned = True
                     warn(f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over")
-
-    def add_trial(self, problem: Hashable, alternative: str, stage: int, seconds: float, counted: bool) -> None:
-        """Append a TrialEntry of these."""
-        self._entries.append((problem, alternative, stage, seconds, counted))
-        if self._listener is not None:
-            self.undelivered.append(TrialEntry(problem, alternative, stage, seconds, counted))
 
     def entries(self) -> tuple[Entry, ...]:
         """A copy, oldest first."""

@@ -139,6 +139,10 @@ class Knowledge(HotPath):
         winner = self._settled.pop(problem, None) or self._older.pop(problem, None)
         if winner is not None:
             self._retire(problem, winner)
+            decision = self._decisions.get(problem)
+            if self._grouped and decision is not None:
+                tuning.passes = tuning.passes if winner.earlier is None else winner.earlier
+                tuning.passes.retire(winner, decision.position)
         tuning.decision = None
         tuning.unverified.clear()
         self._decisions.pop(problem, None)
@@ -161,6 +165,7 @@ class Knowledge(HotPath):
         evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
         decision = Decision(tuning.problem, winner.alternative.name, position, source, evidence, tuning.history)
         tuning.decision = decision
+        tuning.asked = None
         tuning.calls = 0
         self._decisions[tuning.problem] = decision
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
@@ -182,9 +187,13 @@ class Knowledge(HotPath):
         held = self._tunings.get(problem)
         if held is not tuning and (held is not None or problem in self._settled or problem in self._older):
             return  # an attempt of a search that another one has replaced since
-        if not tuning.unverified and not self._watches(tuning) and not tuning.draining():
+        if not tuning.unverified and not self._watches(tuning):
             self._tunings.pop(problem, None)
-            self._remember(problem, Winner(self._functions[decision.position], self._first_sample(decision)))
+            winner = Winner(self._functions[decision.position], self._first_sample(decision))
+            tuning.passes.prune()
+            if tuning.passes:
+                winner.earlier = tuning.passes
+            self._remember(problem, winner)
 
     def _watches(self, tuning: Tuning) -> bool:
         """Whether calls of a settled problem stay on the long way: to be compared every so often, or because the winner

@@ -11,7 +11,11 @@ from typing import Protocol
 
 
 class Search(Protocol):
-    """The state of a policy for one problem. Alternatives are positions in the list that `start` was given."""
+    """The state of a policy for one problem. Alternatives are positions in the list that `start` was given.
+
+    One that is not asked by the step of a program, or by how often it was asked, may say so by an attribute
+    `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little cheaper.
+    """
 
     def ask(self) -> int | None:
         """The position to call next; None once there is a winner, or once every alternative was dropped.

@@ -26,7 +26,7 @@ _selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
 _lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
 
 
-class _Defaults:
+class Defaults:
     """What selectors use that were given nothing of their own, and whether any could use it."""
 
     policy: Policy | None = None
@@ -46,8 +46,8 @@ _FIRST_ONLY = object()
 def register(selector: BestOf) -> None:
     """Make a selector known to reports; its number gives the order in which selectors were made."""
     with _lock:
-        _Defaults.last_number += 1
-        selector.number = _Defaults.last_number
+        Defaults.last_number += 1
+        selector.number = Defaults.last_number
         _selectors.add(selector)
     if os.environ.get("BESTOF_FORCE"):
         _forced_met.update(name for name, _ in orders() if name == selector.name)
@@ -55,9 +55,9 @@ def register(selector: BestOf) -> None:
 
 
 def _meet_fixed(made: list[BestOf]) -> None:
-    policy = _Defaults.policy
+    policy = Defaults.policy
     if isinstance(policy, Fixed) and any(policy.name in selector.alternative_names for selector in made):
-        _Defaults.fixed_met = True
+        Defaults.fixed_met = True
 
 
 def selectors() -> list[BestOf]:
@@ -74,41 +74,41 @@ def use_policy(policy: Policy | str | None) -> None:
     Holds for problems met from now on. Where it does not fit a selector (`Fixed`, and no alternative of that name), the
     default is used there.
     """
-    _Defaults.policy = None if policy is None else parse_any_policy(policy)
-    _Defaults.fixed_met = False
+    Defaults.policy = None if policy is None else parse_any_policy(policy)
+    Defaults.fixed_met = False
     _meet_fixed(selectors())
 
 
 def shared_policy() -> Policy | None:
     """What `use_policy` was told."""
-    return _Defaults.policy
+    return Defaults.policy
 
 
 def use_store(store: Store | None) -> None:
     """Set the store of every selector that was not given one of its own; None: remember nothing beyond the process."""
-    _Defaults.store = store
-    _Defaults.store_named = True
+    Defaults.store = store
+    Defaults.store_named = True
 
 
 def shared_store() -> Store | None:
     """What `use_store` was told, else the store that the environment names, else the one in the cache folder."""
-    if _Defaults.store_named:
-        return _Defaults.store
+    if Defaults.store_named:
+        return Defaults.store
     return default_store()
 
 
 def use_first_only(on: bool) -> None:
     """Switch every selector to its first alternative, or back to choosing."""
-    if on and not _Defaults.first_only:
+    if on and not Defaults.first_only:
         detours.append(_FIRST_ONLY)
-    elif not on and _Defaults.first_only:
+    elif not on and Defaults.first_only:
         detours.remove(_FIRST_ONLY)
-    _Defaults.first_only = on
+    Defaults.first_only = on
 
 
 def first_only() -> bool:
     """Whether every selector is to use its first alternative."""
-    return _Defaults.first_only
+    return Defaults.first_only
 
 
 def report_all() -> Report:
@@ -124,15 +124,15 @@ def _flush_all() -> None:
 def unmet_orders() -> list[str]:
     """What was ordered from outside, and no selector of this process could obey, in words; to be told at its end. A
     process that made no selector was not meant."""
-    if _Defaults.last_number < 0:
+    if Defaults.last_number < 0:
         return []
     unmet = [
         f"BESTOF_FORCE: {name}={alternative} was for no selector: none of this name was made"
         for name, alternative in orders()
         if name not in _forced_met
     ]
-    policy = _Defaults.policy
-    if isinstance(policy, Fixed) and not _Defaults.fixed_met:
+    policy = Defaults.policy
+    if isinstance(policy, Fixed) and not Defaults.fixed_met:
         unmet.append(f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name")
     return unmet
 

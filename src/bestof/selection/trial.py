@@ -6,8 +6,9 @@ to 109 microseconds a call, and would make parent and child of what merely share
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar, Token
+from typing import Any
 
 # Not empty while settled calls must take the long way: inside any thread's trial (they may be somebody's children), or
 # while every selector is told to use its first alternative. A list, because append and pop are atomic.
@@ -37,6 +38,15 @@ class Trial:
             self.children = set()
         self.children.add((selector, problem))
 
+    def has_above(self, owner: object) -> bool:
+        """Whether a selector has a trial here or further out: it may then call itself with the same problem."""
+        trial: Trial | None = self
+        while trial is not None:
+            if trial.owner is owner:
+                return True
+            trial = trial.parent
+        return False
+
     def positions_above(self, owner: object, problem: Hashable) -> set[int]:
         """The alternatives of this very problem that are on trial here or further out: a selector that recurses into
         itself must not try those again."""
@@ -58,6 +68,26 @@ def innermost_trial() -> Trial | None:
     while trial is not None and trial.done:
         trial = trial.parent
     return trial
+
+
+def timed_in_python(
+    detours: list[object],
+    current_trial: ContextVar[Trial | None],
+    trial: Trial,
+    clock: Callable[[], float],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[float, Any]:
+    """What a call of a function took and gave; while it ran, `trial` was the innermost one."""
+    token = current_trial.set(trial)
+    detours.append(trial)
+    try:
+        started = clock()
+        result = function(*args, **kwargs)
+        return clock() - started, result
+    finally:
+        leave_trial(trial, token)
 
 
 def leave_trial(trial: Trial, token: Token[Trial | None]) -> None:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.open_passes import OpenPasses
 from bestof.selection.policy import Search
 from bestof.selection.problem import canonical
 from bestof.selection.record import Child, Evidence, Record
 from bestof.selection.reopening import Reopening
 
-_SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
-# Open at once, of one problem: a program of as many equal layers, forwards first, then backwards, gets each pass
-# finished by who began it. Bounded, for forwards of an evaluation never see their backward; one takes 0.2 KiB.
-_PASSES_KEPT = 4096
-_ORPHANS = 8  # stages of a thread that are taken for those of passes begun before the race was reopened
+SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
-# First stages after a decision, until passes of others that are still open are taken for abandoned: fewer, and layers
-# whose forward comes after the decision would leave those before it without their backward.
-_DRAIN_CALLS = _PASSES_KEPT
-_LEAD_CALLS = 64  # first stages of a reopened race that the former answers
 _VERIFY_CALLS = 64  # first stages after a decision, until the later stages are taken for those that never come
 
 
@@ -92,24 +84,6 @@ def _adopting(evidence: Evidence, met: set[Child]) -> Evidence:
     return replace(evidence, children=_sorted(more.union(evidence.children)))
 
 
-class Pass:
-    """One walk through the stages of a group by one alternative."""
-
-    __slots__ = ("clean", "position", "remaining", "seconds", "thread", "timed")
-
-    def __init__(self, position: int, stages: int, *, timed: bool) -> None:
-        self.position = position
-        self.timed = timed
-        self.remaining = (1 << stages) - 1  # a bit for each stage: a set would take the threefold
-        self.seconds = 0.0
-        self.clean = True
-        self.thread = threading.get_ident()
-
-    def awaits(self, stage: int) -> bool:
-        """Whether this stage has not been answered yet."""
-        return bool(self.remaining >> stage & 1)
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The chosen alternative for a problem, with the evidence; `position` is its place in the list.
@@ -154,18 +128,18 @@ class Teaching:
 
 
 class Tuning:
-    """One problem of one selector until it is settled, and a little longer while passes begun before are finished."""
+    """One problem of one selector until it is settled, and a little longer while its decision is verified."""
 
     __slots__ = (
+        "asked",
+        "asks_ahead",
         "calls",
         "candidates",
+        "decided_calls",
         "decision",
-        "drained",
-        "finishers",
         "former",
         "history",
         "key",
-        "lead",
         "lone",
         "passes",
         "problem",
@@ -179,64 +153,24 @@ class Tuning:
         self.key = key  # canonical text; None where the problem cannot be written down
         self.candidates = candidates
         self.search = search
-        self.passes: dict[Pass, None] = {}  # oldest first; a dict, for the oldest and the youngest leave it
+        # Whom to call next, asked after the last trial while the lock was held, so that this one needs none: 0.15 us.
+        self.asked: int | None = None
+        self.asks_ahead = bool(getattr(search, "asks_ahead", False))
+        self.passes = OpenPasses()
         self.decision: Decision | None = None
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
         self.history: tuple[Reopening, ...] = ()
-        self.former: int | None = None  # who was decided before the race was reopened, and has passes to finish
-        self.finishers: dict[int, int] = {}  # by thread: stages without a pass of its own, in a reopened race
-        self.lead = 0  # first stages that the former still answers, until the passes of the hot path are finished
-        self.drained = 0  # first stages since the decision
+        self.former: int | None = None  # who was decided before the race was reopened
+        self.decided_calls = 0  # first stages since the decision
         self.calls = 0  # of the decided alternative, where every so many are compared
         self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
         self.unsaved = False  # whether there is evidence that the store does not have
 
-    def open_pass(self, position: int, stages: int, *, timed: bool) -> Pass:
-        """Begin a pass; the oldest one leaves where too many were never finished."""
-        if len(self.passes) >= _PASSES_KEPT:
-            del self.passes[next(iter(self.passes))]
-        begun = Pass(position, stages, timed=timed)
-        self.passes[begun] = None
-        return begun
-
-    def pass_at(self, stage: int) -> Pass | None:
-        """The youngest open pass that has its first stage behind it and lacks this one; one that this thread began
-        before one of another thread. Youngest, because backward passes come in reverse order."""
-        found = None
-        thread = threading.get_ident()
-        for begun in reversed(self.passes):
-            if begun.awaits(stage) and not begun.awaits(0):
-                if begun.thread == thread:
-                    return begun
-                found = found or begun
-        if found is not None and self.former is not None and self._begun_before(found, thread):
-            return None
-        return found
-
-    def _begun_before(self, found: Pass, thread: int) -> bool:
-        """Whether a thread that has begun no open pass, in a race that was reopened, finishes one of the hot path, and
-        not `found` of another thread. It does unless it has finished passes of others while the former still led, where
-        a mistake does no harm, or so often by now that it must be doing that: as the thread of backward passes."""
-        if not found.timed:
-            self.finishers[thread] = _ORPHANS
-        seen = self.finishers.get(thread, 0)
-        if seen >= _ORPHANS:
-            return False
-        self.finishers[thread] = seen + 1
-        return True
-
-    def close_stage(self, begun: Pass, stage: int) -> bool:
-        """Take a stage off a pass; whether the pass is finished by it."""
-        begun.remaining &= ~(1 << stage)
-        if begun.remaining:
-            return False
-        self.passes.pop(begun, None)
-        return True
-
     def tell(self, position: int, seconds: float) -> None:
         """A sample that counts."""
+        self.asked = None
         samples = self.candidates[position].samples
-        if len(samples) < _SAMPLES_KEPT:
+        if len(samples) < SAMPLES_KEPT:
             samples.append(seconds)
         self.unsaved = True
         self.search.tell(position, seconds)
@@ -244,6 +178,7 @@ class Tuning:
     def disqualify(self, position: int, reason: str) -> bool:
         """Take an alternative out of the search for good; false where it is out already, or is the last that remains:
         two threads may each have seen another one fail."""
+        self.asked = None
         if self.remaining() == [position] or not self.candidates[position].remains:
             return False
         self.candidates[position].disqualified = reason
@@ -257,7 +192,6 @@ class Tuning:
         """Begin after this decision, with fresh samples: what was disqualified stays out."""
         self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
         self.former = decision.position
-        self.lead = _LEAD_CALLS if len(self.candidates[0].stages) > 1 else 0
         known = {evidence.alternative: evidence for evidence in decision.evidence}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
@@ -276,16 +210,8 @@ class Tuning:
         self.candidates[decision.position].recursive = taught.recursive
         self.decision = decision
 
-    def leads(self) -> bool:
-        """Whether the former answers this first stage: nobody knows which passes it had begun on the hot path, and none
-        may be finished by an alternative that another thread has begun to try. Counts."""
-        if self.lead == 0 or self.former not in self.remaining():
-            return False
-        self.lead -= 1
-        return True
-
     def orphan(self) -> int:
-        """Who answers a stage whose pass was begun by a decision that is gone, or by nobody who is remembered."""
+        """Who answers a stage whose pass was begun by nobody who is remembered."""
         remaining = self.remaining()
         return self.former if self.former in remaining else remaining[0]
 
@@ -330,30 +256,19 @@ class Tuning:
         # What was ordered was not measured: the next run goes on with the evidence.
         if self.decision is not None and self.decision.source not in ("forced", "pinned"):
             decision = self.decision.alternative
-        found = [c for c in self.candidates if c.samples or c.disqualified is not None]
-        if self.key is None or not found:
+        measured = [c for c in self.candidates if c.samples or c.disqualified is not None]
+        if self.key is None or not measured:
             return None
-        if decision is not None:  # made knowing of those that the search left out: only what comes later is new
-            found = [c for c in self.candidates if c in found or c.remains]
-        evidence = tuple(candidate.evidence() for candidate in found)
+        # A decision is made knowing of those that the search left out: for the next run they are nothing new.
+        kept = measured if decision is None else [c for c in self.candidates if c.remains or c in measured]
+        evidence = tuple(candidate.evidence() for candidate in kept)
         return Record(selector, self.key, host, decision, evidence, updated)
-
-    def count_drain(self) -> None:
-        """A first stage was called after the decision."""
-        self.drained += 1
 
     def answered(self, stage: int) -> None:
         """The decided alternative has answered a call of this stage."""
-        if self.drained >= _VERIFY_CALLS:  # a program that never goes on to the later stages
+        if self.decided_calls >= _VERIFY_CALLS:  # a program that never goes on to the later stages
             self.unverified.clear()
         self.unverified.discard(stage)
-
-    def draining(self) -> bool:
-        """Whether passes are still open that another alternative than the decided one must finish."""
-        decided = self.decision
-        if decided is None or self.drained >= _DRAIN_CALLS:
-            return False
-        return any(begun.position != decided.position for begun in self.passes)
 
     def remaining(self) -> list[int]:
         """The positions that may still answer calls, in list order."""

@@ -66,30 +66,29 @@ def test_passes_that_are_never_finished_neither_block_nor_grow(program: Program)
     assert decided(selector, 1) == "b"
 
 
-def test_a_decision_waits_for_open_passes_and_not_for_ever(program: Program) -> None:
+def test_passes_from_before_a_decision_are_finished_after_it(program: Program) -> None:
     selector = group(program, "a", "b")
     assert selector(0, 1) == "a0"  # its backward comes last
     for _ in range(4):
         selector(0, 1)
         selector(1, 1)
     assert decided(selector, 1) == "b"
-    assert (1,) not in selector._settled
+    assert (1,) in selector._settled
     assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]  # a pass begun since the decision is the decision's
     assert selector(1, 1) == "a1"  # and the one from before it is finished by whoever began it
-    assert (1,) in selector._settled
+    assert selector(1, 1) == "b1"  # whatever comes then was begun by nobody who is known
 
 
-def test_abandoned_passes_delay_the_hot_path_by_a_bounded_number_of_calls(program: Program) -> None:
+def test_abandoned_passes_change_nothing_for_those_after_a_decision(program: Program) -> None:
     selector = group(program, "a", "b")
     for _ in range(3):
         selector(0, 1)
     for _ in range(4):
         selector(0, 1)
         selector(1, 1)
-    for _ in range(4096):
-        assert (1,) not in selector._settled
-        assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]
     assert (1,) in selector._settled
+    for _ in range(50):
+        assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]
 
 
 class Layers:
@@ -246,7 +245,7 @@ def test_an_interrupted_stage_leaves_no_pass_to_be_finished(program: Program) ->
     )
     with pytest.raises(KeyboardInterrupt):
         selector(0, 1)
-    assert selector._tunings[1,].passes == {}
+    assert len(selector._tunings[1,].passes) == 0
 
 
 def test_a_group_that_fails_in_its_second_stage_is_replaced_and_its_time_is_no_sample(program: Program) -> None:

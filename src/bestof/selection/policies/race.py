@@ -91,6 +91,7 @@ class RaceSearch:
     alternative's samples in the order taken, however they were interleaved: told again, it takes the same course.
     """
 
+    asks_ahead = True
     __slots__ = ("_calls", "_contenders", "_live", "_next", "_policy", "_rounds", "_samples", "_seconds", "_winner")
 
     def __init__(self, policy: Race, alternatives: int) -> None:

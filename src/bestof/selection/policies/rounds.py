@@ -41,6 +41,7 @@ class RoundsSearch:
     Nothing is pruned for good: should the best lose its lead, or be dropped, whoever it pruned comes back.
     """
 
+    asks_ahead = True
     __slots__ = ("_current", "_live", "_medians", "_next", "_policy", "_samples")
 
     def __init__(self, policy: Rounds, alternatives: int) -> None:
