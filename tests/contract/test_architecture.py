@@ -45,3 +45,18 @@ def test_the_command_line_knows_the_levels_of_accuracy() -> None:
     from bestof.torch.accuracy import ACCURACIES  # noqa: PLC0415
 
     assert run._ACCURACIES == ACCURACIES
+
+
+def test_the_engine_imports_the_standard_library_only() -> None:
+    code = """
+import importlib, pkgutil, sys
+before = set(sys.modules)
+import bestof.selection
+for module in pkgutil.walk_packages(bestof.selection.__path__, "bestof.selection."):
+    importlib.import_module(module.name)
+own = {"bestof"}
+print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names) - own))
+print("bestof.selection.store.sqlite" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "True"]

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 
 from bestof.bench.dispatch import THREADS, DispatchTime, measure
 
-_HEADINGS = ("", "ns", "spread", f"{THREADS} threads")
+_HEADINGS = ("", "ns", "spread", f"{THREADS} threads", "reach")
 _EPILOG = f"""\
 ns: the median nanoseconds a call; spread: half the distance between the quartiles;
-{THREADS} threads: elapsed nanoseconds over the calls of all of them. The direct call is
-problem function, alternative and loop; all others are what comes on top of these,
-and of the policy."""
+{THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: what the ns are
+not to exceed. The direct call is problem function, alternative and loop; all others are
+what comes on top of these, and of the policy."""
 
 
 def call(argv: Sequence[str]) -> int:
@@ -45,8 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cells(row: DispatchTime) -> tuple[str, str, str, str]:
-    return row.name, f"{row.seconds * 1e9:,.0f}", f"± {row.spread * 1e9:,.0f}", f"{row.threaded * 1e9:,.0f}"
+def _cells(row: DispatchTime) -> tuple[str, ...]:
+    reach = "" if row.reach is None else f"{row.reach * 1e9:,.0f}"
+    return row.name, f"{row.seconds * 1e9:,.0f}", f"± {row.spread * 1e9:,.0f}", f"{row.threaded * 1e9:,.0f}", reach
 
 
 def _plain(rows: Sequence[DispatchTime]) -> str:

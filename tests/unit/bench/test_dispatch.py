@@ -64,7 +64,7 @@ def test_trials_run_where_they_say() -> None:
         met.append((current_trial.get() is not None, frames()))
 
     for around in (dispatch._here, dispatch._inside_a_trial, dispatch._deep):
-        around(note)
+        around(note)()
     (here, shallow), (inside, _), (deep, depth) = met
     assert (here, inside, deep) == (False, True, False)
     assert depth - shallow == 200

@@ -11,7 +11,7 @@ from bestof.bench.dispatch import DispatchTime
 from bestof.cli import bench_dispatch, main
 from bestof.cli.bench import BENCHES
 
-ROWS = [DispatchTime("direct call", 61.4e-9, 1.2e-9, 70e-9), DispatchTime("trial", 2.5e-6, 0.0, 3e-6)]
+ROWS = [DispatchTime("direct call", 61.4e-9, 1.2e-9, 70e-9), DispatchTime("trial", 2.5e-6, 0.0, 3e-6, 2e-6)]
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_json_is_in_seconds(asked: list[tuple[int, int]], capsys: pytest.Capture
     assert main(["bench", "dispatch", "--json", "--repeats", "3", "--calls", "99"]) == 0
     assert asked == [(3, 99)]
     assert json.loads(capsys.readouterr().out) == [
-        {"name": "direct call", "seconds": 61.4e-9, "spread": 1.2e-9, "threaded": 70e-9},
-        {"name": "trial", "seconds": 2.5e-6, "spread": 0.0, "threaded": 3e-6},
+        {"name": "direct call", "seconds": 61.4e-9, "spread": 1.2e-9, "threaded": 70e-9, "reach": None},
+        {"name": "trial", "seconds": 2.5e-6, "spread": 0.0, "threaded": 3e-6, "reach": 2e-6},
     ]
 
 
@@ -73,7 +73,7 @@ def test_the_table_is_in_nanoseconds(
     assert main(["bench", "dispatch"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        ["ns", "spread", "8", "threads"],
+        ["ns", "spread", "8", "threads", "reach"],
         ["direct", "call", "61", "±", "1", "70"],
-        ["trial", "2,500", "±", "0", "3,000"],
+        ["trial", "2,500", "±", "0", "3,000", "2,000"],
     ]
