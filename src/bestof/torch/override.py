@@ -24,7 +24,7 @@ from bestof.torch.convolution.problem import ConvProblem
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # Calls whose problems stay known; a program whose shapes never repeat must not grow.
 _REMEMBERED = 4096
-_DTYPES = frozenset({torch.float32, torch.float64})
+_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
 _Library: Any = torch.library.Library  # has no annotations
 
 
@@ -60,10 +60,10 @@ class _Known:
 class ConvolutionOverride:
     """`aten::convolution` and `aten::convolution_backward` on the CPU, chosen among alternatives while registered.
 
-    What is no 2-D convolution of dense float32 or float64 tensors, what PyTorch is to refuse, and everything while
-    deterministic algorithms or exact results are asked for, goes to PyTorch's own kernel untouched: even two gradients
-    that are computed apart differ in their last bits from those computed together. Raises TorchError where PyTorch
-    cannot hand its own kernels out.
+    What is no 2-D convolution of dense float32, float64 or bfloat16 tensors, what PyTorch is to refuse, and everything
+    while deterministic algorithms or exact results are asked for, goes to PyTorch's own kernel untouched: even two
+    gradients that are computed apart differ in their last bits from those computed together. Raises TorchError where
+    PyTorch cannot hand its own kernels out.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from bestof.torch.convolution.problem import ConvProblem
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """How far a float32 result may be from the float64 one, both relative to the root mean square of the latter.
+    """How far a result may be from the float64 one, both relative to the root mean square of the latter.
 
     `rms` bounds the root mean square of the error, `maximum` its largest magnitude.
     """
@@ -29,6 +29,18 @@ class ErrorBound:
         factor *= torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.float32).eps
         return ErrorBound(self.rms * factor, self.maximum * factor)
 
+    def rounded(self) -> ErrorBound:
+        """The bound after a result of this one is rounded to bfloat16."""
+        return ErrorBound(self.rms + ROUNDED.rms, self.maximum + ROUNDED.maximum)
+
+
+ROUNDED = ErrorBound(rms=2**-8, maximum=10 * 2**-8)
+"""One rounding to bfloat16, whose 8 bits err by 2^-8 of a number at most; by 2^-9.4, root mean square, where there are
+many. No element of a result is 10 times the root mean square of all."""
+
+BFLOAT16_INSIDE = ErrorBound(rms=sqrt(3) * 2**-8, maximum=10 * sqrt(3) * 2**-8)
+"""Both operands and the result rounded to bfloat16, the sums in float32: three independent errors. Where nothing
+cancels, those of the terms add up as the terms do; by 2^-8.5 where there are many."""
 
 DIRECT = ErrorBound(rms=1e-6, maximum=1e-5)
 SPECTRAL = ErrorBound(rms=2e-6, maximum=2e-5)

@@ -24,9 +24,17 @@ from bestof.torch.convolution import (
     im2row,
     input_gradient_by_forward,
     native,
+    other_dtype,
     weight_gradient_by_forward,
 )
-from bestof.torch.convolution.alternative import DIRECT, SPECTRAL, Alternative, ErrorBound, summation_bound
+from bestof.torch.convolution.alternative import (
+    BFLOAT16_INSIDE,
+    DIRECT,
+    SPECTRAL,
+    Alternative,
+    ErrorBound,
+    summation_bound,
+)
 from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
 from bestof.torch.convolution.problem import ConvProblem
 
@@ -57,7 +65,11 @@ class Catalogue:
 
     def bound(self, alternative: Alternative, problem: ConvProblem) -> ErrorBound:
         """What an alternative promises for a problem: scaled by the channels that are summed over, which are the
-        images of the batch where the gradient of the weight is wanted."""
+        images of the batch where the gradient of the weight is wanted.
+
+        Sums of bfloat16 products are taken in float32, and rounded once: PyTorch's own kernels do so where
+        `other_dtype.has_bfloat16`, and promise nothing elsewhere.
+        """
         n, k, p, q = problem.output_shape
         _, c, r, s = problem.weight_shape
         channels, taps = {
@@ -65,9 +77,13 @@ class Catalogue:
             "input gradient": (k // problem.groups, r * s),
             "weight gradient": (n, p * q),
         }[self.direction]
+        rounds = problem.dtype == "bfloat16"
+        dtype = "float32" if rounds else problem.dtype
         if alternative.bound is None:
-            return summation_bound(channels * taps, problem.dtype)
-        return alternative.bound.scaled(channels, problem.dtype)
+            bound = summation_bound(channels * taps, dtype)
+        else:
+            bound = alternative.bound.scaled(channels, dtype)
+        return bound.rounded() if rounds else bound
 
 
 @lru_cache(maxsize=1024)
@@ -79,7 +95,7 @@ def _estimates(catalogue: Catalogue, problem: ConvProblem) -> dict[str, float]:
 @lru_cache(maxsize=1024)
 def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
     estimates = _estimates(catalogue, problem)
-    limit = max(estimate.MARGIN * min(estimates.values()), estimate.SMALL)
+    limit = max(estimate.MARGIN * min(estimates.values(), default=0.0), estimate.SMALL)
     rows = catalogue.applying(problem)
     return frozenset(row.name for row in rows if row is rows[0] or estimates.get(row.name, 0.0) <= limit)
 
@@ -101,6 +117,35 @@ def _native(
             row.accuracy,
         )
         for row in NATIVE_ALGORITHMS
+    )
+
+
+def _across_dtypes(
+    pass_: Callable[[str], Callable[..., Tensor]],
+    native_pass: Callable[[str], Callable[..., Tensor]],
+    direction: str,
+    work: estimate.Estimate,
+) -> tuple[Alternative, ...]:
+    """bfloat16 problems in float32, F(6) too, whose error is far below that of rounding the result; float32 problems
+    in bfloat16."""
+    estimates = {"direct": work, "convgemm": work, **_WINOGRAD}
+    return (
+        Alternative(
+            "bfloat16", pass_("bfloat16"), other_dtype.supports("float32", "bfloat16"), BFLOAT16_INSIDE, None, "relaxed"
+        ),
+        Alternative(
+            "float32", pass_("float32"), other_dtype.supports("bfloat16", "float32"), None, estimate.in_float32(work)
+        ),
+        *(
+            Alternative(
+                f"float32 native {row.name}",
+                native_pass(row.name),
+                native.supports(row.name, direction, "bfloat16"),
+                row.bound,
+                estimate.in_float32(estimates[row.name]) if row.name in estimates else None,
+            )
+            for row in NATIVE_ALGORITHMS
+        ),
     )
 
 
@@ -127,6 +172,7 @@ FORWARD = Catalogue(
             estimate.forward_by_input_gradient,
         ),
         *_native(native.forward, "forward", estimate.channels_last),
+        *_across_dtypes(other_dtype.forward, native.forward, "forward", estimate.channels_last),
     ),
 )
 
@@ -152,6 +198,12 @@ INPUT_GRADIENT = Catalogue(
             estimate.input_gradient_by_forward,
         ),
         *_native(native.input_gradient, "backward_input", estimate.channels_last_input_gradient),
+        *_across_dtypes(
+            other_dtype.input_gradient,
+            native.input_gradient,
+            "backward_input",
+            estimate.channels_last_input_gradient,
+        ),
     ),
 )
 
@@ -173,6 +225,7 @@ WEIGHT_GRADIENT = Catalogue(
             estimate.weight_gradient_by_forward,
         ),
         *_native(native.weight_gradient, "backward_weight", estimate.channels_last),
+        *_across_dtypes(other_dtype.weight_gradient, native.weight_gradient, "backward_weight", estimate.channels_last),
     ),
 )
 

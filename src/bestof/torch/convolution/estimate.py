@@ -30,6 +30,8 @@ SMALL = 10**8
 
 _TOUCH = 40.0  # a byte of an operand that is read, or written into fresh pages: 5 GB/s
 _CONVERSION = 40.0  # a byte of an operand that is converted between the layouts, there or back
+_CAST = 5.0  # a float32 byte of an operand that is converted from or to bfloat16: 43 GB/s within channels last
+_CAST_CONVERSION = 20.0  # the same where the layout changes with it: 10 GB/s
 _SPECTRUM = 3500.0  # an element of a spectrum: 17 ns; 27 to 60 were measured
 _VECTOR = 16  # channels fewer than a vector has lanes leave the rest of them idle
 
@@ -44,7 +46,7 @@ def _dense(problem: ConvProblem) -> float:
 def _operand_bytes(problem: ConvProblem) -> float:
     n, c, h, w = problem.input_shape
     _, k, p, q = problem.output_shape
-    width = 8 if problem.dtype == "float64" else 4
+    width = {"float64": 8, "bfloat16": 2}.get(problem.dtype, 4)
     return width * n * (c * h * w + k * p * q)
 
 
@@ -95,6 +97,21 @@ def channels_last(problem: ConvProblem) -> float:
 def channels_last_input_gradient(problem: ConvProblem) -> float:
     """The same for that."""
     return _direct_input_gradient(problem) + _converted(problem)
+
+
+def in_float32(inside: Estimate) -> Estimate:
+    """A bfloat16 problem by a float32 kernel in channels last: every operand is converted, there or back.
+
+    PyTorch's own kernels are estimated as in float32 beside it. They take half of that on a processor with instructions
+    for bfloat16, and many times as much on one without; so this errs on the side of a trial.
+    """
+
+    def estimate(problem: ConvProblem) -> float:
+        wide = problem._replace(dtype="float32", input_layout="channels_last")
+        cast = _CAST if problem.channels_last else _CAST_CONVERSION
+        return inside(wide) + cast * _operand_bytes(wide)
+
+    return estimate
 
 
 def im2row(problem: ConvProblem) -> float:

@@ -1,4 +1,5 @@
-"""Our own kernels, on channels-last copies where the tensors are not channels last already: conversions included."""
+"""Our own float32 kernels, on channels-last copies where the tensors are not channels last already, and on float32
+copies of bfloat16 tensors: conversions included."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from torch import Tensor
 from bestof.kernels import Conv2dPlan, conv2d_algorithms
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.other_dtype import back
 from bestof.torch.convolution.problem import ConvProblem
 
 
-def supports(algorithm: str, direction: str) -> Callable[[ConvProblem], bool]:
-    """Whether the kernels have this algorithm for a problem: float32, nothing empty, its own shapes."""
+def supports(algorithm: str, direction: str, dtype: str = "float32") -> Callable[[ConvProblem], bool]:
+    """Whether the kernels have this algorithm for a problem: of this dtype, nothing empty, its own shapes."""
 
     def answer(problem: ConvProblem) -> bool:
-        if problem.dtype != "float32" or problem.empty or problem.deterministic or min(problem.output_size) < 1:
+        if problem.dtype != dtype or problem.empty or problem.deterministic or min(problem.output_size) < 1:
             return False
         x, w = _nhwc(problem.input_shape), _nhwc(problem.weight_shape)
         return algorithm in conv2d_algorithms(
@@ -38,20 +40,20 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
 
     def run(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
-        x = _channels_last(input)
+        x = _rows(input)
         packed = None
         if problem.frozen and originals.packed is not None:
             packed = originals.packed.get(weight, algorithm, problem.groups)
-        w = None if packed is not None else _channels_last(weight)
-        output = torch.empty(problem.output_shape, dtype=input.dtype, memory_format=torch.channels_last)
-        bias = bias.contiguous() if bias is not None else None
+        w = None if packed is not None else _rows(weight)
+        output = torch.empty(problem.output_shape, dtype=x.dtype, memory_format=torch.channels_last)
+        bias = bias.to(x.dtype).contiguous() if bias is not None else None
         _plan(algorithm, "forward", problem).run(
             x.data_ptr(),
             packed if w is None else w.data_ptr(),  # type: ignore[arg-type]  # one of them is there
             output.data_ptr(),
             0 if bias is None else bias.data_ptr(),
         )
-        return in_format(output, problem.channels_last)
+        return _finished(output, problem)
 
     return run
 
@@ -60,10 +62,10 @@ def input_gradient(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
 
     def run(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
-        grad, w = _channels_last(grad_output), _channels_last(weight)
+        grad, w = _rows(grad_output), _rows(weight)
         gradient = torch.empty(problem.input_shape, dtype=grad.dtype, memory_format=torch.channels_last)
         _plan(algorithm, "backward_input", problem).run(grad.data_ptr(), w.data_ptr(), gradient.data_ptr())
-        return in_format(gradient, problem.channels_last)
+        return _finished(gradient, problem)
 
     return run
 
@@ -72,10 +74,10 @@ def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
 
     def run(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
-        grad, x = _channels_last(grad_output), _channels_last(input)
+        grad, x = _rows(grad_output), _rows(input)
         gradient = torch.empty(problem.weight_shape, dtype=grad.dtype, memory_format=torch.channels_last)
         _plan(algorithm, "backward_weight", problem).run(grad.data_ptr(), x.data_ptr(), gradient.data_ptr())
-        return in_format(gradient, problem.channels_last)
+        return _finished(gradient, problem)
 
     return run
 
@@ -121,5 +123,12 @@ def _nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
+def _rows(tensor: Tensor) -> Tensor:
+    """As the kernels read it; a copy only where it must be, of both conversions in one."""
+    if tensor.dtype is torch.float32:
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor.to(torch.float32, memory_format=torch.channels_last)
+
+
+def _finished(result: Tensor, problem: ConvProblem) -> Tensor:
+    return in_format(result, problem.channels_last) if problem.dtype == "float32" else back(result, problem)

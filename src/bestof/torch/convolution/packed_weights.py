@@ -65,7 +65,7 @@ class PackedWeightsCache:
         ):
             return found.packed
         version, address = weight._version, weight.data_ptr()
-        packed = pack_weights(rows.contiguous(), algorithm, groups=groups)
+        packed = pack_weights(rows.float().contiguous(), algorithm, groups=groups)
         self._keep(key, _Kept(weakref.ref(weight, self._forget(key)), version, address, fingerprint, packed))
         return packed
 
@@ -103,8 +103,8 @@ def _fingerprint(dense: Tensor) -> Tensor:
     What it misses is below the rounding of the sum of one filter, and with it below that of the filter's results. Sums
     of rows that cross filters would let a large one hide what changes in its neighbours.
     """
-    filters = dense.reshape(dense.shape[0], -1)
-    return torch.mv(filters, _factors(dense.dtype, filters.shape[1]))
+    filters = dense.reshape(dense.shape[0], -1).float()  # a sum in bfloat16 would miss most changes
+    return torch.mv(filters, _factors(filters.dtype, filters.shape[1]))
 
 
 @lru_cache(maxsize=64)

@@ -42,8 +42,19 @@ def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
+def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> None:
+    problem = parse_conv("i4x9x9,k6x3x3")._replace(dtype="bfloat16")
+    offered = names(catalogue, problem)
+    assert offered[:2] == ["as is", "channels last"]
+    assert all(name.startswith("float32") for name in offered[2:])
+    winograd = "winograd4" if catalogue is WEIGHT_GRADIENT else "winograd6"
+    assert {"float32", "float32 native convgemm", f"float32 native {winograd}"} <= set(offered)
+    assert names(catalogue, problem._replace(accuracy="exact")) == ["as is"]
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
 def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
-    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="bfloat16")) == ["as is", "channels last"]
+    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == ["as is", "channels last"]
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)

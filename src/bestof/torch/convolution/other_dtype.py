@@ -1,0 +1,83 @@
+"""PyTorch's own kernels in another dtype, on channels-last copies: conversions there and back included.
+
+In float32 for bfloat16 tensors: faster where the processor has no instructions for bfloat16, and more exact. In
+bfloat16 for float32 tensors: half the bytes, and up to twice the rate where it has them; operands and result lose 16
+bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from bestof.torch.convolution import as_is
+from bestof.torch.convolution.memory_format import in_format, torch_format
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.problem import ConvProblem
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether PyTorch's kernels multiply in bfloat16 and sum in float32 here: with AVX-512, or better instructions."""
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
+    """Whether the tensors of a problem are of the dtype `given`, not empty, and the other one can be computed in."""
+
+    def answer(problem: ConvProblem) -> bool:
+        return problem.dtype == given and not problem.empty and (inside != "bfloat16" or has_bfloat16())
+
+    return answer
+
+
+def forward(inside: str) -> Callable[..., Tensor]:
+    """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
+    dtype = _DTYPES[inside]
+
+    def run(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+        bias = None if bias is None else bias.to(dtype)
+        output = as_is.forward(originals, _there(input, dtype), _there(weight, dtype), bias, problem)
+        return back(output, problem)
+
+    return run
+
+
+def input_gradient(inside: str) -> Callable[..., Tensor]:
+    """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
+    dtype = _DTYPES[inside]
+
+    def run(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+        converted = problem._replace(input_layout="channels_last")
+        gradient = as_is.input_gradient(originals, _there(grad_output, dtype), _there(weight, dtype), converted)
+        return back(gradient, problem)
+
+    return run
+
+
+def weight_gradient(inside: str) -> Callable[..., Tensor]:
+    """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
+    dtype = _DTYPES[inside]
+
+    def run(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+        converted = problem._replace(weight_layout="channels_last")
+        gradient = as_is.weight_gradient(originals, _there(grad_output, dtype), _there(input, dtype), converted)
+        return back(gradient, problem)
+
+    return run
+
+
+def _there(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Both conversions in one pass over the elements."""
+    return tensor.to(dtype, memory_format=torch.channels_last)
+
+
+def back(result: Tensor, problem: ConvProblem) -> Tensor:
+    """The result in the dtype and format that PyTorch would return, by one pass over it."""
+    result = result.to(_DTYPES[problem.dtype], memory_format=torch_format(problem.channels_last))
+    return in_format(result, problem.channels_last)

@@ -1,0 +1,119 @@
+"""bfloat16 convolutions by every alternative against float64: sums in float32, one rounding at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from test_torch_convolution import AWKWARD, NETWORKS
+from torch_convolution_oracle import ORIGINALS, assert_within, call, operands, reference
+
+from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, ROUNDED, Alternative, ErrorBound
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, Catalogue
+from bestof.torch.convolution.other_dtype import has_bfloat16
+from bestof.torch.convolution.packed_weights import PackedWeightsCache
+from bestof.torch.convolution.problem import parse_conv
+
+PROBLEMS = {name: parse_conv(text)._replace(dtype="bfloat16") for name, text in (NETWORKS | AWKWARD).items()}
+PYTORCHS_SUMS = {"as is", "channels last"}
+needs_bfloat16 = pytest.mark.skipif(
+    not has_bfloat16(),
+    reason="PyTorch's kernels may round partial sums to bfloat16 on a processor without AVX-512",
+)
+ROWS = [
+    pytest.param(
+        name,
+        catalogue,
+        alternative,
+        id=f"{catalogue.direction}-{alternative.name}-{name}",
+        marks=[needs_bfloat16] if alternative.name in PYTORCHS_SUMS else [],
+    )
+    for name, problem in PROBLEMS.items()
+    for catalogue in CATALOGUES
+    for alternative in catalogue.applying(problem)
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a busy machine two wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("name", "catalogue", "alternative"), ROWS)
+def test_bfloat16_keeps_its_promise(name: str, catalogue: Catalogue, alternative: Alternative) -> None:
+    problem = PROBLEMS[name]._replace(bias=True)
+    result = call(catalogue, alternative, operands(problem, "relu"), problem)
+    assert result.dtype == torch.bfloat16
+    assert_within(result, reference(catalogue.direction, problem, "relu"), catalogue.bound(alternative, problem))
+
+
+@pytest.mark.parametrize(
+    ("name", "catalogue", "alternative"),
+    [row for row in ROWS if row.values[0] in AWKWARD and "winograd" not in row.values[2].name],
+)
+def test_a_result_is_the_exact_one_rounded_once(name: str, catalogue: Catalogue, alternative: Alternative) -> None:
+    # Integers up to 4 are exact in bfloat16, and their sums in float32: what differs was rounded twice, or cut off.
+    problem = PROBLEMS[name]._replace(bias=True)
+    result = call(catalogue, alternative, operands(problem, "integers"), problem)
+    expected = reference(catalogue.direction, problem, "integers")
+    assert torch.equal(result, expected.to(torch.bfloat16))
+
+
+def test_one_rounding_is_what_the_bound_says() -> None:
+    exact = torch.randn(1_000_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert_within(exact.to(torch.bfloat16), exact, ROUNDED)
+    worst = torch.tensor([1 + 2.0**-8], dtype=torch.float64)  # half way between two neighbours
+    assert_within(worst.to(torch.bfloat16), worst, ROUNDED)
+    with pytest.raises(AssertionError, match="above the promised"):
+        assert_within(worst.to(torch.bfloat16), worst, ErrorBound(0.99 * ROUNDED.rms, ROUNDED.maximum))
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("name", ["VGG16 conv3_1", "ResNet 1x1", "ResNeXt grouped"])
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
+def test_bfloat16_inside_is_for_relaxed_accuracy_only(name: str, catalogue: Catalogue) -> None:
+    problem = PROBLEMS[name]._replace(dtype="float32")
+    inside = {row.name for row in catalogue.alternatives if row.bound == BFLOAT16_INSIDE}
+    assert inside
+    assert inside.isdisjoint(row.name for row in catalogue.applying(problem))
+    assert inside.isdisjoint(row.name for row in catalogue.applying(problem._replace(accuracy="exact")))
+    relaxed = problem._replace(accuracy="relaxed")
+    by_name = {row.name: row for row in catalogue.applying(relaxed)}
+    assert "bfloat16" in by_name
+    # So much more exact would be float32 inside after all.
+    result = call(catalogue, by_name["bfloat16"], operands(relaxed, "zero mean"), relaxed)
+    expected = reference(catalogue.direction, relaxed, "zero mean")
+    assert result.dtype == torch.float32
+    with pytest.raises(AssertionError, match="above the promised"):
+        assert_within(result, expected, ErrorBound(BFLOAT16_INSIDE.rms / 4, BFLOAT16_INSIDE.maximum))
+
+
+def test_weights_of_bfloat16_that_stand_still_are_packed_once_and_watched() -> None:
+    problem = PROBLEMS["VGG16 conv1_2"]._replace(frozen=True)
+    weight = operands(problem, "integers")["weight"].clone()
+    cache = PackedWeightsCache(1 << 24)
+    packed = cache.get(weight, "winograd4", 1)
+    assert packed is not None
+    assert cache.get(weight, "winograd4", 1) is packed
+    # One unit in the last place of one weight, behind the version's back: 2^-8 of it.
+    weight.data[5, 3, 1, 1] = torch.tensor(4.0, dtype=torch.bfloat16)
+    changed = cache.get(weight, "winograd4", 1)
+    assert changed is not packed
+    weight.data[5, 3, 1, 1] = torch.tensor(4.03125, dtype=torch.bfloat16)
+    assert cache.get(weight, "winograd4", 1) is not changed
+
+
+def test_packed_weights_give_what_others_give() -> None:
+    problem = PROBLEMS["VGG16 conv1_2"]._replace(frozen=True)
+    tensors = operands(problem, "relu")
+    by_name = {row.name: row for row in FORWARD.applying(problem)}
+    originals = type(ORIGINALS)(ORIGINALS.convolution, ORIGINALS.convolution_backward, PackedWeightsCache(1 << 24))
+    for name in ("float32 native winograd4", "float32 native convgemm"):
+        got = by_name[name].function(originals, tensors["input"], tensors["weight"], None, problem)
+        assert torch.equal(got, call(FORWARD, by_name[name], tensors, problem._replace(frozen=False)))
+    assert len(originals.packed) == 2
