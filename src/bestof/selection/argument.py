@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bestof.errors import InvalidArgument
+from bestof.selection.alternative import Alternative
 from bestof.selection.policies import Race, Rounds, parse_policy
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
@@ -77,6 +78,16 @@ def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> N
         raise InvalidArgument(
             f"{where}: neighbours: a neighbour's decision is verified by a short race; got the policy {policy!r}"
         )
+
+
+def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) -> None:
+    """Raise InvalidArgument unless `timer` is None, or a timer beside plain alternatives."""
+    if timer is None:
+        return
+    if not callable(getattr(timer, "start", None)) or not hasattr(timer, "paused"):
+        raise InvalidArgument(f"{where}: timer: expected an object with start and paused; got {type(timer).__name__}")
+    if alternatives[0].is_group:
+        raise InvalidArgument(f"{where}: timer: a group is timed by the clock; give alternatives of one function each")
 
 
 def parse_drift(where: str, drift: object) -> bool:

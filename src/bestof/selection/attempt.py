@@ -14,6 +14,7 @@ from bestof.selection.guard import compare
 from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.notice import warn
 from bestof.selection.open_passes import Pass
+from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Tuning
 
@@ -31,7 +32,7 @@ class Attempt(Trial):
     is known, so that a trial around this call may count.
     """
 
-    __slots__ = ("begun", "failures", "selector", "settled", "stage", "timed", "tuning")
+    __slots__ = ("begun", "failures", "selector", "settled", "stage", "timed", "timing", "tuning")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Attempt(Trial):
         self.stage = stage
         self.begun = begun
         self.timed = timed
+        self.timing: Timing | None = None  # where the time is known later
         self.settled = settled
         self.failures: dict[int, Exception] = _NO_FAILURES
 
@@ -71,7 +73,10 @@ class Attempt(Trial):
         if selector._check is not None:
             expected = self._expected(args, kwargs, undo)
         function = self.tuning.candidates[self.position].stages[self.stage]
-        clock = selector._clock
+        clock, late = selector._clock, selector._late
+        if late is not None and self.timed:
+            self.timing = late.start(args)
+            self.timed = self.timing is not None
         token = current_trial.set(self)
         detours.append(self)
         failure: Exception | None = None
@@ -86,6 +91,9 @@ class Attempt(Trial):
             raise
         finally:
             leave_trial(self, token)
+        if late is not None and self.timing is not None:
+            self.timing = late.stop(self.timing) if failure is None else None
+            self.timed = self.timing is not None
         if failure is None:
             if type(result) is CoroutineType:
                 return self._awaited(result, undo, expected, args, kwargs)
@@ -340,6 +348,9 @@ class Attempt(Trial):
             whole, total = tuning.passes.close_stage(begun, self.stage), begun.seconds
         if not self.timed or tuning.decision is not None:
             return
+        if self.timing is not None and selector._late is not None:
+            selector._late.wait(self, self.timing)
+            return
         candidate = tuning.candidates[self.position]
         if trial.children is not None:
             candidate.adopt(trial.children)
@@ -351,6 +362,12 @@ class Attempt(Trial):
             candidate.calls += 1
             if clean:
                 tuning.tell(self.position, total)
+
+    def book_late(self, seconds: float) -> None:
+        """Book the time of a trial that ended before, now that it is known. Called with the lock held."""
+        self.timing = None
+        self._book(self, seconds)
+        self.selector.conclude(self.tuning)
 
 
 def _told(error: BaseException) -> str:

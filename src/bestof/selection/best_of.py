@@ -14,6 +14,7 @@ from bestof.selection.argument import (
     check_callable,
     check_name,
     check_neighbours,
+    check_timer,
     check_watch,
     parse_drift,
     parse_own_policy,
@@ -30,6 +31,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
 from bestof.selection.store.protocol import Store
+from bestof.selection.timer import Timer
 from bestof.selection.tuning import Teaching
 
 
@@ -58,6 +60,9 @@ class BestOf(Chooser):
     drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
     it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
     BESTOF_DRIFT=on|off says, on by default.
+    timer: where calls return before their work is done, as on a GPU: a Timer, whose times come later, in place of the
+    clock. Until a trial's time is known, further calls of its problem go to the best alternative known. Not for groups;
+    decisions then stand, as nothing is watched for drift.
 
     A copy, by `copy` or by pickle, is a selector of its own, made from the same arguments: it starts with the decisions
     of the original, counts for itself, and shares policy and store. `copy.deepcopy` copies the alternatives too, so
@@ -91,6 +96,7 @@ class BestOf(Chooser):
         patience: int = 0,
         on_event: Callable[[Entry], object] | None = None,
         drift: bool | None = None,
+        timer: Timer | None = None,
     ) -> None:
         given = dict(locals())
         before = frozenset(vars(self))  # of a subclass, which copies are to have
@@ -114,6 +120,7 @@ class BestOf(Chooser):
         check_watch(where, check, check_every)
         check_neighbours(where, neighbours, own_policy)
         check_count(where, "patience", patience, 0)
+        check_timer(where, timer, parsed)
         if check is not None and restore is None and any(alternative.mutates for alternative in parsed):
             raise InvalidArgument(f"{where}: check: needs restore= where alternatives change their arguments")
         super().__init__(
@@ -121,7 +128,7 @@ class BestOf(Chooser):
             parsed,
             get_problem_size,
             policy=own_policy,
-            drift=parse_drift(where, drift),
+            drift=parse_drift(where, drift) and timer is None,
             check=validate_check(name, check),
             check_every=check_every,
             neighbours=neighbours,
@@ -133,6 +140,7 @@ class BestOf(Chooser):
             max_problems=max_problems,
             journal=Journal(listener=on_event),
             forced=forced(name, names),
+            timer=timer,
         )
         self.alternatives = list(alternatives)
         self.alternative_names = tuple(names)
@@ -207,7 +215,7 @@ class BestOf(Chooser):
     def __deepcopy__(self, memo: dict[int, Any]) -> BestOf:
         made = type(self).__new__(type(self))
         memo[id(self)] = made  # first: an alternative may be a method of an object that holds this selector
-        for shared in ("policy", "store", "clock", "on_event"):
+        for shared in ("policy", "store", "clock", "on_event", "timer"):
             memo.setdefault(id(self._given[shared]), self._given[shared])
         beside, teachings = self._brought()
         return _fill(made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), teachings)

@@ -24,6 +24,7 @@ from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
 from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
+from bestof.selection.timer import LateTimes, Timer
 from bestof.selection.trial import Trial, current_trial, innermost_trial
 from bestof.selection.tuning import Candidate, Teaching, Tuning
 from bestof.selection.winner import PythonWinner
@@ -54,6 +55,7 @@ class Chooser(Sampler):
         max_problems: int,
         journal: Journal,
         forced: Order | None,
+        timer: Timer | None,
     ) -> None:
         super().__init__(
             name,
@@ -73,8 +75,9 @@ class Chooser(Sampler):
         self._neighbours_failed = False
         self._patience = patience
         self._restore = restore
-        self._plain = check is None and restore is None
+        self._plain = check is None and restore is None and timer is None
         self._forced = forced
+        self._late = None if timer is None else LateTimes(timer)
         self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
 
     def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -115,7 +118,15 @@ class Chooser(Sampler):
             if winner is not None:
                 function = self._stage_of(winner, stage) if self._grouped else winner.functions[0]
             elif position is None and tuning is not None:
+                if self._late is not None:
+                    self._late.harvest(tuning)
                 attempt = self._attempt(tuning, stage, parent)
+                fault = None if self._late is None else self._late.take_fault()
+                if fault is not None:
+                    self._notices.append(
+                        f"{self._where(problem)}: its timer raised {type(fault).__name__}: {fault}; nothing is tried "
+                        f"any more, and what is not settled goes to the best alternative known"
+                    )
         finally:
             lock.release()
         if position is not None and tuning is not None:
@@ -292,7 +303,9 @@ class Chooser(Sampler):
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
         else:
-            position = self._ask(tuning)
+            best = None if self._late is None else self._late.best_known(tuning)
+            position = self._ask(tuning) if best is None else best
+            timed = best is None
         if stage == 0 and tuning.decision is not None:
             timed = False
             tuning.decided_calls += 1

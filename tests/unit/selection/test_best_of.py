@@ -83,6 +83,7 @@ PAIRS = [("one", one), ("two", two)]
         (("it", PAIRS, len), {"check": 0.0, "check_every": 0}, "check_every: expected an integer of at least 1; got 0"),
         (("it", PAIRS, len), {"neighbours": 3}, "neighbours: expected a callable; got int"),
         (("it", PAIRS, len), {"neighbours": len, "policy": "rounds"}, "neighbours: a neighbour's decision is verified"),
+        (("it", PAIRS, len), {"timer": 1.0}, "timer: expected an object with start and paused; got float"),
     ],
 )
 def test_refuses_what_it_cannot_use(arguments: Any, options: Any, says: str) -> None:
