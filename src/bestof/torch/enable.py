@@ -11,19 +11,23 @@ from dataclasses import replace
 from bestof.errors import InvalidArgument
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
+from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.override import ConvolutionOverride
 
 
 class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
+    cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = None  # from outside the program, whose own configurations it then stands above
     blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
 
 
 def enable(config: ConfigurationLike = None) -> None:
-    """From now on every 2-D convolution on the CPU, in training and in inference, is chosen among alternatives.
+    """From now on every 2-D convolution, in training and in inference, is chosen among alternatives.
+
+    On the CPU, and on CUDA devices where this PyTorch has them.
 
     config: see `set_config`. Enabling again replaces the configuration: the last one holds, for every thread, and what
     it leaves out takes its default. What was found out before stays known.
@@ -92,8 +96,13 @@ def order_accuracy(accuracy: str) -> None:
 
 
 def convolution_override() -> ConvolutionOverride | None:
-    """What was enabled in this process, now or before; None where nothing ever was."""
+    """What was enabled on the CPU in this process, now or before; None where nothing ever was."""
     return _State.override
+
+
+def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
+    """Likewise of every kind of device."""
+    return tuple(override for override in (_State.override, _State.cuda) if override is not None)
 
 
 def _enabling(config: ConfigurationLike) -> Configuration:
@@ -107,15 +116,17 @@ def _apply() -> None:
     """Make it so: the block that was entered last decides, or else `enable`."""
     wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
     if wanted is None:
-        if _State.override is not None:
-            _State.override.remove()
+        for override in convolution_overrides():
+            override.remove()
         return
     try:
         if _State.override is None:
             _State.override = ConvolutionOverride()
+            _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
         ordered = _State.ordered
-        _State.override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
-        _State.override.register()
+        for override in convolution_overrides():
+            override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
+            override.register()
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         raise

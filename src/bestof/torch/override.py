@@ -19,6 +19,7 @@ from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.device import CPU, Device
 
 # A subclass may mean something else by the operations that alternatives are made of.
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -28,8 +29,8 @@ _DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
 _Library: Any = torch.library.Library  # has no annotations
 
 
-def originals() -> Originals:
-    """The kernels that are in place at present: PyTorch's own, unless something else was enabled before.
+def originals(key: str = "CPU") -> Originals:
+    """The kernels in place at present for this dispatch key: PyTorch's own, unless something was enabled before.
 
     Raises TorchError where PyTorch cannot hand its kernels out.
     """
@@ -38,12 +39,12 @@ def originals() -> Originals:
             f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which its own convolution is kept as the "
             f"first alternative; install torch 2.13 or newer"
         )
-    return Originals(_original("aten::convolution"), _original("aten::convolution_backward"))
+    return Originals(_original("aten::convolution", key), _original("aten::convolution_backward", key))
 
 
-def _original(name: str) -> Any:
-    call = torch.library.get_kernel(name, "CPU").call_boxed
-    keyset = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+def _original(name: str, key: str) -> Any:
+    call = torch.library.get_kernel(name, key).call_boxed
+    keyset = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     return partial(call, keyset)
 
 
@@ -58,7 +59,7 @@ class _Known:
 
 
 class ConvolutionOverride:
-    """`aten::convolution` and `aten::convolution_backward` on the CPU, chosen among alternatives while registered.
+    """`aten::convolution` and `aten::convolution_backward` on a device, chosen among alternatives while registered.
 
     What is no 2-D convolution of dense float32, float64 or bfloat16 tensors, what PyTorch is to refuse, and everything
     while deterministic algorithms or exact results are asked for, goes to PyTorch's own kernel untouched: even two
@@ -66,10 +67,11 @@ class ConvolutionOverride:
     PyTorch cannot hand its own kernels out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device = CPU) -> None:
+        self.device = device
         self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
-        self.originals = replace(originals(), packed=self.packed)
-        self.layer = ConvolutionLayer(self.originals)
+        self.originals = replace(originals(device.key), packed=self.packed)
+        self.layer = ConvolutionLayer(self.originals, device)
         self._library: Any = None
         self._known = _Known(Configuration().accuracy)
 
@@ -87,8 +89,8 @@ class ConvolutionOverride:
             return
         library = _Library("aten", "IMPL")
         try:
-            library.impl("convolution", self._convolution, "CPU", with_keyset=True, allow_override=True)
-            library.impl("convolution_backward", self._backward, "CPU", with_keyset=True, allow_override=True)
+            library.impl("convolution", self._convolution, self.device.key, with_keyset=True, allow_override=True)
+            library.impl("convolution_backward", self._backward, self.device.key, with_keyset=True, allow_override=True)
         except BaseException:
             library._destroy()
             raise
@@ -122,8 +124,8 @@ class ConvolutionOverride:
             or known.accuracy == "exact"
             or weight.dtype is not dtype
             or not input.layout is weight.layout is torch.strided
-            or not input.is_cpu
-            or not weight.is_cpu
+            or not self.device.holds(input)
+            or not self.device.holds(weight)
             or torch._C._get_deterministic_algorithms()
             or torch._C._get_tracing_state() is not None  # sizes are tensors there
         ):
@@ -140,6 +142,7 @@ class ConvolutionOverride:
             tuple(dilation),
             groups,
             torch.get_num_threads(),
+            device := self.device.name(input),
         )
         try:
             return known.problems[key]
@@ -148,7 +151,7 @@ class ConvolutionOverride:
         problem = None
         if _is_valid(input.shape, weight.shape, stride, padding, dilation, groups):
             problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups)
-            problem = problem._replace(accuracy=known.accuracy)
+            problem = problem._replace(accuracy=known.accuracy, device=device)
             if min(problem.output_size) < 1:
                 problem = None
         if len(known.problems) >= _REMEMBERED:
@@ -172,7 +175,7 @@ class ConvolutionOverride:
         problem = None
         if not transposed:
             problem = self._problem(input, weight, bias is not None, stride, padding, dilation, groups)
-        if problem is None or not (bias is None or _is_bias(bias, weight)):
+        if problem is None or not (bias is None or self._is_bias(bias, weight)):
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
@@ -201,7 +204,7 @@ class ConvolutionOverride:
         if not transposed:
             has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
             problem = self._problem(input, weight, has_bias, stride, padding, dilation, groups)
-        if problem is not None and _is_gradient(grad_output, input, problem):
+        if problem is not None and self._is_gradient(grad_output, input, problem):
             mask = output_mask[0], output_mask[1], output_mask[2]
             return self.layer.backward(problem, grad_output, input, weight, layout_of(grad_output), mask)
         return self.originals.convolution_backward(  # type: ignore[no-any-return]
@@ -216,6 +219,23 @@ class ConvolutionOverride:
             output_padding,
             groups,
             output_mask,
+        )
+
+    def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:
+        return (
+            type(bias) in _PLAIN
+            and bias.dtype is weight.dtype
+            and self.device.holds(bias)
+            and bias.shape == weight.shape[:1]
+        )
+
+    def _is_gradient(self, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> bool:
+        return (
+            type(grad_output) in _PLAIN
+            and grad_output.dtype is input.dtype
+            and grad_output.layout is torch.strided
+            and self.device.holds(grad_output)
+            and grad_output.shape == problem.output_shape
         )
 
 
@@ -238,18 +258,4 @@ def _is_valid(
         and 0 not in w
         and min(*stride, *dilation) > 0
         and min(padding) >= 0
-    )
-
-
-def _is_bias(bias: Tensor, weight: Tensor) -> bool:
-    return type(bias) in _PLAIN and bias.dtype is weight.dtype and bias.is_cpu and bias.shape == weight.shape[:1]
-
-
-def _is_gradient(grad_output: Tensor, input: Tensor, problem: ConvProblem) -> bool:
-    return (
-        type(grad_output) in _PLAIN
-        and grad_output.dtype is input.dtype
-        and grad_output.layout is torch.strided
-        and grad_output.is_cpu
-        and grad_output.shape == problem.output_shape
     )

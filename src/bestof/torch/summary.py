@@ -11,7 +11,7 @@ from bestof.selection.journal import TrialEntry
 from bestof.selection.report import ProblemReport
 from bestof.torch.convolution.layer import INDEPENDENT, SHARED, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.enable import convolution_override
+from bestof.torch.enable import convolution_overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,17 @@ class Summary:
 
 def summary() -> Summary:
     """What tuning came to in this process so far, also after `disable`; all zero where nothing was enabled."""
-    override = convolution_override()
-    return Summary(0, (), 0.0, 0.0, 0) if override is None else _summary(override.layer)
+    total = Summary(0, (), 0.0, 0.0, 0)
+    for override in convolution_overrides():
+        one = _summary(override.layer)
+        total = Summary(
+            total.layers + one.layers,
+            total.passes + one.passes,
+            total.seconds_saved + one.seconds_saved,
+            total.seconds_tuning + one.seconds_tuning,
+            total.trials + one.trials,
+        )
+    return total
 
 
 def _summary(layer: ConvolutionLayer) -> Summary:

@@ -14,19 +14,19 @@ from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.accuracy import allows
 from bestof.torch.convolution import estimate, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
-from bestof.torch.convolution.catalogue import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
+from bestof.torch.convolution.catalogue import FORWARD, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.kept_matrices import KeptMatrices
 from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.device import CPU, Device
 
 AS_IS = FORWARD.alternatives[0].name
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 INDEPENDENT = "independent"
 SHARED = "shared im2row"
-_LAYER = "convolution layer"
 
 _VERSION = (f"torch=={torch.__version__}",)
 # A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
@@ -72,8 +72,10 @@ class LayerProblem(NamedTuple):
 class ConvolutionLayer:
     """The selectors of 2-D convolution for the whole process: layers with equal problems share what is found out."""
 
-    def __init__(self, originals: Originals) -> None:
+    def __init__(self, originals: Originals, device: Device = CPU) -> None:
         self._originals = originals
+        self._device = device
+        self._version = (*_VERSION, *device.depends())
         self.kept = KeptMatrices()
         self._decided: dict[tuple[str, Hashable], str] = {}
         self._as_is: dict[ConvProblem | LayerProblem, _Shortcut] = {}
@@ -82,17 +84,16 @@ class ConvolutionLayer:
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.sharing_calls: CallCounts[LayerProblem] = CallCounts()
-        self.forward_pass = self._selector(FORWARD)
-        self.input_gradient = self._selector(INPUT_GRADIENT)
-        self.weight_gradient = self._selector(WEIGHT_GRADIENT)
+        self.forward_pass, self.input_gradient, self.weight_gradient = map(self._selector, device.catalogues)
+        name, version = f"{device.selectors} layer", self._version
         self.layer = BestOf(
-            _LAYER,
+            name,
             [
-                Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], _VERSION),
-                Alternative(SHARED, [self._shared_forward, self._shared_backward], _VERSION, supports=_shares_im2row),
+                Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], version),
+                Alternative(SHARED, [self._shared_forward, self._shared_backward], version, supports=_shares_im2row),
             ],
             lambda layer, *_: layer,
-            on_event=self._listener(_LAYER),
+            on_event=self._listener(name),
             **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
         )
 
@@ -224,14 +225,16 @@ class ConvolutionLayer:
         def promising(name: str) -> Callable[[Any], bool]:
             return lambda problem: name in catalogue.promising(problem)
 
+        name = f"{self._device.selectors} {catalogue.direction}"
         return BestOf(
-            f"convolution {catalogue.direction}",
+            name,
             [
-                Alternative(row.name, bind(row.function), _VERSION, supports=promising(row.name))  # type: ignore[arg-type]
+                Alternative(row.name, bind(row.function), self._version, supports=promising(row.name))  # type: ignore[arg-type]
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
-            on_event=self._listener(f"convolution {catalogue.direction}"),
+            on_event=self._listener(name),
+            timer=self._device.timer,
             **_search(Neighbourhood(lambda problem: problem)),
         )
 
@@ -311,7 +314,7 @@ def _geometry(problem: ConvProblem) -> tuple[object, ...]:
 def _shares_im2row(layer: object) -> bool:
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution
-    if not layer.weight or matrix_bytes(problem) > _KEPT_BYTES or not shared_im2row.supports(problem):
+    if problem.device or not layer.weight or matrix_bytes(problem) > _KEPT_BYTES or not shared_im2row.supports(problem):
         return False
     if not allows(problem.accuracy, "float32"):
         return False

@@ -24,7 +24,8 @@ class ConvProblem(NamedTuple):
     Sizes in elements; `padding` is added on both sides. `grad_layout` is the layout of the gradient of the output,
     empty for a forward pass. `input_layout` of an input gradient and `weight_layout` of a weight gradient are those
     of the tensors that the forward pass saw: the format of the result follows from them. `frozen` is a forward pass
-    without gradients, whose weights may be packed once for many calls.
+    without gradients, whose weights may be packed once for many calls. `device` names the accelerator that it runs on,
+    and is empty for the processor.
 
     A tuple (integers, strings, booleans and tuples of integers): hashing and comparing run in C. `of` takes 3.5
     microseconds on a Zen 4.
@@ -45,6 +46,7 @@ class ConvProblem(NamedTuple):
     deterministic: bool = False
     accuracy: Accuracy = DEFAULT_ACCURACY
     frozen: bool = False
+    device: str = ""
 
     @classmethod
     def of(
@@ -155,6 +157,8 @@ class ConvProblem(NamedTuple):
             words.append(self.accuracy)
         if self.frozen:
             words.append("frozen")
+        if self.device:
+            words.append(f"on {self.device}")
         return " ".join(words)
 
 

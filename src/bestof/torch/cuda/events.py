@@ -1,0 +1,57 @@
+"""Times of calls on a CUDA device, by events around them in its stream.
+
+Recording an event puts a mark into the stream; asking whether it was passed, and for the time between two that were,
+waits for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_capturing() -> bool:
+    """Whether the current stream of the running thread is captured into a graph."""
+    cuda: Any = torch.cuda  # partly without annotations
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+class CudaTiming:
+    """What one call put into the stream that was current as it began."""
+
+    __slots__ = ("_begin", "_end", "_stream")
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        cuda: Any = torch.cuda  # partly without annotations
+        self._begin = cuda.Event(enable_timing=True)
+        self._end = cuda.Event(enable_timing=True)
+        self._begin.record(stream)
+
+    def stop(self) -> None:
+        """Mark the end."""
+        self._end.record(self._stream)
+
+    def seconds(self) -> float | None:
+        """The time between both marks; None while the device has not passed the second."""
+        if not self._end.query():
+            return None
+        milliseconds: float = self._begin.elapsed_time(self._end)
+        return milliseconds / 1e3
+
+
+class CudaTimer:
+    """Times calls in the current stream of the device of their first tensor."""
+
+    @property
+    def paused(self) -> bool:
+        """While the current stream is captured into a graph: an event asked about would break the capture, and what
+        is captured is replayed for ever."""
+        return is_capturing()
+
+    def start(self, args: tuple[Any, ...]) -> CudaTiming:
+        """Mark the beginning."""
+        device = next(arg.device for arg in args if isinstance(arg, Tensor))
+        return CudaTiming(torch.cuda.current_stream(device))

@@ -1,0 +1,35 @@
+"""A kind of device as convolutions see it: whose kernels are overridden, by which catalogues, and by which time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from torch import Tensor
+
+from bestof.selection.timer import Timer
+from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One kind of device.
+
+    key: PyTorch's dispatch key of its tensors. selectors: what the names of its selectors begin with. holds: whether a
+    tensor lies there, and alternatives may be tried on it. name: of the device that a tensor lies on, with whatever
+    settings change its times; empty for the processor. depends: texts that the speed of its kernels depends on, asked
+    for once. timer: None for the clock.
+    """
+
+    key: str
+    selectors: str
+    catalogues: tuple[Catalogue, Catalogue, Catalogue]
+    holds: Callable[[Tensor], bool]
+    name: Callable[[Tensor], str]
+    depends: Callable[[], tuple[str, ...]]
+    timer: Timer | None = None
+
+
+CPU = Device("CPU", "convolution", CATALOGUES, attrgetter("is_cpu"), lambda _: "", lambda: ())
+"""The processor."""
