@@ -133,7 +133,7 @@ def measure_model(
     A peer that is missing, fails or is wrong has no time, but a reason. `layers`: with what the first of ours that
     chooses measured for each convolution.
     """
-    peers = [peer for peer in peers if peer.trains or not job.train]
+    peers = [peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)]
     runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + peers]
     steps = len(runners) * 2 + effort.rounds
     with ExitStack() as stack, TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ def _prepare(runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder
         return
     runner.facts["prepare_seconds"] = answer["seconds"] + first["seconds"][0]
     runner.first = first["seconds"]
-    _compare(runner, file, reference)
+    _compare(runner, job, file, reference)
 
 
 def _settle(runner: _Runner, effort: Effort) -> None:
@@ -192,10 +192,10 @@ def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, refere
         return
     file = folder / f"{runner.peer.name}-again.npy"
     if runner.ask("again", effort.patience, file=str(file)) is not None:
-        _compare(runner, file, reference)
+        _compare(runner, job, file, reference)
 
 
-def _compare(runner: _Runner, file: Path, reference: Path) -> None:
+def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
     if not reference.exists():
         runner.reason = runner.reason or "PyTorch as it is failed: there is nothing to compare with"
         return
@@ -205,8 +205,9 @@ def _compare(runner: _Runner, file: Path, reference: Path) -> None:
         return
     error = relative_error(got.reshape(expected.shape), expected)
     runner.facts["error"] = max(error, runner.facts.get("error", 0.0))
-    if not error <= runner.peer.tolerance:
-        runner.reason = f"wrong by {error:.1e} of the results' root mean square ({runner.peer.tolerance:.0e} allowed)"
+    allowed = runner.peer.tolerance_on(job.device)
+    if not error <= allowed:
+        runner.reason = f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
 
 
 def _layers(runners: Sequence[_Runner], effort: Effort) -> tuple[LayerTimes, ...]:

@@ -13,6 +13,7 @@ class Job:
     """A model on a batch of images: inference, or training steps where `train`.
 
     `size`: rows and columns of the images, None for the model's own. `narrow`: the model's form for tests.
+    `device`: cpu or cuda.
     Raises InvalidArgument for numbers below 1.
     """
 
@@ -23,6 +24,7 @@ class Job:
     size: tuple[int, int] | None = None
     narrow: bool = False
     peer: str = "eager"
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("threads", self.threads)):
@@ -46,4 +48,5 @@ class Job:
     def __str__(self) -> str:
         size = "" if self.size is None else f" {self.size[0]}x{self.size[1]}"
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.model}{size} {'training' if self.train else 'inference'}, batch {self.batch}, {threads}"
+        where = "" if self.device == "cpu" else f", on {self.device}"
+        return f"{self.model}{size} {'training' if self.train else 'inference'}, batch {self.batch}, {threads}{where}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bestof.selection.report import AlternativeReport, Report, report_from_dict
 from bestof.torch.convolution.problem import ConvProblem
 
-_PREFIX = "convolution "
+_SELECTORS = ("convolution", "cuda convolution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _rows(report: Report, name: str) -> list[LayerTimes]:
     return [
         LayerTimes(problem.problem.split()[0], name, problem.decision, _seconds(problem.alternatives))
         for selector in report.selectors
-        if selector.selector == _PREFIX + name
+        if selector.selector in {f"{prefix} {name}" for prefix in _SELECTORS}
         for problem in selector.problems
     ]
 

@@ -49,7 +49,7 @@ def measure_matrix(
     progress: Progress = silent,
 ) -> tuple[MatrixRow, ...]:
     """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'."""
-    pairs = [(job, peer) for job in jobs for peer in peers if peer.ours and (peer.trains or not job.train)]
+    pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
     rows = []
     for number, (job, peer) in enumerate(pairs):
         progress(f"{job}: {peer.label}", number, len(pairs))
@@ -60,6 +60,10 @@ def measure_matrix(
     return tuple(rows)
 
 
+def _can(peer: Peer, job: Job) -> bool:
+    return peer.ours and job.device in peer.devices and (peer.trains or not job.train)
+
+
 def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
     with PeerProcess(job.by(peer.name)) as process:
         process.ask("prepare", patience=effort.patience)
@@ -68,10 +72,9 @@ def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
             pair = process.ask(
                 "pair", patience=effort.patience, rounds=effort.rounds, seconds=effort.seconds, least=effort.calls
             )
-    if not pair["difference"] <= peer.tolerance:
-        raise TorchError(
-            f"wrong by {pair['difference']:.1e} of the results' root mean square ({peer.tolerance:.0e} allowed)"
-        )
+    allowed = peer.tolerance_on(job.device)
+    if not pair["difference"] <= allowed:
+        raise TorchError(f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)")
     ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
     low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return MatrixRow(

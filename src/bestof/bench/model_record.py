@@ -39,7 +39,7 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
-_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow")
+_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device")
 
 
 def to_dict(times: ModelTimes | MatrixRow) -> dict[str, Any]:
@@ -104,4 +104,4 @@ def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextI
 
 def _job(job: Job) -> list[object]:
     size = "" if job.size is None else f"{job.size[0]}x{job.size[1]}"
-    return [job.model, job.batch, job.threads, job.train, size, job.narrow]
+    return [job.model, job.batch, job.threads, job.train, size, job.narrow, job.device]

@@ -46,4 +46,5 @@ def training_step(model: nn.Module, images: Tensor, seed: int = 1) -> TrainingSt
         shape = model(images[:1]).shape
     model.train()
     generator = torch.Generator().manual_seed(seed)
-    return TrainingStep(images, torch.randint(0, shape[1], (len(images), *shape[2:]), generator=generator))
+    labels = torch.randint(0, shape[1], (len(images), *shape[2:]), generator=generator)
+    return TrainingStep(images, labels.to(images.device))

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bestof.bench.model_device import waited_for
 from bestof.bench.model_error import relative_error
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import convolution_notations
@@ -37,9 +38,9 @@ class Worker:
         torch.set_num_threads(job.threads)
         self.job = job
         row = find_model(job.model)
-        self._model: nn.Module = row.build(job.size, narrow=job.narrow)
+        self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device)
         size = job.size or (row.narrow_size if job.narrow else row.size)
-        self._images = torch.randn(job.batch, 3, *size, generator=torch.Generator().manual_seed(0))
+        self._images = torch.randn(job.batch, 3, *size, generator=torch.Generator().manual_seed(0)).to(job.device)
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:
@@ -49,9 +50,10 @@ class Worker:
         started = perf_counter()
         if self.job.train:
             step = training_step(self._model, self._images)
-            self._prepared = module.prepare_training(self._model, step, self.job.threads, **peer.options)
+            prepared = module.prepare_training(self._model, step, self.job.threads, **peer.options)
         else:
-            self._prepared = module.prepare(self._model.eval(), self._images, self.job.threads, **peer.options)
+            prepared = module.prepare(self._model.eval(), self._images, self.job.threads, **peer.options)
+        self._prepared = waited_for(prepared, self.job.device)
         return {"seconds": perf_counter() - started}
 
     def first(self, file: str, calls: int) -> dict[str, Any]:
@@ -61,12 +63,12 @@ class Worker:
             result, taken = self._timed()
             results.append(result)
             seconds.append(taken)
-        np.save(file, np.array(results) if self.job.train else np.asarray(results[0]))
+        np.save(file, np.array(results) if self.job.train else _array(results[0]))
         return {"seconds": seconds}
 
     def again(self, file: str) -> dict[str, Any]:
         """What one more call of inference gives, once settled, written to a .npy."""
-        np.save(file, np.asarray(self._timed()[0]))
+        np.save(file, _array(self._timed()[0]))
         return {}
 
     def settle(self, limit: float, least: int) -> dict[str, Any]:
@@ -92,10 +94,10 @@ class Worker:
         assert self._ready.replaced is not None
         own, replaced, error = [], [], 0.0
         for _ in range(rounds):
-            ours = np.asarray(self._timed()[0], dtype=np.float64)
+            ours = _array(self._timed()[0]).astype(np.float64)
             own.append(median(self.time(seconds, least)["seconds"]))
             with self._ready.replaced() as run:
-                theirs = np.asarray(run(), dtype=np.float64)
+                theirs = _array(run()).astype(np.float64)
                 replaced.append(median(_times(run, seconds, least)))
             if not self.job.train:
                 error = max(error, relative_error(ours, theirs))
@@ -115,6 +117,11 @@ class Worker:
         started = perf_counter()
         result = run()
         return result, perf_counter() - started
+
+
+def _array(result: Any) -> Any:
+    """What a call gave, where NumPy can read it."""
+    return np.asarray(result.cpu() if isinstance(result, torch.Tensor) else result)
 
 
 def _times(run: Run, seconds: float, least: int) -> list[float]:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_model, silent
+from bestof.bench.model_device import check_device
 from bestof.bench.model_job import Job
 from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
@@ -19,11 +20,15 @@ from bestof.bench.model_picture import check_format, draw
 from bestof.bench.model_reach import promised_jobs, reaches
 from bestof.bench.model_record import keep, merged, read_kept, times_from_dict, to_dict, write_csv
 from bestof.bench.model_table import MODELS, find_model
+from bestof.cli.bench_model_layers import HEADINGS as LAYER_HEADINGS
+from bestof.cli.bench_model_layers import layer_rows
 from bestof.cli.reach import print_reaches
 from bestof.cli.seconds import seconds
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.quantity import ratio
 
+_Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+_WORDS = {"peer", "model", "by", "layer", "pass"}
 _HEADINGS = ("", "peer", "ms", "spread", "ratio", "quartiles", "error")
 _MATRIX_HEADINGS = ("", "model", "by", "ms", "as is", "ratio", "quartiles", "error")
 # Who is measured where nobody asks for all peers: PyTorch as it is, and ours.
@@ -42,6 +47,7 @@ PyTorch as it is, in units of the root mean square. A star marks the fastest.
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
   bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64
+  bestof bench model resnet50 --batch 32 --train --device cuda
   bestof bench model --read first.json second.json --png both.png"""
 
 
@@ -53,6 +59,8 @@ def call(argv: Sequence[str]) -> int:
         parser.error("name a model, or ask for --reach or the --matrix")
     if options.reach and (options.models or options.matrix or options.read):
         parser.error("--reach knows its models: it goes without models, --read and --matrix")
+    if options.reach and options.device != "cpu":
+        parser.error("--reach is promised for the processor: it goes without --device")
     if options.keep and (options.matrix or options.read):
         parser.error("--keep is for models that are measured now: it goes without --read and --matrix")
     if options.read and (options.models or options.matrix):
@@ -72,7 +80,7 @@ def call(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([to_dict(one) for one in results], indent=2))
     else:
-        _print([(f"{one.job}{_against(one)}", _HEADINGS, [_cells(one, peer) for peer in one.peers]) for one in results])
+        _print([table for one in results for table in _tables(one)])
         print_reaches(reaches(results))
     # After the table: what took minutes to measure is not lost with a disk that is full.
     if options.csv:
@@ -97,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reach", action="store_true", help="every model of which we promise something, by every peer")
     parser.add_argument("--layers", action="store_true", help="keep what was measured for each convolution")
     parser.add_argument("--batch", default="1", metavar="LIST", help="images a call (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="cpu or cuda (default: %(default)s)")
     parser.add_argument("--threads", metavar="LIST", help="(default: one for each core)")
     parser.add_argument("--size", metavar="N or RxC", help="rows and columns of the images (default: the model's own)")
     parser.add_argument("--narrow", action="store_true", help="the small form of the models, in which tests run them")
@@ -126,7 +135,8 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
         for job in jobs:
             if (times := kept.get(job)) is None:
                 told = _of_job(progress, job)
-                times = measure_model(job, peers, effort, layers=options.layers, progress=told)
+                layers = options.layers or options.device != "cpu"
+                times = measure_model(job, peers, effort, layers=layers, progress=told)
                 if options.keep:
                     keep(Path(options.keep), times)
             results.append(times)
@@ -151,6 +161,7 @@ def _matrix(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[bool] | None = None) -> list[Job]:
+    check_device(options.device)
     size = _size(options.size)
     for name in names:
         model = find_model(name)  # a slip in the last one is told before the first is measured
@@ -165,7 +176,7 @@ def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[boo
                     if threads > cores:
                         print(f"bestof: {threads} threads are left out: {cores} cores are here", file=sys.stderr)
                         continue
-                    jobs.append(Job(name, batch, threads, train, size, options.narrow))
+                    jobs.append(Job(name, batch, threads, train, size, options.narrow, device=options.device))
     if not jobs:
         raise InvalidArgument(f"--threads: no number of threads is left that {cores} cores can run")
     return jobs
@@ -177,8 +188,12 @@ def _effort(options: argparse.Namespace) -> Effort:
 
 def _peers(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Peer, ...]:
     if options.only is None:
-        return find_peers(usual)
-    return find_peers(tuple(name.strip() for name in options.only.split(",")))
+        return tuple(peer for peer in find_peers(usual) if options.device in peer.devices)
+    peers = find_peers(tuple(name.strip() for name in options.only.split(",")))
+    for peer in peers:
+        if options.device not in peer.devices:
+            raise InvalidArgument(f"--only: {peer.name} does not run on {options.device}; leave it out")
+    return peers
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -276,6 +291,13 @@ def _against(one: ModelTimes) -> str:
     return "" if best is None else f": ratios against {best.label}"
 
 
+def _tables(one: ModelTimes) -> Iterator[_Table]:
+    yield f"{one.job}{_against(one)}", _HEADINGS, [_cells(one, peer) for peer in one.peers]
+    # Elsewhere the times of layers are for pictures; who tries a device asks what there is to choose from.
+    if one.layers and one.job.device != "cpu":
+        yield f"{one.job}: the alternatives of each convolution", LAYER_HEADINGS, layer_rows(one.layers)
+
+
 def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
     if peer.seconds is None:
         return "", peer.label, peer.reason or "not measured", "", "", "", ""
@@ -313,9 +335,6 @@ def _quartiles(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
-_Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
-
-
 def _print(tables: Sequence[_Table]) -> None:
     if find_spec("rich") is None:
         print("\n\n".join("\n".join(_plain(*table)) for table in tables))
@@ -331,7 +350,7 @@ def _print(tables: Sequence[_Table]) -> None:
             console.print()
         if title:
             console.print(Text(title, style="bold"), soft_wrap=True)
-        words = 1 + sum(heading in {"peer", "model", "by"} for heading in headings)
+        words = 1 + sum(heading in _WORDS for heading in headings)
         drawn = Table(box=None, pad_edge=False, header_style="dim")
         for place, heading in enumerate(headings):
             drawn.add_column(heading, justify="left" if place < words else "right", overflow="fold")
@@ -345,7 +364,7 @@ def _print(tables: Sequence[_Table]) -> None:
 def _plain(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
     if title:
         yield title
-    words = 1 + sum(heading in {"peer", "model", "by"} for heading in headings)
+    words = 1 + sum(heading in _WORDS for heading in headings)
     # What stands in place of a time may be as long as it likes: columns are as wide as times and headings are.
     measured = [headings, *(row for row in rows if row[words + 1])]
     widths = [

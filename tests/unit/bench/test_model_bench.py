@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bestof.bench import model as bench
 from bestof.bench import model_matrix
 from bestof.bench.model import Effort, measure_model
+from bestof.bench.model_device import waited_for
 from bestof.bench.model_job import Job
 from bestof.bench.model_matrix import measure_matrix
+from bestof.bench.model_peers.prepared import Prepared
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
 from bestof.bench.model_table import MODELS, find_model
 from bestof.errors import InvalidArgument, TorchError
@@ -240,3 +243,38 @@ def test_a_process_that_cannot_run_the_job_says_why() -> None:
     effort = Effort(rounds=1, seconds=0, calls=1, settle=0)
     times = measure_model(Job("resnet18", size=(33, 33), narrow=True), (EAGER, ENABLE), effort)
     assert all(peer.seconds is None and "multiples of 32" in str(peer.reason) for peer in times.peers)
+
+
+def test_on_a_device_a_call_ends_with_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("waited"))
+
+    def run() -> int:
+        done.append("ordered")
+        return 7
+
+    prepared = Prepared(run, lambda: 3, lambda: nullcontext(run))
+    assert waited_for(prepared, "cpu") is prepared
+    waiting = waited_for(prepared, "cuda")
+    assert waiting.trials is prepared.trials
+    assert waiting.run() == 7
+    assert waiting.replaced is not None
+    with waiting.replaced() as original:
+        assert original() == 7
+    assert done == ["ordered", "waited"] * 2
+    assert waited_for(Prepared(run), "cuda").replaced is None
+
+
+def test_only_those_that_can_run_on_the_device(script: Script) -> None:
+    able = ("eager", "eager-last", "compile", "enable", "enable-last")
+    script.seconds = {name: [1.0] for name in able}
+    times = measure_model(Job("unet", device="cuda"), PEERS, Effort(rounds=1), alone=lambda: quiet(script))
+    assert tuple(peer.name for peer in times.peers) == able
+    assert {peer for _, peer in script.asked} == set(able)
+
+
+@contextmanager
+def quiet(script: Script) -> Iterator[None]:
+    script.alone = True
+    yield
+    script.alone = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bestof.bench.model import Effort, ModelTimes, PeerTime
 from bestof.bench.model_job import Job
@@ -259,3 +260,40 @@ def test_all_that_is_promised(asked: list[Any], monkeypatch: pytest.MonkeyPatch,
     said = out[out.index("against what is to be reached") :].split()
     # ENABLE's 2 ms over EAGER's 8: 4.0, but the ratio of the rounds stands above the medians'.
     assert said[-6:] == ["2.00", "1.90", "to", "2.10", "2.20", "missed"]
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_without_a_cuda_device_there_is_one_clear_error(
+    built: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
+    for more in ([], ["--matrix"], ["--only", "enable"]):
+        assert main(["bench", "model", "vgg16", "--device", "cuda", *more]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert ("sees no CUDA device" if built else "was built without CUDA") in said
+    assert asked == []
+    assert main(["bench", "model", "vgg16", "--device", "tpu"]) == 2
+    assert "expected one of cpu, cuda; got 'tpu'" in capsys.readouterr().err
+
+
+def test_on_cuda_the_alternatives_are_printed(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    file = tmp_path / "times.csv"
+    assert main(["bench", "model", "vgg16", "--device", "cuda", "--threads", "1", "--csv", str(file)]) == 0
+    ((job, peers, _, layers),) = asked
+    assert (job.device, layers) == ("cuda", True)
+    assert peers == ["eager", "eager-last", "enable", "enable-last"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    title = " ".join(lines[-4])
+    assert title == "vgg16 inference, batch 1, 1 thread, on cuda: the alternatives of each convolution"
+    assert lines[-3] == ["layer", "pass", "by", "ms", "ratio"]
+    assert lines[-2] == ["*", "i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as", "is", "1.000", "1.00x"]
+    assert lines[-1] == ["im2row", "2.000", "0.50x"]
+    with file.open() as stream:
+        assert {row["device"] for row in csv.DictReader(stream)} == {"cuda"}
+    assert main(["bench", "model", "vgg16", "--device", "cuda", "--only", "optimize"]) == 2
+    assert "--only: optimize does not run on cuda; leave it out" in capsys.readouterr().err

@@ -16,6 +16,10 @@ from bestof.errors import InvalidArgument
 FLOAT32 = 2e-3
 # bfloat16 has 8 bits: half a unit in the last place is 2^-9, which errs about as sqrt(layers) times it at random.
 RELAXED = 5e-2
+# TF32 rounds operands to 11 bits.
+TF32 = 1e-2
+
+_ANYWHERE = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Peer:
     """One way to run a model. Its `module` has `prepare(model, example, threads, **options)`, and, where it `trains`,
     `prepare_training(model, step, threads, **options)`; both give a Prepared.
 
-    `needs` are the modules of which the peer is missing where they are; `ours` is compared with the others.
+    `devices`: where it can. `needs` are the modules without any of which the peer is missing; `ours` is compared with
+    the others.
     """
 
     name: str
@@ -34,6 +39,11 @@ class Peer:
     needs: tuple[str, ...] = ()
     trains: bool = False
     tolerance: float = FLOAT32
+    devices: tuple[str, ...] = ("cpu",)
+
+    def tolerance_on(self, device: str) -> float:
+        """The largest difference there: on CUDA PyTorch itself computes convolutions in TF32."""
+        return self.tolerance if device == "cpu" else max(self.tolerance, TF32)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -48,13 +58,20 @@ class Peer:
 _HERE = "bestof.bench.model_peers"
 
 PEERS = (
-    Peer("eager", f"{_HERE}.eager", "PyTorch eager, channels first", trains=True),
-    Peer("eager-last", f"{_HERE}.eager", "PyTorch eager, channels last", options={"channels_last": True}, trains=True),
-    Peer("compile", f"{_HERE}.compiled", "torch.compile", trains=True),
+    Peer("eager", f"{_HERE}.eager", "PyTorch eager, channels first", trains=True, devices=_ANYWHERE),
+    Peer(
+        "eager-last",
+        f"{_HERE}.eager",
+        "PyTorch eager, channels last",
+        options={"channels_last": True},
+        trains=True,
+        devices=_ANYWHERE,
+    ),
+    Peer("compile", f"{_HERE}.compiled", "torch.compile", trains=True, devices=_ANYWHERE),
     Peer("openvino", f"{_HERE}.openvino", "OpenVINO", needs=("openvino",)),
     Peer("onnxruntime", f"{_HERE}.onnxruntime", "ONNX Runtime", needs=("onnx", "onnxscript", "onnxruntime")),
     Peer("ncnn", f"{_HERE}.ncnn", "ncnn", needs=("ncnn", "pnnx")),
-    Peer("enable", f"{_HERE}.enabled", "bestof enable", ours=True, trains=True),
+    Peer("enable", f"{_HERE}.enabled", "bestof enable", ours=True, trains=True, devices=_ANYWHERE),
     Peer(
         "enable-last",
         f"{_HERE}.enabled",
@@ -62,6 +79,7 @@ PEERS = (
         options={"channels_last": True},
         ours=True,
         trains=True,
+        devices=_ANYWHERE,
     ),
     Peer("optimize", f"{_HERE}.optimized", "bestof optimize", ours=True),
     Peer(
