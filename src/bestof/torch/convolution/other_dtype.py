@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 @cache
 def has_bfloat16() -> bool:
     """Whether PyTorch's kernels multiply in bfloat16 and sum in float32 here: with AVX-512, or better instructions."""
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    backends: Any = torch.backends  # has no annotations
+    return bool(backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
