@@ -91,8 +91,8 @@ class Attempt(Trial):
             raise
         finally:
             leave_trial(self, token)
-        if late is not None and self.timing is not None:
-            self.timing = late.stop(self.timing) if failure is None else None
+        if late is not None and self.timing is not None and failure is None:
+            self.timing = late.stop(self.timing)
             self.timed = self.timing is not None
         if failure is None:
             if type(result) is CoroutineType:

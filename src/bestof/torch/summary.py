@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bestof.selection import BestOf
 from bestof.selection.journal import TrialEntry
 from bestof.selection.report import ProblemReport
-from bestof.torch.convolution.layer import INDEPENDENT, SHARED, ConvolutionLayer
+from bestof.torch.convolution.layer import AS_IS, INDEPENDENT, JOINT, SHARED, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_overrides
 
@@ -62,15 +62,19 @@ def _summary(layer: ConvolutionLayer) -> Summary:
     rows = []
     saved = unsettled = 0.0
     convolutions: set[ConvProblem] = set()
+    joint = layer.joint
     for selector, counts in layer.passes:
         calls = counts.totals()
         convolutions.update(problem._replace(bias=False, grad_layout="", frozen=False) for problem in calls)
         by_text = {problem.canonical(): count for problem, count in calls.items()}
+        as_is = {problem.canonical() for problem in calls if problem._replace(bias=False, grad_layout="") in joint}
         tried: defaultdict[str, list[float]] = defaultdict(list)
         for entry in _trials(selector):
             tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
         for problem in selector.report().problems:
             row = _row(selector.name.removeprefix("convolution "), problem, by_text)
+            if row.problem in as_is:  # whatever won this pass by itself
+                row = replace(row, chosen=AS_IS, seconds_chosen=row.seconds_as_is)
             rows.append(row)
             trials = tried[row.problem]
             if row.seconds_as_is is not None and row.seconds_chosen is not None:
@@ -115,7 +119,7 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
         chosen = _best(problem) if decision is None else median[decision]
         if chosen is None:
             continue
-        for name in (INDEPENDENT, SHARED):
+        for name in (JOINT, INDEPENDENT, SHARED):
             passes = taken[text][name, 1]
             if passes:  # forwards whose backward never came, or did not count, are taken out of the sum
                 forward = seconds[text][name, 0] * min(1.0, passes / max(1, taken[text][name, 0]))

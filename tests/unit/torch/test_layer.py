@@ -147,6 +147,36 @@ def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
     assert masks == []
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_bfloat16_layers_are_judged_as_a_whole_too(dtype: torch.dtype) -> None:
+    class ByParts:
+        """Decides for channels last in the passes, and for the first that applies in the group."""
+
+        def start(self, alternatives: Sequence[str]) -> Search:
+            return Fixed("channels last" if "channels last" in alternatives else "joint").start(alternatives)
+
+    x, weight, bias = (one.detach().to(dtype).requires_grad_() for one in operands())
+    expected = gradients(x, weight, bias)
+    use_policy(ByParts())
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    layer = override.layer
+    settled(layer, x, weight, bias)
+    (group,) = layer.layer.report().problems
+    assert group.decision == ("joint" if dtype == torch.bfloat16 else "independent")
+    masks = counting(layer)
+    for _ in range(2 * _ASKED_EVERY):
+        torch.testing.assert_close(gradients(x, weight, bias), expected, rtol=2**-6, atol=2**-4)
+    apart = {(True, False, False), (False, True, False)}
+    assert set(masks) == ({WHOLE} if dtype == torch.bfloat16 else apart)
+    rows = [row for row in integration.summary().passes if row.name != "forward"]
+    assert {row.chosen for row in rows} <= ({"as is"} if dtype == torch.bfloat16 else {"channels last"})
+    # Of one gradient there is nothing to compute jointly.
+    torch.autograd.grad(torch.conv2d(x, weight.detach(), bias).sum(), x)
+    assert masks[-1] == (True, False, False)
+
+
 def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:
     x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
     convolution = ConvProblem.of(x, weight, False, [1, 1], [0, 0], [1, 1], 1)
