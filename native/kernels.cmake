@@ -1,7 +1,6 @@
 # Every kernel is compiled once per instruction set, with that set's flags and in a namespace of its name; what decides
 # at run time which one may run is compiled without any such flag.
 set(KERNEL_SOURCES
-    simd/kernels.cpp
     conv/convgemm.cpp
     conv/depthwise.cpp
     conv/direct.cpp
@@ -17,13 +16,18 @@ set(KERNEL_SOURCES
     loss/focal.cpp
     pool/pool.cpp
     transpose/blocked.cpp)
+# Those that an instruction set with products of bfloat16 has of its own, beside the rest of another one.
+set(BFLOAT16_SOURCES simd/kernels.cpp conv/convgemm_bf16.cpp)
+list(APPEND KERNEL_SOURCES ${BFLOAT16_SOURCES})
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+list(TRANSFORM BFLOAT16_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(KERNEL_INCLUDES ${CMAKE_CURRENT_LIST_DIR})
 
-function(add_kernels_for target isa)
-  add_library(kernels_${isa} OBJECT ${KERNEL_SOURCES})
+# The kernels of `sources`; where these are not all, `rest` names the instruction set that has the others.
+function(add_kernels_for target isa rest sources)
+  add_library(kernels_${isa} OBJECT ${sources})
   target_include_directories(kernels_${isa} PRIVATE ${KERNEL_INCLUDES})
-  target_compile_definitions(kernels_${isa} PRIVATE BESTOF_TARGET=${isa})
+  target_compile_definitions(kernels_${isa} PRIVATE BESTOF_TARGET=${isa} BESTOF_REST=${rest})
   # -Wno-psabi: vectors are passed between inlined functions only. Contraction makes a * b + c one instruction.
   target_compile_options(kernels_${isa} PRIVATE -Wall -Wextra -Wno-psabi -O3 -ffp-contract=fast -fno-math-errno
                                                 -fno-trapping-math -fno-exceptions -fno-rtti -fvisibility=hidden
@@ -41,13 +45,14 @@ endif()
 function(add_kernels target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND NOT BESTOF_BASELINE_ONLY)
     # NEON is every 64-bit Arm compiler's default, so it needs no flag.
-    add_kernels_for(${target} neon ${ARGN})
+    add_kernels_for(${target} neon neon "${KERNEL_SOURCES}" ${ARGN})
     return()
   endif()
-  add_kernels_for(${target} baseline ${ARGN})
+  add_kernels_for(${target} baseline baseline "${KERNEL_SOURCES}" ${ARGN})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64" AND NOT BESTOF_BASELINE_ONLY)
-    add_kernels_for(${target} avx2 ${ARGN} -mavx2 -mfma)
-    add_kernels_for(${target} avx512 ${ARGN} -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl
-                    -mprefer-vector-width=512)
+    set(AVX512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+    add_kernels_for(${target} avx2 avx2 "${KERNEL_SOURCES}" ${ARGN} -mavx2 -mfma)
+    add_kernels_for(${target} avx512 avx512 "${KERNEL_SOURCES}" ${ARGN} ${AVX512})
+    add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512} -mavx512bf16)
   endif()
 endfunction()

@@ -1,18 +1,33 @@
 #include "bindings/array.h"
 
+#include <cstdint>
+
 namespace bestof {
 namespace {
 
+const char* name_of(Element element) {
+  return element == Element::kFloat32 ? "float32" : "bfloat16";
+}
+
+bool holds(nb::dlpack::dtype given, Element element) {
+  if (element == Element::kFloat32) return given == nb::dtype<float>();
+  const bool bits = given == nb::dtype<std::uint16_t>();
+  return bits || (given.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && given.bits == 16 &&
+                  given.lanes == 1);
+}
+
 template <class Type>
-Array take(nb::handle value, const char* name, int dimensions, const char* what) {
+Array take(nb::handle value, const char* name, int dimensions, const char* what, Element element) {
   Type array;
   if (!nb::try_cast<Type>(value, array)) {
-    refuse(std::string(name) + ": expected " + what + " float32 array on the CPU; got " +
+    refuse(std::string(name) + ": expected " + what + " " + name_of(element) + " array on the CPU; got " +
            nb::str(value.type().attr("__name__")).c_str() + " that is none");
   }
   Array result;
   for (std::size_t i = 0; i < array.ndim(); ++i) result.shape.push_back(static_cast<long>(array.shape(i)));
-  if (array.dtype() != nb::dtype<float>()) refuse(std::string(name) + ": expected float32; got another element type");
+  if (!holds(array.dtype(), element)) {
+    refuse(std::string(name) + ": expected " + name_of(element) + "; got another element type");
+  }
   if (array.device_type() != nb::device::cpu::value) refuse(std::string(name) + ": expected an array on the CPU");
   if (dimensions == kAnyRank) dimensions = static_cast<int>(array.ndim());
   if (array.ndim() != static_cast<std::size_t>(dimensions)) {
@@ -28,6 +43,7 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what)
     stride *= result.shape[i];
   }
   result.data = const_cast<float*>(static_cast<const float*>(static_cast<const void*>(array.data())));
+  result.element = element;
   result.keep = std::make_shared<Type>(std::move(array));
   return result;
 }
@@ -52,12 +68,20 @@ long Array::count() const {
   return total;
 }
 
-Array read_array(nb::handle value, const char* name, int dimensions) {
-  return take<nb::ndarray<nb::ro>>(value, name, dimensions, "a");
+const char* Array::begin() const {
+  return reinterpret_cast<const char*>(data);
 }
 
-Array write_array(nb::handle value, const char* name, int dimensions) {
-  return take<nb::ndarray<>>(value, name, dimensions, "a writeable");
+const char* Array::end() const {
+  return begin() + count() * (element == Element::kFloat32 ? sizeof(float) : sizeof(Bfloat16));
+}
+
+Array read_array(nb::handle value, const char* name, int dimensions, Element element) {
+  return take<nb::ndarray<nb::ro>>(value, name, dimensions, "a", element);
+}
+
+Array write_array(nb::handle value, const char* name, int dimensions, Element element) {
+  return take<nb::ndarray<>>(value, name, dimensions, "a writeable", element);
 }
 
 void expect_shape(const Array& array, const char* name, const std::vector<long>& shape) {
@@ -68,7 +92,7 @@ void expect_shape(const Array& array, const char* name, const std::vector<long>&
 
 void expect_apart(const Array& written, const char* name, const Array& other, const char* other_name) {
   if (written.count() == 0 || other.count() == 0) return;
-  if (written.data < other.data + other.count() && other.data < written.data + written.count()) {
+  if (written.begin() < other.end() && other.begin() < written.end()) {
     refuse(std::string(name) + ": expected memory of its own; it overlaps " + other_name);
   }
 }

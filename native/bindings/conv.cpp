@@ -58,8 +58,14 @@ long axis_extent(const char* axis, long extent, long before, long after, long ke
   return room / stride + 1;
 }
 
+Element element_of(const std::string& name) {
+  if (name == "float32") return Element::kFloat32;
+  if (name == "bfloat16") return Element::kBfloat16;
+  refuse("dtype: expected float32 or bfloat16; got " + name);
+}
+
 // `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers) {
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype) {
   constexpr long kMost = 1L << 31;  // keeps every product of extents that is formed below within 64 bits
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
   if (w.size() != 4) refuse("w: expected 4 dimensions (O, H, W, C / groups); got shape " + describe(w));
@@ -79,6 +85,7 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers) {
     }
   }
   Problem p;
+  p.element = element_of(dtype);
   p.batch = x[0];
   p.in_height = x[1];
   p.in_width = x[2];
@@ -130,7 +137,8 @@ Shape y_shape(const Problem& p) {
 std::string describe_problem(const Problem& p) {
   return "x " + describe(x_shape(p)) + ", w " + describe(w_shape(p)) + ", stride (" + std::to_string(p.stride_y) +
          ", " + std::to_string(p.stride_x) + "), dilation (" + std::to_string(p.dilation_y) + ", " +
-         std::to_string(p.dilation_x) + "), groups " + std::to_string(p.groups);
+         std::to_string(p.dilation_x) + "), groups " + std::to_string(p.groups) +
+         (p.element == Element::kBfloat16 ? ", bfloat16" : "");
 }
 
 const Pass& find_pass(const std::string& name, Direction direction, const Problem& p) {
@@ -138,9 +146,9 @@ const Pass& find_pass(const std::string& name, Direction direction, const Proble
   for (int i = 0; i < kernels().algorithm_count; ++i) {
     const Algorithm& algorithm = *kernels().algorithms[i];
     const Pass& pass = pass_of(algorithm, direction);
-    const bool applies = pass.supports && pass.supports(p);
-    if (name == algorithm.name && applies) return pass;
-    if (applies) names += std::string(names.empty() ? "" : ", ") + algorithm.name;
+    if (!applies(algorithm, pass, p)) continue;
+    if (name == algorithm.name) return pass;
+    names += std::string(names.empty() ? "" : ", ") + algorithm.name;
   }
   refuse("algorithm: expected one that applies to " + describe_problem(p) + " (" + names + "); got " + name);
 }
@@ -171,7 +179,7 @@ std::vector<Row> algorithms(const Problem& p, const std::string& direction_name,
   for (int i = 0; i < kernels().algorithm_count; ++i) {
     const Algorithm& algorithm = *kernels().algorithms[i];
     const Pass& pass = pass_of(algorithm, direction);
-    if (!pass.supports || !pass.supports(p)) continue;
+    if (!applies(algorithm, pass, p)) continue;
     rows.emplace_back(algorithm.name, promised_error(pass, p, direction), run_floats(pass, p, threads) * 4,
                       pass.flops(p));
   }
@@ -185,11 +193,12 @@ struct PackedWeights {
   Memory memory;
 };
 
-std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& algorithm, long groups, int threads) {
-  const Array weights = read_array(w, "w", 4);
+std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& algorithm, long groups,
+                                            const std::string& dtype, int threads) {
+  const Array weights = read_array(w, "w", 4, element_of(dtype));
   const Shape& s = weights.shape;
   if (groups < 1) refuse("groups: expected positive integers; got " + std::to_string(groups));
-  const Problem p = make_problem({1, s[1], s[2], s[3] * groups}, s, {1, 1, 0, 0, 0, 0, 1, 1, groups});
+  const Problem p = make_problem({1, s[1], s[2], s[3] * groups}, s, {1, 1, 0, 0, 0, 0, 1, 1, groups}, dtype);
   const Pass& pass = find_pass(algorithm, Direction::kForward, p);
   if (!pass.pack) refuse("algorithm: expected one that packs weights; got " + algorithm);
   const long floats = pass.packed_floats(p);
@@ -253,7 +262,7 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
   const Pass& pass = find_pass(algorithm, Direction::kForward, p);
   const Activation function = activation_of(activation);
   threads = threads_of(threads);
-  const Array image = read_array(x, "x", 4), result = write_array(out, "out", 4);
+  const Array image = read_array(x, "x", 4, p.element), result = write_array(out, "out", 4, p.element);
   expect_shape(image, "x", x_shape(p));
   expect_shape(result, "out", y_shape(p));
   expect_apart(result, "out", image, "x");
@@ -263,7 +272,7 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
   if (packed) {
     second = packed_data(*nb::cast<PackedWeights*>(w), algorithm, p);
   } else {
-    weights = read_array(w, "w", 4);
+    weights = read_array(w, "w", 4, p.element);
     expect_shape(weights, "w", w_shape(p));
     expect_apart(result, "out", weights, "w");
     second = weights.data;
@@ -274,7 +283,7 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
     expect_apart(result, "out", offsets, "bias");
   }
   if (!residual.is_none()) {
-    addend = read_array(residual, "residual", 4);
+    addend = read_array(residual, "residual", 4, p.element);
     expect_shape(addend, "residual", y_shape(p));
     // In place is meant: y += convolution reads each element just before it is written.
     if (addend.data != result.data) expect_apart(result, "out", addend, "residual");
@@ -350,8 +359,8 @@ struct Plan {
 
 void bind_conv(nb::module_& m) {
   nb::class_<Problem>(m, "Problem")
-      .def("__init__", [](Problem* self, const Shape& x, const Shape& w,
-                          const Shape& numbers) { new (self) Problem(make_problem(x, w, numbers)); })
+      .def("__init__", [](Problem* self, const Shape& x, const Shape& w, const Shape& numbers,
+                          const std::string& dtype) { new (self) Problem(make_problem(x, w, numbers, dtype)); })
       .def_prop_ro("x_shape", [](const Problem& p) { return nb::tuple(nb::cast(x_shape(p))); })
       .def_prop_ro("w_shape", [](const Problem& p) { return nb::tuple(nb::cast(w_shape(p))); })
       .def_prop_ro("y_shape", [](const Problem& p) { return nb::tuple(nb::cast(y_shape(p))); });
@@ -368,9 +377,8 @@ void bind_conv(nb::module_& m) {
   m.def("algorithms", [](const Problem& p, const std::string& direction, int threads) {
     return algorithms(p, direction, threads_of(threads));
   });
-  m.def("pack_weights", [](nb::handle w, const std::string& algorithm, long groups, int threads) {
-    return pack_weights(w, algorithm, groups, threads_of(threads));
-  });
+  m.def("pack_weights", [](nb::handle w, const std::string& algorithm, long groups, const std::string& dtype,
+                           int threads) { return pack_weights(w, algorithm, groups, dtype, threads_of(threads)); });
   m.def("forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
         nb::arg(), nb::arg(), nb::arg());
   m.def("backward", &backward);

@@ -20,6 +20,11 @@ struct Pass {
 struct Algorithm {
   const char* name;
   Pass forward, backward_input, backward_weight;
+  bool bfloat16 = false;  // whether it takes tensors of bfloat16 as well
 };
+
+inline bool applies(const Algorithm& algorithm, const Pass& pass, const Problem& p) {
+  return pass.supports && (p.element == Element::kFloat32 || algorithm.bfloat16) && pass.supports(p);
+}
 
 }  // namespace bestof

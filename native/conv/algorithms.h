@@ -1,10 +1,11 @@
-// The rows of the table, one per file, of the instruction set that is being compiled.
+// The rows of the table, one per file, of the instruction set that is being compiled. One that differs from another in
+// a few rows only, and compiles no more, names that other as BESTOF_REST.
 #pragma once
 #include "conv/algorithm.h"
 #include "simd/vector.h"
 
 namespace bestof {
-namespace BESTOF_TARGET {
+namespace BESTOF_REST {
 
 extern const Algorithm kDirect;
 extern const Algorithm kConvgemm;
@@ -17,6 +18,12 @@ extern const Algorithm kWinograd4Column7;
 extern const Algorithm kWinograd2Square5;
 extern const Algorithm kWinograd4Square5;
 extern const Algorithm kDepthwise;
+
+}  // namespace BESTOF_REST
+
+namespace BESTOF_TARGET {
+
+extern const Algorithm kConvgemmBf16;
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -8,11 +8,11 @@ namespace BESTOF_TARGET {
 namespace {
 
 long forward_scratch(const Problem& p, int threads) {
-  return forward_grid_floats(p, false, threads);
+  return forward_grid_floats<float, false>(p, threads);
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_forward_grid(p, call, call.second, false, call.scratch);
+  run_forward_grid<float, false>(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
 }
 
 // The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so x falls into
@@ -49,20 +49,22 @@ long backward_input_scratch(const Problem& p, int threads) {
       const long own = fewer == 0   ? pixels
                        : fewer == 1 ? p.batch * (p.in_height / p.stride_y) * divide_up(p.in_width, p.stride_x)
                                     : p.batch * divide_up(p.in_height, p.stride_y) * (p.in_width / p.stride_x);
-      most = larger(most, grid_scratch(larger(own, 1), t, inputs, p.out_channels, outputs, false, threads).total);
+      most = larger(most,
+                    grid_scratch<float>(larger(own, 1), t, inputs, p.out_channels, outputs, false, 0, threads).total);
     }
     const long both = p.batch * (p.in_height / p.stride_y) * (p.in_width / p.stride_x);
-    most = larger(most, grid_scratch(larger(both, 1), t, inputs, p.out_channels, outputs, false, threads).total);
+    most =
+        larger(most, grid_scratch<float>(larger(both, 1), t, inputs, p.out_channels, outputs, false, 0, threads).total);
   }
   return axis_floats(p) + round_up(packed_floats(p.groups, outputs, inputs, taps), 16) + most;
 }
 
 // Writes zero to the grid points that no tap reaches.
-void clear_grid(const Grid& g) {
+void clear_grid(const Grid& g, float* output) {
   for (long n = 0; n < g.batch; ++n) {
     for (long j = 0; j < g.rows; ++j) {
       float* line =
-          g.output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x) * g.out_channels;
+          output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x) * g.out_channels;
       for (long i = 0; i < g.columns; ++i) {
         __builtin_memset(line + i * g.out_step_x * g.out_channels, 0, g.out_channels * sizeof(float));
       }
@@ -90,14 +92,12 @@ void run_backward_input(const Problem& p, const Call& call) {
         axis_phase(phase / p.stride_x, p.stride_y, p.dilation_y, p.pad_top, p.kernel_height, p.in_height, taps_y, dy);
     const Phase x =
         axis_phase(phase % p.stride_x, p.stride_x, p.dilation_x, p.pad_left, p.kernel_width, p.in_width, taps_x, dx);
-    const Grid grid = {p.batch,     y.extent,       x.extent, call.first,  p.out_height,
-                       p.out_width, p.out_channels, 1,        1,           dy,
-                       dx,          y.count,        x.count,  call.result, p.in_height,
-                       p.in_width,  p.in_channels,  y.first,  x.first,     p.stride_y,
-                       p.stride_x};
+    const Grid grid = {
+        p.batch, y.extent, x.extent,    p.out_height, p.out_width,   p.out_channels, 1,       1,          dy,        dx,
+        y.count, x.count,  p.in_height, p.in_width,   p.in_channels, y.first,        x.first, p.stride_y, p.stride_x};
     const long taps = y.count * x.count;
     if (taps == 0) {
-      clear_grid(grid);
+      clear_grid(grid, call.result);
       continue;
     }
 #pragma omp parallel for schedule(static) num_threads(call.threads)
@@ -111,7 +111,7 @@ void run_backward_input(const Problem& p, const Call& call) {
     }
     const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
     float* scratch = packed + round_up(packed_floats(p.groups, outputs, inputs, taps), 16);
-    convolve_grid(grid, packed, p.groups, false, none, scratch, call.threads);
+    convolve_grid<float, false>(grid, call.first, packed, call.result, p.groups, none, scratch, call.threads);
   }
 }
 

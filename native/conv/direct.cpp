@@ -53,7 +53,8 @@ void copy_band(const Problem& p, const Bands& b, const float* image, long first_
   }
 }
 
-void point_band(const Problem& p, const Bands& b, const float* band, float* out, long rows, RowBlock& block) {
+void point_band(const Problem& p, const Bands& b, const float* band, float* out, long rows,
+                RowBlock<float, float>& block) {
   const long channels = p.in_channels;
   for (long at = 0; at < rows * p.out_width; ++at) {
     const long j = at / p.out_width, i = at % p.out_width;
@@ -84,7 +85,8 @@ void run_forward(const Problem& p, const Call& call) {
   {
     float* mine = call.scratch + omp_get_thread_num() * b.thread;
     float* band = mine + b.pointers;
-    RowBlock block = place_row_block(mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
+    RowBlock<float, float> block =
+        place_row_block<float, float>(mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
 #pragma omp for schedule(dynamic, 1)
     for (long item = 0; item < p.batch * b.per_image; ++item) {
       const long n = item / b.per_image, first = item % b.per_image * b.rows;
@@ -92,9 +94,9 @@ void run_forward(const Problem& p, const Call& call) {
       copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels, first * p.stride_y - p.pad_top, band);
       point_band(p, b, band, call.result + (n * p.out_height + first) * p.out_width * p.out_channels, rows, block);
       for (long group = 0; group < p.groups; ++group) {
-        const Columns columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
-                                 group * outputs};
-        multiply_block(block, rows * p.out_width, group * inputs, columns, call.epilogue, call.result);
+        const Columns<float> columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
+                                        group * outputs};
+        multiply_block<float, float>(block, rows * p.out_width, group * inputs, columns, call.epilogue, call.result);
       }
     }
   }

@@ -1,6 +1,7 @@
 // What happens to a result on its way from registers to memory.
 #pragma once
 #include "conv/problem.h"
+#include "simd/bfloat16.h"
 #include "simd/stream.h"
 #include "simd/vector.h"
 
@@ -32,26 +33,27 @@ BESTOF_INLINE Vec activate(Vec v, Activation activation, float slope) {
 }
 
 // As `finish`, for fewer than kLanes results.
-__attribute__((noinline)) inline void finish_first(Vec v, float* out, long n, long channel, const Epilogue& epilogue,
-                                                   const float* result) {
+template <class Out>
+__attribute__((noinline)) inline void finish_first(Vec v, Out* out, long n, long channel, const Epilogue& epilogue,
+                                                   const Out* result) {
   if (epilogue.bias) v += load_first(epilogue.bias + channel, n);
-  if (epilogue.residual) v += load_first(epilogue.residual + (out - result), n);
+  if (epilogue.residual) v += load_first(reinterpret_cast<const Out*>(epilogue.residual) + (out - result), n);
   store_first(out, activate(v, epilogue.activation, epilogue.slope), n);
 }
 
 // Finishes and writes n (1..kLanes) results that belong at `out`, which is channel `channel` of its pixel; `result` is
 // where the whole output begins, by which the residual is found. `streamed` needs a streamable `out`, and n = kLanes.
-BESTOF_INLINE void finish(Vec v, float* out, long n, long channel, const Epilogue& epilogue, const float* result,
+template <class Out>
+BESTOF_INLINE void finish(Vec v, Out* out, long n, long channel, const Epilogue& epilogue, const Out* result,
                           bool streamed = false) {
   if (n == kLanes) {
     if (epilogue.bias) v += load(epilogue.bias + channel);
-    if (epilogue.residual) v += load(epilogue.residual + (out - result));
+    if (epilogue.residual) v += load(reinterpret_cast<const Out*>(epilogue.residual) + (out - result));
     v = activate(v, epilogue.activation, epilogue.slope);
-    if (streamed) {
-      stream(out, v);
-    } else {
-      store(out, v);
+    if constexpr (sizeof(Out) == sizeof(float)) {
+      if (streamed) return stream(out, v);
     }
+    store(out, v);
   } else {
     finish_first(v, out, n, channel, epilogue, result);
   }

@@ -8,11 +8,11 @@ namespace BESTOF_TARGET {
 namespace {
 
 long forward_scratch(const Problem& p, int threads) {
-  return forward_grid_floats(p, true, threads);
+  return forward_grid_floats<float, true>(p, threads);
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_forward_grid(p, call, call.second, true, call.scratch);
+  run_forward_grid<float, true>(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
 }
 
 bool supports_backward_input(const Problem& p) {
@@ -21,13 +21,14 @@ bool supports_backward_input(const Problem& p) {
 
 long backward_input_scratch(const Problem& p, int threads) {
   const Problem q = flipped_problem(p);
-  return weight_floats(q) + forward_grid_floats(q, true, threads);
+  return weight_floats(q) + forward_grid_floats<float, true>(q, threads);
 }
 
 void run_backward_input(const Problem& p, const Call& call) {
   const Problem q = flipped_problem(p);
   pack_weights(flipped_view(p, call.second), call.scratch, call.threads);
-  run_forward_grid(q, call, call.scratch, true, call.scratch + weight_floats(q));
+  run_forward_grid<float, true>(q, call.first, call.scratch, call.result, call.epilogue,
+                                call.scratch + weight_floats(q), call.threads);
 }
 
 }  // namespace

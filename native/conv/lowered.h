@@ -1,4 +1,5 @@
 // A convolution as GEMM: rows are output pixels, found through pointers; the reduction runs over taps and channels.
+// `In` is the element of the products, `Out` that of the results.
 #pragma once
 #include <omp.h>
 
@@ -6,6 +7,7 @@
 #include "conv/problem.h"
 #include "conv/weights.h"
 #include "gemm/micro_kernel.h"
+#include "gemm/pair_kernel.h"
 #include "simd/isa.h"
 
 namespace bestof {
@@ -16,22 +18,33 @@ namespace BESTOF_TARGET {
 // (j * step_y + dy[r], i * step_x + dx[s]), which is zero outside the image.
 struct Grid {
   long batch, rows, columns;
-  const float* input;
   long in_height, in_width, in_channels, step_y, step_x;
   const long* dy;
   const long* dx;
   long taps_y, taps_x;
-  float* output;
   long out_height, out_width, out_channels, first_y, first_x, out_step_y, out_step_x;
 };
 
 // The rows of A, and where their results go, of up to a block of grid points.
+template <class In, class Out>
 struct RowBlock {
-  const float** row;  // [taps][leading]
-  float** out;        // [leading]
-  bool* regular;      // [leading]: this row is `stride` past the one before it, under every tap
+  const In** row;  // [taps][leading]
+  Out** out;       // [leading]
+  bool* regular;   // [leading]: this row is `stride` past the one before it, under every tap
   long leading, taps, depth, stride;
 };
+
+// Steps in depth are pairs where the element is bfloat16, the last of them half empty.
+template <class In>
+BESTOF_INLINE long packed_depth(long depth) {
+  return sizeof(In) == sizeof(float) ? depth : round_up(depth, 2);
+}
+
+// Floats that `count` elements take.
+template <class In>
+BESTOF_INLINE long floats_of(long count) {
+  return divide_up(count * static_cast<long>(sizeof(In)), sizeof(float));
+}
 
 // Rows of one block: its part of A takes up to half of L2, for each block streams all of B from beyond.
 BESTOF_INLINE long block_rows(long total, long row_floats, int threads) {
@@ -54,10 +67,11 @@ BESTOF_INLINE long row_block_floats(long rows, long taps) {
       (rows * (taps + 1) * static_cast<long>(sizeof(void*)) + rows * static_cast<long>(sizeof(bool))) / 4 + 1, 16);
 }
 
-BESTOF_INLINE RowBlock place_row_block(float* scratch, long rows, long taps, long depth, long stride) {
-  RowBlock block;
-  block.row = reinterpret_cast<const float**>(scratch);
-  block.out = reinterpret_cast<float**>(scratch) + rows * taps;
+template <class In, class Out>
+BESTOF_INLINE RowBlock<In, Out> place_row_block(float* scratch, long rows, long taps, long depth, long stride) {
+  RowBlock<In, Out> block;
+  block.row = reinterpret_cast<const In**>(scratch);
+  block.out = reinterpret_cast<Out**>(scratch) + rows * taps;
   block.regular = reinterpret_cast<bool*>(block.out + rows);
   block.leading = rows;
   block.taps = taps;
@@ -68,18 +82,20 @@ BESTOF_INLINE RowBlock place_row_block(float* scratch, long rows, long taps, lon
 
 // Points the block at grid points [first, first + count), numbered across images, rows and columns. `zeros` has
 // in_channels zeros, for taps outside the image.
-inline void point_rows(const Grid& g, const float* zeros, long first, long count, RowBlock& block) {
+template <class In, class Out>
+inline void point_rows(const Grid& g, const In* input, Out* output, const In* zeros, long first, long count,
+                       RowBlock<In, Out>& block) {
   const long plane = g.rows * g.columns;
   long n = first / plane, j = first % plane / g.columns, i = first % g.columns;
   const bool pointwise = g.taps_y == 1 && g.taps_x == 1;
   for (long at = 0; at < count; ++at) {
     block.out[at] =
-        g.output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x + i * g.out_step_x) *
-                       g.out_channels;
+        output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x + i * g.out_step_x) *
+                     g.out_channels;
     const long y0 = j * g.step_y, x0 = i * g.step_x;
-    const float* image = g.input + n * g.in_height * g.in_width * g.in_channels;
+    const In* image = input + n * g.in_height * g.in_width * g.in_channels;
     bool regular = at > 0;
-    const float** to = block.row + at;
+    const In** to = block.row + at;
     if (pointwise) {
       const long y = y0 + g.dy[0], x = x0 + g.dx[0];
       const bool inside = static_cast<unsigned long>(y) < static_cast<unsigned long>(g.in_height) &&
@@ -90,7 +106,7 @@ inline void point_rows(const Grid& g, const float* zeros, long first, long count
       for (long r = 0; r < g.taps_y; ++r) {
         const long y = y0 + g.dy[r];
         const bool row_inside = static_cast<unsigned long>(y) < static_cast<unsigned long>(g.in_height);
-        const float* line = image + y * g.in_width * g.in_channels;
+        const In* line = image + y * g.in_width * g.in_channels;
         for (long s = 0; s < g.taps_x; ++s, to += block.leading) {
           const long x = x0 + g.dx[s];
           const bool inside = row_inside && static_cast<unsigned long>(x) < static_cast<unsigned long>(g.in_width);
@@ -110,25 +126,27 @@ inline void point_rows(const Grid& g, const float* zeros, long first, long count
   }
 }
 
+template <class In>
 struct Columns {
-  const float* packed;  // panels of this group
-  long first, last;     // panels
-  long count;           // output channels of this group
-  long channel;         // the first of them
+  const In* packed;  // panels of this group
+  long first, last;  // panels
+  long count;        // output channels of this group
+  long channel;      // the first of them
 };
 
-template <Walk kWalk, int R>
-inline void multiply_tile(const RowBlock& block, long first, const TileRows& rows, const Columns& columns, long panel,
-                          const Epilogue& given, const float* result) {
+template <Walk kWalk, int R, class In, class Out>
+inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
+                          const Columns<In>& columns, long panel, const Epilogue& given, const Out* result) {
   // A copy stays in registers; the results that are stored might alias the original.
   const Epilogue epilogue = given;
   Accumulator<R> acc;
-  multiply<kWalk>(acc, rows, block.taps, block.depth, columns.packed + panel * block.taps * block.depth * kPanel);
+  multiply<kWalk>(acc, rows, block.taps, block.depth,
+                  columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel);
   const long done = panel * kPanel;
   const long left = columns.count - done;
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
-    float* out = block.out[first + i] + columns.channel + done;
+    Out* out = block.out[first + i] + columns.channel + done;
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j) {
       const long n = smaller(left - j * kLanes, kLanes);
@@ -137,9 +155,9 @@ inline void multiply_tile(const RowBlock& block, long first, const TileRows& row
   }
 }
 
-template <Walk kWalk, int R>
-BESTOF_INLINE void multiply_rows(long count, const RowBlock& block, long first, const TileRows& rows,
-                                 const Columns& columns, long panel, const Epilogue& epilogue, const float* result) {
+template <Walk kWalk, int R, class In, class Out>
+BESTOF_INLINE void multiply_rows(long count, const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
+                                 const Columns<In>& columns, long panel, const Epilogue& epilogue, const Out* result) {
   if constexpr (R > 0) {
     if (count == R) return multiply_tile<kWalk, R>(block, first, rows, columns, panel, epilogue, result);
     multiply_rows<kWalk, R - 1>(count, block, first, rows, columns, panel, epilogue, result);
@@ -147,15 +165,16 @@ BESTOF_INLINE void multiply_rows(long count, const RowBlock& block, long first, 
 }
 
 // The results of `count` rows by the panels of `columns`; `offset` is the first input channel of the group.
-inline void multiply_block(const RowBlock& block, long count, long offset, const Columns& columns,
-                           const Epilogue& epilogue, const float* result) {
+template <class In, class Out>
+inline void multiply_block(const RowBlock<In, Out>& block, long count, long offset, const Columns<In>& columns,
+                           const Epilogue& epilogue, const Out* result) {
   const TileCut cut = cut_rows(count);
   for (long panel = columns.first; panel < columns.last; ++panel) {
     for (long t = 0; t < cut.tiles; ++t) {
       const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
       bool regular = true;
       for (long i = 1; i < rows; ++i) regular = regular && block.regular[first + i];
-      const TileRows tile = {block.row + first, block.leading, offset, block.stride};
+      const TileRows<In> tile = {block.row + first, block.leading, offset, block.stride};
       if (regular) {
         multiply_rows<Walk::kRegular, kTileRows>(rows, block, first, tile, columns, panel, epilogue, result);
       } else {
@@ -165,75 +184,113 @@ inline void multiply_block(const RowBlock& block, long count, long offset, const
   }
 }
 
-// Scratch of `convolve_grid`: zeros for taps outside the image, then the pointers (and rows) of every thread.
+// Scratch of `convolve_grid`: zeros for taps outside the image, the input where all of it is rounded first, then the
+// pointers (and rows) of every thread.
 struct GridScratch {
-  long rows, blocks, parts, zeros, pointers, thread, total;
+  long rows, blocks, parts, zeros, rounded, pointers, thread, total;
 };
 
+template <class In>
 inline GridScratch grid_scratch(long pixels, long taps, long depth, long in_channels, long out_channels, bool copy,
-                                int threads) {
+                                long rounded, int threads) {
   GridScratch s;
   // Without a copy, the taps of neighbours read the same pixels.
-  s.rows = block_rows(pixels, copy ? taps * depth : in_channels, threads);
+  s.rows = block_rows(pixels, floats_of<In>(copy ? taps * depth : in_channels), threads);
   s.blocks = divide_up(pixels, s.rows);
   s.parts = panel_parts(s.blocks, divide_up(out_channels, kPanel), threads);
   s.zeros = round_up(in_channels, 16);
+  s.rounded = round_up(floats_of<In>(rounded), 16);
   s.pointers = row_block_floats(s.rows, taps);
-  s.thread = s.pointers + (copy ? row_block_floats(s.rows, 1) + round_up(s.rows * taps * depth, 16) : 0);
-  s.total = s.zeros + threads * s.thread;
+  const long copied = round_up(floats_of<In>(s.rows * taps * packed_depth<In>(depth)), 16);
+  s.thread = s.pointers + (copy ? row_block_floats(s.rows, 1) + copied : 0);
+  s.total = s.zeros + s.rounded + threads * s.thread;
   return s;
 }
 
+BESTOF_INLINE void round_or_copy(const float* from, float* to, long count) {
+  __builtin_memcpy(to, from, count * sizeof(float));
+}
+
 // Copies the rows of a block, all taps, to where they lie one after the other; gives the block of the copies.
-inline RowBlock copy_rows(const RowBlock& block, long count, long offset, float* scratch) {
-  RowBlock copied = place_row_block(scratch, block.leading, 1, block.taps * block.depth, block.taps * block.depth);
-  float* rows = scratch + row_block_floats(block.leading, 1);
+template <class In, class From, class Out>
+inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count, long offset, float* scratch) {
+  const long step = packed_depth<In>(block.depth), depth = block.taps * step;
+  RowBlock<In, Out> copied = place_row_block<In, Out>(scratch, block.leading, 1, depth, depth);
+  In* rows = reinterpret_cast<In*>(scratch + row_block_floats(block.leading, 1));
   for (long i = 0; i < count; ++i) {
-    float* to = rows + i * copied.depth;
-    for (long tap = 0; tap < block.taps; ++tap, to += block.depth) {
-      __builtin_memcpy(to, block.row[tap * block.leading + i] + offset, block.depth * sizeof(float));
+    In* to = rows + i * depth;
+    for (long tap = 0; tap < block.taps; ++tap, to += step) {
+      round_or_copy(block.row[tap * block.leading + i] + offset, to, block.depth);
+      for (long k = block.depth; k < step; ++k) to[k] = In{};
     }
   }
   for (long i = 0; i < count; ++i) {
-    copied.row[i] = rows + i * copied.depth;
+    copied.row[i] = rows + i * depth;
     copied.out[i] = block.out[i];
     copied.regular[i] = true;
   }
   return copied;
 }
 
-// Runs a whole grid against packed weights. With `copy`, the rows of a block are gathered first (im2row); without, the
-// taps are read where they lie (implicit GEMM).
-inline void convolve_grid(const Grid& grid, const float* packed, long groups, bool copy, const Epilogue& epilogue,
-                          float* scratch, int threads) {
+// One thread's part of a whole grid. With `copy`, the rows of a block are gathered first (im2row), and rounded where
+// `From` is not `In`; without, the taps are read where they lie (implicit GEMM).
+template <class In, bool kCopy, class From, class Out>
+inline void convolve_blocks(const Grid& grid, const From* input, const In* packed, Out* output, long groups,
+                            const Epilogue& epilogue, const From* zeros, float* mine, const GridScratch& s) {
   const long pixels = grid.batch * grid.rows * grid.columns;
-  if (pixels == 0) return;
   const long depth = grid.in_channels / groups, outputs = grid.out_channels / groups;
   const long taps = grid.taps_y * grid.taps_x, panels = divide_up(outputs, kPanel);
-  const GridScratch s = grid_scratch(pixels, taps, depth, grid.in_channels, outputs, copy, threads);
+  RowBlock<From, Out> block = place_row_block<From, Out>(mine, s.rows, taps, depth, grid.step_x * grid.in_channels);
+  RowBlock<In, Out> copied;
+  long pointed = -1;
+#pragma omp for schedule(dynamic, 1)
+  for (long item = 0; item < s.blocks * s.parts; ++item) {
+    const long at = item / s.parts, part = item % s.parts;
+    const long first = part_begin(pixels, s.blocks, at);
+    const long count = part_begin(pixels, s.blocks, at + 1) - first;
+    if (pointed != at) point_rows(grid, input, output, zeros, first, count, block);
+    for (long group = 0; group < groups; ++group) {
+      const Columns<In> columns = {packed + group * panels * taps * packed_depth<In>(depth) * kPanel,
+                                   part_begin(panels, s.parts, part), part_begin(panels, s.parts, part + 1), outputs,
+                                   group * outputs};
+      if constexpr (kCopy) {
+        // Parts of the panels share the copy of a block.
+        if (pointed != at || groups > 1) copied = copy_rows<In>(block, count, group * depth, mine + s.pointers);
+        multiply_block(copied, count, 0, columns, epilogue, output);
+      } else {
+        multiply_block(block, count, group * depth, columns, epilogue, output);
+      }
+    }
+    pointed = at;
+  }
+}
+
+// Runs a whole grid against packed weights.
+template <class In, bool kCopy, class From, class Out>
+inline void convolve_grid(const Grid& grid, const From* input, const In* packed, Out* output, long groups,
+                          const Epilogue& epilogue, float* scratch, int threads) {
+  const long pixels = grid.batch * grid.rows * grid.columns;
+  if (pixels == 0) return;
+  constexpr bool kRound = !kCopy && sizeof(From) != sizeof(In);
+  const long elements = grid.batch * grid.in_height * grid.in_width * grid.in_channels;
+  const GridScratch s = grid_scratch<In>(pixels, grid.taps_y * grid.taps_x, grid.in_channels / groups, grid.in_channels,
+                                         grid.out_channels / groups, kCopy, kRound ? elements : 0, threads);
   for (long i = 0; i < s.zeros; ++i) scratch[i] = 0.0f;
+  In* rounded = reinterpret_cast<In*>(scratch + s.zeros);
 #pragma omp parallel num_threads(threads)
   {
-    float* mine = scratch + s.zeros + omp_get_thread_num() * s.thread;
-    RowBlock block = place_row_block(mine, s.rows, taps, depth, grid.step_x * grid.in_channels);
-    long pointed = -1;
-#pragma omp for schedule(dynamic, 1)
-    for (long item = 0; item < s.blocks * s.parts; ++item) {
-      const long at = item / s.parts, part = item % s.parts;
-      const long first = part_begin(pixels, s.blocks, at);
-      const long count = part_begin(pixels, s.blocks, at + 1) - first;
-      if (pointed != at) point_rows(grid, scratch, first, count, block);
-      for (long group = 0; group < groups; ++group) {
-        const Columns columns = {packed + group * panels * taps * depth * kPanel, part_begin(panels, s.parts, part),
-                                 part_begin(panels, s.parts, part + 1), outputs, group * outputs};
-        if (copy) {
-          const RowBlock copied = copy_rows(block, count, group * depth, mine + s.pointers);
-          multiply_block(copied, count, 0, columns, epilogue, grid.output);
-        } else {
-          multiply_block(block, count, group * depth, columns, epilogue, grid.output);
-        }
+    float* mine = scratch + s.zeros + s.rounded + omp_get_thread_num() * s.thread;
+    if constexpr (kRound) {
+      constexpr long kPart = 16384;
+#pragma omp for schedule(static)
+      for (long first = 0; first < elements; first += kPart) {
+        round_or_copy(input + first, rounded + first, smaller(kPart, elements - first));
       }
-      pointed = at;
+      convolve_blocks<In, false>(grid, static_cast<const In*>(rounded), packed, output, groups, epilogue,
+                                 reinterpret_cast<const In*>(scratch), mine, s);
+    } else {
+      convolve_blocks<In, kCopy>(grid, input, packed, output, groups, epilogue, reinterpret_cast<const From*>(scratch),
+                                 mine, s);
     }
   }
 }
@@ -244,47 +301,35 @@ inline void tap_offsets(long taps, long dilation, long pad, long* offsets) {
 }
 
 // The grid of a forward pass; dy and dx are filled in, kernel_height and kernel_width long.
-inline Grid forward_grid(const Problem& p, const float* x, float* y, long* dy, long* dx) {
+inline Grid forward_grid(const Problem& p, long* dy, long* dx) {
   tap_offsets(p.kernel_height, p.dilation_y, p.pad_top, dy);
   tap_offsets(p.kernel_width, p.dilation_x, p.pad_left, dx);
-  return {p.batch,
-          p.out_height,
-          p.out_width,
-          x,
-          p.in_height,
-          p.in_width,
-          p.in_channels,
-          p.stride_y,
-          p.stride_x,
-          dy,
-          dx,
-          p.kernel_height,
-          p.kernel_width,
-          y,
-          p.out_height,
-          p.out_width,
-          p.out_channels,
-          0,
-          0,
-          1,
-          1};
+  return {
+      p.batch, p.out_height,    p.out_width,    p.in_height,  p.in_width,  p.in_channels,  p.stride_y, p.stride_x, dy,
+      dx,      p.kernel_height, p.kernel_width, p.out_height, p.out_width, p.out_channels, 0,          0,          1,
+      1};
 }
 
 BESTOF_INLINE long tap_floats(const Problem& p) {
   return round_up(2 * (p.kernel_height + p.kernel_width), 16);
 }
 
-// A forward pass by a grid, for the rows of the table that differ only in `copy`.
-inline long forward_grid_floats(const Problem& p, bool copy, int threads) {
-  return tap_floats(p) + grid_scratch(p.batch * p.out_height * p.out_width, p.kernel_height * p.kernel_width,
-                                      p.in_channels / p.groups, p.in_channels, p.out_channels / p.groups, copy, threads)
+// A forward pass by a grid, for the rows of the table that differ only in `kCopy` and the elements.
+template <class In, bool kCopy>
+inline long forward_grid_floats(const Problem& p, int threads) {
+  const bool round = !kCopy && sizeof(In) != sizeof(float) && p.element == Element::kFloat32;
+  return tap_floats(p) + grid_scratch<In>(p.batch * p.out_height * p.out_width, p.kernel_height * p.kernel_width,
+                                          p.in_channels / p.groups, p.in_channels, p.out_channels / p.groups, kCopy,
+                                          round ? p.batch * p.in_height * p.in_width * p.in_channels : 0, threads)
                              .total;
 }
 
-inline void run_forward_grid(const Problem& p, const Call& call, const float* packed, bool copy, float* scratch) {
+template <class In, bool kCopy, class From, class Out>
+inline void run_forward_grid(const Problem& p, const From* x, const In* packed, Out* y, const Epilogue& epilogue,
+                             float* scratch, int threads) {
   long* dy = reinterpret_cast<long*>(scratch);
-  const Grid grid = forward_grid(p, call.first, call.result, dy, dy + p.kernel_height);
-  convolve_grid(grid, packed, p.groups, copy, call.epilogue, scratch + tap_floats(p), call.threads);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
+  convolve_grid<In, kCopy>(grid, x, packed, y, p.groups, epilogue, scratch + tap_floats(p), threads);
 }
 
 inline long weight_floats(const Problem& p) {

@@ -25,10 +25,11 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   const long depth = p.in_channels / p.groups, outputs = p.out_channels / p.groups;
   const long block_pixels = weight_pixels(pixels, p.in_channels, p.out_channels);
   long* dy = reinterpret_cast<long*>(call.scratch);
-  const Grid grid = forward_grid(p, call.second, const_cast<float*>(call.first), dy, dy + p.kernel_height);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
   float* zeros = call.scratch + tap_floats(p);
   for (long i = 0; i < round_up(p.in_channels, 16); ++i) zeros[i] = 0.0f;
-  RowBlock block = place_row_block(zeros + round_up(p.in_channels, 16), block_pixels, taps, depth, 0);
+  RowBlock<float, const float> block =
+      place_row_block<float, const float>(zeros + round_up(p.in_channels, 16), block_pixels, taps, depth, 0);
   const long wanted = divide_up(4L * call.threads, taps * p.groups);
   const long parts = smaller(divide_up(depth, kPanel), wanted);
   const long k_parts = smaller(divide_up(outputs, kTileRows), divide_up(wanted, parts));
@@ -36,7 +37,7 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   for (long first = 0; first < pixels; first += block_pixels) {
     const long count = smaller(block_pixels, pixels - first);
 #pragma omp single
-    point_rows(grid, zeros, first, count, block);
+    point_rows<float>(grid, call.second, call.first, zeros, first, count, block);
 #pragma omp for schedule(dynamic, 1)
     for (long item = 0; item < p.groups * taps * parts * k_parts; ++item) {
       const long group = item / (taps * parts * k_parts), tap = item / (parts * k_parts) % taps;
@@ -82,7 +83,7 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
   const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups, depth = taps * inputs;
   const WeightCopies copies = weight_copies(p);
   long* dy = reinterpret_cast<long*>(call.scratch);
-  const Grid grid = forward_grid(p, call.second, const_cast<float*>(call.first), dy, dy + p.kernel_height);
+  const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
   float* zeros = call.scratch + tap_floats(p);
   for (long i = 0; i < round_up(p.in_channels, 16); ++i) zeros[i] = 0.0f;
   float* threads = zeros + round_up(p.in_channels, 16);
@@ -91,13 +92,15 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
     const int team = omp_get_num_threads();
     float* mine = threads + omp_get_thread_num() * copies.thread;
     for (long i = 0; i < copies.weights; ++i) mine[i] = 0.0f;
-    RowBlock block = place_row_block(mine + copies.weights, copies.block, taps, inputs, 0);
+    RowBlock<float, const float> block =
+        place_row_block<float, const float>(mine + copies.weights, copies.block, taps, inputs, 0);
 #pragma omp for schedule(static)
     for (long item = 0; item < copies.blocks; ++item) {
       const long first = item * copies.block, count = smaller(copies.block, pixels - first);
-      point_rows(grid, zeros, first, count, block);
+      point_rows<float>(grid, call.second, call.first, zeros, first, count, block);
       for (long group = 0; group < p.groups; ++group) {
-        const RowBlock copied = copy_rows(block, count, group * inputs, mine + copies.weights + copies.pointers);
+        const RowBlock<float, const float> copied =
+            copy_rows<float>(block, count, group * inputs, mine + copies.weights + copies.pointers);
         const OuterRows rows = {nullptr, copied.row[0], depth, 0};
         outer_product(call.first + first * p.out_channels + group * outputs, p.out_channels, outputs, rows, depth,
                       count, false, mine + group * outputs * depth, depth);

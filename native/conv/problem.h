@@ -3,6 +3,13 @@
 
 namespace bestof {
 
+// What tensors hold. A bias is float32 always.
+enum class Element { kFloat32, kBfloat16 };
+
+struct Bfloat16 {
+  unsigned short bits;
+};
+
 // x [batch, in_height, in_width, in_channels], w [out_channels, kernel_height, kernel_width, in_channels / groups],
 // y [batch, out_height, out_width, out_channels]. Pads may be negative (a crop), which the input gradients need.
 struct Problem {
@@ -12,6 +19,7 @@ struct Problem {
   long stride_y, stride_x, dilation_y, dilation_x;
   long pad_top, pad_bottom, pad_left, pad_right;
   long groups;
+  Element element = Element::kFloat32;  // of x, w and y
 };
 
 enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
@@ -25,7 +33,7 @@ struct Epilogue {
 };
 
 // first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input gradient), the
-// gradient of y and x (weight gradient).
+// gradient of y and x (weight gradient). Where the element is bfloat16, all but the bias are addresses of Bfloat16.
 struct Call {
   const float* first;
   const float* second;

@@ -75,7 +75,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const float* x,
 template <Walk kWalk, int R>
 inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next, float* m) {
   Accumulator<R> acc;
-  const TileRows rows = {&v, 0, 0, t.v_stride};
+  const TileRows<float> rows = {&v, 0, 0, t.v_stride};
   const long m_stride = t.m_stride;
   multiply<kWalk>(acc, rows, 1, t.channels, u, next);
 #pragma GCC unroll 16

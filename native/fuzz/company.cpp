@@ -1,7 +1,9 @@
 #include "fuzz/company.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 namespace bestof {
@@ -18,6 +20,28 @@ Buffer exact(long count, std::mt19937& random, bool fill) {
     for (long i = 0; i < count; ++i) buffer[i] = fill ? uniform(random) : NAN;
   }
   return buffer;
+}
+
+Buffer16 exact16(long count, std::mt19937& random, bool fill) {
+  Buffer16 buffer(static_cast<Bfloat16*>(std::malloc(count > 0 ? count * sizeof(Bfloat16) : 1)));
+  if (!buffer) std::abort();
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  if (fill || poison_results) {
+    for (long i = 0; i < count; ++i) {
+      const float value = fill ? uniform(random) : NAN;
+      std::uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      buffer[i].bits = static_cast<unsigned short>(bits >> 16);
+    }
+  }
+  return buffer;
+}
+
+double value_of(Bfloat16 v) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(v.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
 long pick(std::mt19937& random, long low, long high) {

@@ -21,8 +21,11 @@ namespace {
 using bestof::Problem;
 
 using bestof::fuzz::Buffer;
+using bestof::fuzz::Buffer16;
 using bestof::fuzz::exact;
+using bestof::fuzz::exact16;
 using bestof::fuzz::pick;
+using bestof::fuzz::value_of;
 
 Problem random_problem(std::mt19937& random) {
   Problem p;
@@ -38,6 +41,14 @@ Problem random_problem(std::mt19937& random) {
     if (depthwise) p.groups = pick(random, 1, 40);
     p.in_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
     p.out_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
+    if (plain && pick(random, 0, 3) == 0) {
+      // Tiles enough for blocks of them, whose results may be streamed where they are whole vectors.
+      p.batch = pick(random, 2, 5);
+      p.in_height = pick(random, 24, 32);
+      p.in_width = pick(random, 24, 32);
+      p.in_channels = pick(random, 1, 6);
+      p.out_channels = 16 * pick(random, 1, 2);
+    }
     p.kernel_height = plain ? kernel[0] : pick(random, 1, 5);
     p.kernel_width = plain ? kernel[1] : pick(random, 1, 5);
     p.stride_y = plain ? 1 : pick(random, 1, 3);
@@ -123,7 +134,7 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
     const std::vector<double>* wanted[] = {&y, &dx, &dw};
     for (int direction = 0; direction < 3; ++direction) {
       const bestof::Pass& pass = *passes[direction];
-      if (!pass.supports || !pass.supports(p)) continue;
+      if (!applies(a, pass, p)) continue;
       const Buffer result = exact(static_cast<long>(wanted[direction]->size()), random, false);
       const Buffer scratch = exact(pass.scratch_floats(p, threads), random, false);
       bestof::Call call = {direction == 0 ? x.get() : g.get(),
@@ -145,6 +156,50 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
   return 0;
 }
 
+// The rows that take tensors of bfloat16, on them: forward, with a residual or without.
+int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random) {
+  p.element = bestof::Element::kBfloat16;
+  const long x_count = p.batch * p.in_height * p.in_width * p.in_channels;
+  const long w_count = p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
+  const long y_count = p.batch * p.out_height * p.out_width * p.out_channels;
+  const Buffer16 x = exact16(x_count, random, true), w = exact16(w_count, random, true);
+  const Buffer16 residual = exact16(y_count, random, true);
+  const Buffer bias = exact(p.out_channels, random, true);
+  const bool add = pick(random, 0, 1) == 1;
+  std::vector<double> wanted(y_count), magnitude(y_count);
+  for (long i = 0; i < y_count; ++i) {
+    wanted[i] = bias[i % p.out_channels] + (add ? value_of(residual[i]) : 0.0);
+    magnitude[i] = std::fabs(bias[i % p.out_channels]) + 1.0;
+  }
+  each_product(p, [&](long i, long j, long k) {
+    wanted[k] += value_of(x[i]) * value_of(w[j]);
+    magnitude[k] += std::fabs(value_of(x[i]) * value_of(w[j]));
+  });
+  const int threads = static_cast<int>(pick(random, 1, 2));
+  for (int i = 0; i < kernels.algorithm_count; ++i) {
+    const bestof::Algorithm& a = *kernels.algorithms[i];
+    if (!applies(a, a.forward, p)) continue;
+    const Buffer16 y = exact16(y_count, random, false);
+    const Buffer scratch = exact(a.forward.scratch_floats(p, threads), random, false);
+    const Buffer packed = exact(a.forward.packed_floats(p), random, false);
+    a.forward.pack(p, reinterpret_cast<const float*>(w.get()), packed.get(), threads);
+    a.forward.run(p, {reinterpret_cast<const float*>(x.get()),
+                      packed.get(),
+                      reinterpret_cast<float*>(y.get()),
+                      {bias.get(), add ? reinterpret_cast<const float*>(residual.get()) : nullptr,
+                       bestof::Activation::kNone, 0.0f},
+                      scratch.get(),
+                      threads});
+    const double terms = 3.0 + 1.0 * p.kernel_height * p.kernel_width * p.in_channels / p.groups;
+    for (long k = 0; k < y_count; ++k) {
+      // One rounding to 8 bits, and float32 sums: 2^-24 a term.
+      const double bound = std::ldexp(std::fabs(wanted[k]), -8) + std::ldexp(terms * magnitude[k], -24) * 1.01;
+      if (!(std::fabs(value_of(y[k]) - wanted[k]) <= bound)) return fail(kernels.isa, a.name, 0, p);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -156,7 +211,10 @@ int main(int count, char** arguments) {
   long tried = 0;
   do {
     const Problem p = random_problem(random);
+    // Half of them as if no cache could keep anything, where results are streamed past the caches.
+    bestof::assume_level3(pick(random, 0, 1));
     if (try_problem(*bestof::best_kernels(), p, random) != 0) return 1;
+    if (try_bfloat16(*bestof::best_kernels(), p, random) != 0) return 1;
     if (bestof::fuzz::try_company(*bestof::best_kernels(), random) != 0) return 1;
     ++tried;
   } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds);

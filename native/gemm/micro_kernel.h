@@ -23,8 +23,9 @@ constexpr long kAhead = 16;
 
 // The rows of A of a tile. Row i under tap t begins at row[t * leading + i]; in a regular tile that is
 // row[t * leading] + i * stride for all taps, which needs no address per row.
+template <class Element>
 struct TileRows {
-  const float* const* row;
+  const Element* const* row;
   long leading;
   long offset;  // added to every row: the first channel of a group
   long stride;
@@ -116,7 +117,7 @@ BESTOF_INLINE void add(Accumulator<R>& sum, const Accumulator<R>& acc) {
 
 // acc = A B over all taps; B has `taps * depth` steps.
 template <Walk kWalk, int R>
-BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows& rows, long taps, long depth, const float* b,
+BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<float>& rows, long taps, long depth, const float* b,
                             const float* next = nullptr) {
   clear(acc);
   Accumulator<R> sum;

@@ -18,6 +18,9 @@
   }                          \
   namespace avx512 {         \
   __VA_ARGS__                \
+  }                          \
+  namespace avx512_bf16 {    \
+  __VA_ARGS__                \
   }
 #elif defined(__aarch64__)
 #define BESTOF_EACH_ISA(...) \

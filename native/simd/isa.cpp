@@ -27,6 +27,10 @@ bool runs_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
 }
 
+bool runs_avx512_bf16() {
+  return runs_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 bool runs_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -38,6 +42,7 @@ constexpr Isa kIsas[] = {
 #if defined(BESTOF_BASELINE_ONLY)
     {"baseline", always, &baseline::kKernels},
 #elif defined(__x86_64__)
+    {"avx512_bf16", runs_avx512_bf16, &avx512_bf16::kKernels},
     {"avx512", runs_avx512, &avx512::kKernels},
     {"avx2", runs_avx2, &avx2::kKernels},
     {"baseline", always, &baseline::kKernels},

@@ -10,9 +10,13 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr const Algorithm* kAlgorithms[] = {&kDirect,           &kConvgemm,         &kIm2row,        &kWinograd2,
-                                            &kWinograd4,        &kWinograd6,        &kWinograd4Row7, &kWinograd4Column7,
-                                            &kWinograd2Square5, &kWinograd4Square5, &kDepthwise};
+namespace rest = BESTOF_REST;
+
+constexpr const Algorithm* kAlgorithms[] = {
+    &rest::kDirect,           &rest::kConvgemm,         &kConvgemmBf16,           &rest::kIm2row,
+    &rest::kWinograd2,        &rest::kWinograd4,        &rest::kWinograd6,        &rest::kWinograd4Row7,
+    &rest::kWinograd4Column7, &rest::kWinograd2Square5, &rest::kWinograd4Square5, &rest::kDepthwise,
+};
 
 }  // namespace
 
@@ -21,11 +25,11 @@ const Kernels kKernels = {
     kLanes,
     kAlgorithms,
     sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
-    transpose_blocked,
-    pool_forward,
-    pool_backward,
-    focal_loss,
-    multiply_adds,
+    rest::transpose_blocked,
+    rest::pool_forward,
+    rest::pool_backward,
+    rest::focal_loss,
+    rest::multiply_adds,
 };
 
 }  // namespace BESTOF_TARGET

@@ -17,6 +17,10 @@
 #error "compile with -DBESTOF_TARGET=<name of the instruction set>"
 #endif
 
+#ifndef BESTOF_REST
+#define BESTOF_REST BESTOF_TARGET
+#endif
+
 #define BESTOF_INLINE inline __attribute__((always_inline))
 
 namespace bestof {

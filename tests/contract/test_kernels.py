@@ -22,7 +22,7 @@ def test_every_row_makes_its_promises(direction: str) -> None:
     assert "convgemm" in rows
     for name, (error, scratch, flops) in rows.items():
         assert name
-        assert 0 < error < 1e-3
+        assert 0 < error < (1e-2 if name.endswith("_bf16") else 1e-3)
         assert scratch >= 0
         assert 0 < flops < math.inf
 

@@ -7,6 +7,7 @@ from functools import cache
 import convolution
 import numpy as np
 import pytest
+from bfloat16 import UNIT
 from convolution import CASES, LONG, Case
 from numpy.typing import NDArray
 
@@ -17,7 +18,7 @@ DIRECTIONS = ("forward", "backward_input", "backward_weight")
 EPSILON = float(np.finfo(np.float32).eps) / 2
 
 # What is promised for the largest error over the rms of the result, by the promised rms error.
-LARGEST = {1e-6: 1e-5, 2e-6: 1e-5, 5e-6: 5e-5, 2.5e-5: 3e-4}
+LARGEST = {1e-6: 1e-5, 2e-6: 1e-5, 5e-6: 5e-5, 2.5e-5: 3e-4, 3e-3: 3e-2}
 
 
 def _names(case: Case, direction: str) -> list[str]:
@@ -97,7 +98,8 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
             "backward_input": np.prod(case.w_shape[:3]) / case.groups,
             "backward_weight": y[0] * y[1] * y[2],
         }[direction]
-        bound = EPSILON * (terms + 1) * _oracle(case, direction, relu, magnitudes=True)
+        both = 2 * UNIT + UNIT**2 if name.endswith("_bf16") else 0.0  # operands rounded to bfloat16 first
+        bound = (both + EPSILON * (terms + 1)) * _oracle(case, direction, relu, magnitudes=True)
         assert (np.abs(error) <= bound + np.finfo(np.float32).tiny).all()
 
 
@@ -137,9 +139,10 @@ def test_epilogue_and_packed_weights(case: Case, packed: bool, activation: kerne
             threads=1,
             **case.geometry,
         )
-        # 32 roundings beside the convolution's own error, which is below 2.5e-5 for every algorithm.
+        # 32 roundings beside the convolution's own error, which is below 2.5e-5 for every algorithm of float32.
+        own = 3e-3 if name.endswith("_bf16") else 2.5e-5
         np.testing.assert_allclose(
-            y, wanted, rtol=0, atol=(2.5e-5 * 4 + 32 * EPSILON) * np.abs(wanted).max(), err_msg=name
+            y, wanted, rtol=0, atol=(own * 4 + 32 * EPSILON) * np.abs(wanted).max(), err_msg=name
         )
 
 

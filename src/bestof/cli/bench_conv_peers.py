@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
@@ -23,7 +23,10 @@ from bestof.errors import BenchError, InvalidArgument
 from bestof.view.quantity import plural
 from bestof.view.roofline import Point, Roof, draw_roofline
 
-_HEADINGS = ("", "layer", "algorithm", "ms", "spread", "GFLOP/s", "ceiling", "oneDNN", "reach", "ncnn", "scaling")
+_HEADINGS = (
+    *("", "layer", "algorithm", "ms", "spread", "GFLOP/s", "ceiling"),
+    *("oneDNN", "reach", "oneDNN bf16", "ncnn", "scaling"),
+)
 _EPILOG = """\
 Without a CONVOLUTION, the layers of VGG16 and ResNet that a table of ours is about. oneDNN runs through PyTorch with
 weights packed beforehand, channels last, ReLU fused; ncnn in its packed layout; each side in a process of its own, all
@@ -47,16 +50,14 @@ def call(argv: Sequence[str]) -> int:
         raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[peers]'")
     results = read_kept(options.keep) if options.keep else []
     there = {result.key for result in results}
-    wanted = [
-        (case, [n for n in threads if (case.notation, case.direction, case.batch, n) not in there]) for case in cases
-    ]
+    wanted = [(case, [n for n in threads if (*_key(case), n) not in there]) for case in cases]
     results = [one for one in results if any(_asked(one, case, threads) for case in cases)]
     for result in _measure([case for case, missing in wanted if missing], threads, options):
         results.append(result)
         if options.keep:
             keep(options.keep, result)
-    order = {(case.notation, case.direction, case.batch): place for place, case in enumerate(cases)}
-    results.sort(key=lambda one: (order[one.notation, one.direction, one.batch], one.threads))
+    order = {_key(case): place for place, case in enumerate(cases)}
+    results.sort(key=lambda one: (order[one.key[:-1]], one.threads))
     _print(results, options)
     if options.roofline is not None:
         _draw(results, options.roofline)
@@ -79,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", default="1,2", metavar="LIST", help="numbers of threads (default: %(default)s)")
     parser.add_argument(
         "--passes", metavar="LIST", help="some of forward,input-gradient,weight-gradient (default: all)"
+    )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="with what rounds to bfloat16, and oneDNN in it: forward only"
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
@@ -110,12 +114,16 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     given = sum(map(bool, (options.convolution, options.layers, options.quick)))
     if given > 1:
         raise InvalidArgument("take one of CONVOLUTION, --layers and --quick")
-    passes = options.passes.replace("-", " ").split(",") if options.passes else PASSES[:1] if options.quick else PASSES
+    forward = options.quick or options.bfloat16
+    passes = options.passes.replace("-", " ").split(",") if options.passes else PASSES[:1] if forward else PASSES
     for name in passes:
         if name not in PASSES:
             known = ", ".join(one.replace(" ", "-") for one in PASSES)
             raise InvalidArgument(f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}")
-    groups = [tuple(map(parse_case, one)) for one in _notations(options)]
+    if options.bfloat16 and tuple(passes) != PASSES[:1]:
+        raise InvalidArgument("--bfloat16: there is the forward pass alone")
+    dtype = "bfloat16" if options.bfloat16 else "float32"
+    groups = [tuple(replace(parse_case(text), dtype=dtype) for text in one) for one in _notations(options)]
     batches = _numbers(options.batch, "--batch")
     return [case.of(name, batch) for group in groups for name in passes for batch in batches for case in group]
 
@@ -134,12 +142,13 @@ def _notations(options: argparse.Namespace) -> Iterator[Sequence[str]]:
         yield group.notations
 
 
+def _key(case: Case) -> tuple[str, str, int, str]:
+    """The key of its measurements, but for the threads."""
+    return case.notation, case.direction, case.batch, case.dtype
+
+
 def _asked(result: LayerTimes, case: Case, threads: Sequence[int]) -> bool:
-    return result.threads in threads and (result.notation, result.direction, result.batch) == (
-        case.notation,
-        case.direction,
-        case.batch,
-    )
+    return result.threads in threads and result.key[:-1] == _key(case)
 
 
 def _measure(cases: Sequence[Case], threads: Sequence[int], options: argparse.Namespace) -> Iterator[LayerTimes]:
@@ -147,7 +156,7 @@ def _measure(cases: Sequence[Case], threads: Sequence[int], options: argparse.Na
     if not cases:
         return
     with ExitStack() as stack:
-        sides = Sides.start(threads, stack)
+        sides = Sides.start(threads, stack, cases[0].dtype)
         print(f"measuring {', '.join(sides.versions.values())}", file=sys.stderr)
         for name, reason in sides.missing.items():
             print(f"without {name}: {reason}", file=sys.stderr)
@@ -177,7 +186,7 @@ def _print(results: Sequence[LayerTimes], options: argparse.Namespace) -> None:
 def _print_csv(rows: Sequence[Row]) -> None:
     """Quartiles become three columns each."""
     names = [field.name for field in fields(Row)]
-    wide = [name for name in names if name in ("onednn", "ncnn")]
+    wide = [name for name in names if name in ("onednn", "onednn_bf16", "ncnn")]
     columns = [
         column for name in names for column in ([name, f"{name}_low", f"{name}_high"] if name in wide else [name])
     ]
@@ -203,6 +212,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "" if row.of_ceiling is None else f"{row.of_ceiling:.0%}",
         _ratio(row.onednn),
         "" if row.reach is None else f"{row.reach:.2f}",
+        _ratio(row.onednn_bf16),
         _ratio(row.ncnn),
         "" if row.scaling is None else f"{row.scaling:.2f}",
     )
@@ -214,6 +224,9 @@ def _ratio(value: Quartiles | None) -> str:
 
 def _print_table(title: str, rows: Sequence[Row]) -> None:
     cells = [_HEADINGS, *map(_cells, rows)]
+    if all(row.onednn_bf16 is None for row in rows):
+        place = _HEADINGS.index("oneDNN bf16")
+        cells = [line[:place] + line[place + 1 :] for line in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(title)
     for line in cells:
@@ -253,9 +266,14 @@ def _draw(results: Sequence[LayerTimes], path: Path) -> None:
             points.append(Point(panel, _SERIES[side], one.layer, intensity, one.flops / time.seconds.middle))
     # The most that was ever measured: a ceiling that a slow minute lowers is none.
     roof = Roof(max(one.peak for one in shown), max(one.bandwidth for one in shown), (("Winograd F(4)", 4.0),))
-    title = f"Convolutions, forward, batch {batch}, {plural(threads, 'thread')}, float32"
+    title = f"Convolutions, forward, batch {batch}, {plural(threads, 'thread')}, {shown[0].dtype}"
     draw_roofline(points, roof, title, path)
     print(f"roofline: {path}", file=sys.stderr)
 
 
-_SERIES = {"native": "bestof, the fastest algorithm", "onednn": "oneDNN", "ncnn": "ncnn"}
+_SERIES = {
+    "native": "bestof, the fastest algorithm",
+    "onednn": "oneDNN",
+    "onednn_bf16": "oneDNN in bfloat16",
+    "ncnn": "ncnn",
+}

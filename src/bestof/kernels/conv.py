@@ -2,6 +2,9 @@
 
 x is [N, H, W, C], w is [O, H, W, C / groups], y is [N, H', W', O]: float32, C-contiguous, on the CPU. That is the
 storage of PyTorch's channels-last tensors, so `t.permute(0, 2, 3, 1)` of one passes without a copy.
+
+The forward pass also has bfloat16: x, w, residual and y hold it, bias stays float32, sums are float32 and rounded once.
+NumPy has no such type: arrays of ml_dtypes' are taken, or the bits as uint16 with `dtype="bfloat16"`.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
-from bestof.kernels.pair import Pair, integer, integer_of, pair_of, threads_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
+from bestof.kernels.pair import Pair, integer, integer_of, pair_of, shape_tuple, threads_of
 
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Activation: TypeAlias = "str | tuple[str, float] | None"
@@ -46,25 +49,29 @@ def conv2d(
     activation: Activation = None,
     residual: Array | None = None,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """y = activation(x * w + bias + residual), a cross-correlation.
 
     w: an array, or weights that `pack_weights` packed. padding: an integer, (y, x), or ((top, bottom), (left, right)).
-    algorithm: a name of `conv2d_algorithms`; by default that of the packed weights, or `direct`. activation: relu,
-    relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope). residual: as y. out: where to write,
-    apart from every argument (it may be `residual`). threads: by default as many as OpenMP, and with it torch, uses.
+    algorithm: a name of `conv2d_algorithms`; by default that of the packed weights, or `direct`, or for bfloat16
+    `convgemm_bf16`. activation: relu, relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope).
+    residual: as y. out: where to write, apart from every argument (it may be `residual`). dtype: of x, w, residual and
+    y, float32 or bfloat16; by default that of x. threads: by default as many as OpenMP, and with it torch, uses.
     Raises KernelError, before anything is written, for what cannot be computed.
     """
     check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
-    problem = _problem_of(x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups)
+    dtype = dtype_of(x, dtype)
+    problem = _problem_of(x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups, dtype)
     if algorithm is None:
-        algorithm = w.algorithm if packed else "direct"
+        algorithm = w.algorithm if packed else "direct" if dtype == "float32" else "convgemm_bf16"
     name, slope = _activation(activation)
     if out is None:
-        out = empty_like(x, problem.y_shape)
-    _native.forward(problem, _algorithm(algorithm), x, w, bias, residual, out, name, slope, threads_of(threads))
+        out = empty_like(x, problem.y_shape, dtype)
+    arrays = x, w, bias, residual, out
+    _native.forward(problem, _algorithm(algorithm), *map(bits_of, arrays), name, slope, threads_of(threads))
     return out
 
 
@@ -84,7 +91,7 @@ def conv2d_backward_input(
     """The gradient of x, of `x_shape`, from `grad`, that of y; for the rest see `conv2d`."""
     check_detached(grad=grad, w=w, out=out)
     problem = _problem(
-        tuple(x_shape),
+        shape_tuple(x_shape, "x_shape"),
         shape_of(w, "w"),
         pair_of(stride, "stride"),
         _pads(padding),
@@ -112,7 +119,7 @@ def conv2d_backward_weight(
 ) -> Array:
     """The gradient of w, of `w_shape`, from `grad`, that of y; for the rest see `conv2d`."""
     check_detached(grad=grad, x=x, out=out)
-    problem = _problem_of(x, tuple(w_shape), stride, padding, dilation, groups)
+    problem = _problem_of(x, shape_tuple(w_shape, "w_shape"), stride, padding, dilation, groups)
     if out is None:
         out = empty_like(grad, problem.w_shape)
     _native.backward(problem, "backward_weight", _algorithm(algorithm), grad, x, out, threads_of(threads))
@@ -128,32 +135,48 @@ def conv2d_algorithms(
     dilation: Pair = 1,
     groups: int = 1,
     direction: str = "forward",
+    dtype: str = "float32",
     threads: int | None = None,
 ) -> Mapping[str, Algorithm]:
     """The algorithms that apply to a problem, and what each promises.
 
-    direction: forward, backward_input or backward_weight. threads: for the scratch; by default as `conv2d`.
+    direction: forward, backward_input or backward_weight. dtype: as `conv2d`, but not found by itself. An algorithm
+    named for bfloat16 rounds float32 to it inside: its `error_bound` tells. threads: for the scratch; by default as
+    `conv2d`.
     """
     problem = _problem(
-        tuple(x_shape), tuple(w_shape), pair_of(stride, "stride"), _pads(padding), pair_of(dilation, "dilation"), groups
+        shape_tuple(x_shape, "x_shape"),
+        shape_tuple(w_shape, "w_shape"),
+        pair_of(stride, "stride"),
+        _pads(padding),
+        pair_of(dilation, "dilation"),
+        groups,
+        dtype_of(None, dtype),
     )
-    rows = _native.algorithms(problem, direction, threads_of(threads))
+    rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
     return MappingProxyType({name: Algorithm(error, scratch, flops) for name, error, scratch, flops in rows})
 
 
-def pack_weights(w: Array, algorithm: str, *, groups: int = 1, threads: int | None = None) -> PackedWeights:
+def pack_weights(
+    w: Array, algorithm: str, *, groups: int = 1, dtype: str | None = None, threads: int | None = None
+) -> PackedWeights:
     """Weights as `algorithm` wants them: transformed once, used by any number of forward passes of any image size.
 
-    The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use.
+    The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use, and
+    images of every dtype that the algorithm takes. dtype: that of w, as in `conv2d`.
     """
-    return _native.pack_weights(w, _algorithm(algorithm), integer_of(groups, "groups"), threads_of(threads))
+    check_detached(w=w)
+    return _native.pack_weights(
+        bits_of(w), _algorithm(algorithm), integer_of(groups, "groups"), dtype_of(w, dtype), threads_of(threads)
+    )
 
 
 class Conv2dPlan:
     """A convolution whose problem and algorithm are fixed and checked once, run on addresses: the cheapest call.
 
-    direction: as `conv2d_algorithms`. `run` takes addresses of float32 arrays in the layouts of this module; that they
-    are such is the caller's word. Raises KernelError at construction for what cannot be computed.
+    direction, dtype: as `conv2d_algorithms`. `run` takes addresses of arrays of that dtype (the bias of float32) in the
+    layouts of this module; that they are such is the caller's word. Raises KernelError at construction for what cannot
+    be computed.
     """
 
     __slots__ = ("_plan", "algorithm", "direction", "w_shape", "x_shape", "y_shape")
@@ -170,16 +193,18 @@ class Conv2dPlan:
         algorithm: str,
         direction: str = "forward",
         activation: Activation = None,
+        dtype: str = "float32",
     ) -> None:
         problem = _problem(
-            tuple(x_shape),
-            tuple(w_shape),
+            shape_tuple(x_shape, "x_shape"),
+            shape_tuple(w_shape, "w_shape"),
             pair_of(stride, "stride"),
             _pads(padding),
             pair_of(dilation, "dilation"),
             groups,
+            dtype_of(None, dtype),
         )
-        self._plan = _native.Plan(problem, direction, _algorithm(algorithm), *_activation(activation))
+        self._plan = _native.Plan(problem, _direction(direction), _algorithm(algorithm), *_activation(activation))
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
 
@@ -188,17 +213,33 @@ class Conv2dPlan:
         # Empty arrays have no address.
         if not (first and second and out) and all((*self.x_shape, *self.w_shape, *self.y_shape)):
             raise KernelError(f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}")
-        if isinstance(second, PackedWeights):
-            self._plan.run_packed(first, second, out, bias, residual)
-        else:
-            self._plan.run(first, second, out, bias, residual)
+        try:
+            if isinstance(second, PackedWeights):
+                self._plan.run_packed(first, second, out, bias, residual)
+            else:
+                self._plan.run(first, second, out, bias, residual)
+        except TypeError:
+            given = first, second, out, bias, residual
+            raise KernelError(f"addresses: expected integers from 0 on, or packed weights; got {given}") from None
 
 
 def _problem_of(
-    x: Array, w_shape: tuple[int, ...], stride: Pair, padding: Padding, dilation: Pair, groups: int
+    x: Array,
+    w_shape: tuple[int, ...],
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+    dtype: str = "float32",
 ) -> _native.Problem:
     return _problem(
-        shape_of(x, "x"), w_shape, pair_of(stride, "stride"), _pads(padding), pair_of(dilation, "dilation"), groups
+        shape_of(x, "x"),
+        w_shape,
+        pair_of(stride, "stride"),
+        _pads(padding),
+        pair_of(dilation, "dilation"),
+        groups,
+        dtype,
     )
 
 
@@ -210,9 +251,10 @@ def _checked_problem(
     pads: tuple[int, int, int, int],
     dilation: tuple[int, int],
     groups: int,
+    dtype: str,
 ) -> _native.Problem:
     try:
-        return _native.Problem(list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups])
+        return _native.Problem(list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype)
     except TypeError:
         raise KernelError(
             f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, padding {pads}, "
@@ -227,8 +269,9 @@ def _problem(
     pads: tuple[int, int, int, int],
     dilation: tuple[int, int],
     groups: int,
+    dtype: str = "float32",
 ) -> _native.Problem:
-    return _checked_problem(x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"))
+    return _checked_problem(x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"), dtype)
 
 
 def _pads(value: Padding) -> tuple[int, int, int, int]:
@@ -262,6 +305,12 @@ def _activation(value: Activation) -> tuple[str, float]:
     if not isinstance(name, str):
         raise KernelError(f"activation: expected a name, or (name, slope); got {value!r}")
     return name, slope
+
+
+def _direction(value: object) -> str:
+    if not isinstance(value, str):
+        raise KernelError(f"direction: expected forward, backward_input or backward_weight; got {value!r}")
+    return value
 
 
 def _algorithm(value: object) -> str:

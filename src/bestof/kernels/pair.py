@@ -11,16 +11,20 @@ from bestof.errors import KernelError
 Pair: TypeAlias = "int | Iterable[int]"
 
 
+_LIMIT = 2**63
+_MOST_THREADS = 4096
+
+
 def integer(value: object) -> int | None:
-    """The integer that it is, one of NumPy too; None for a truth value, and for all else."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:  # an array of several
-        return None
+    """The integer that it is, one of NumPy too; None for a truth value, for more than 64 bits, and for all else."""
+    if type(value) is not int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            return None
+        try:
+            value = operator.index(value)
+        except TypeError:  # an array of several
+            return None
+    return value if -_LIMIT <= value < _LIMIT else None
 
 
 def integer_of(value: object, name: str) -> int:
@@ -46,7 +50,21 @@ def pair_of(value: Pair, name: str) -> tuple[int, int]:
 
 
 def threads_of(value: object) -> int:
-    """The argument `threads`, 0 for None; KernelError for what is neither None nor an integer of at least 0."""
+    """The argument `threads`, 0 for None; KernelError for what is neither None nor an integer from 0 to 4096."""
     if value is None:
         return 0
-    return integer_of(value, "threads")
+    number = integer_of(value, "threads")
+    if not 0 <= number <= _MOST_THREADS:
+        raise KernelError(f"threads: expected 1 to {_MOST_THREADS}; got {number}")
+    return number
+
+
+def shape_tuple(value: Iterable[int], name: str) -> tuple[int, ...]:
+    """The extents that the argument `name` lists; KernelError for what is no list of integers."""
+    try:
+        extents = [integer(extent) for extent in value]
+    except TypeError:
+        extents = [None]
+    if None in extents:
+        raise KernelError(f"{name}: expected integers, one an axis; got {value!r}")
+    return tuple(extents)  # type: ignore[arg-type]  # no None among them

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels.array import Array, check_detached, empty_like, shape_of
-from bestof.kernels.pair import Pair, pair_of, threads_of
+from bestof.kernels.pair import Pair, pair_of, shape_tuple, threads_of
 
 _KINDS = ("max", "average")
 
@@ -29,7 +29,7 @@ def pool2d(
     an average, which `count_padding` divides by the whole kernel (PyTorch's count_include_pad), else by the elements
     inside. Raises KernelError, before anything is written, for what cannot be computed.
     """
-    numbers = _numbers(kernel, stride, padding, kind)
+    numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(x=x, out=out)
     shape = shape_of(x, "x")
     if len(shape) != 4:
@@ -61,18 +61,20 @@ def pool2d_backward(
 
     x: needed by max, whose gradient goes to the first of the equal largest elements, as PyTorch's does.
     """
-    numbers = _numbers(kernel, stride, padding, kind)
+    numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(grad=grad, x=x, out=out)
     if kind == "max" and x is None:
         raise KernelError("x: expected the array that was pooled, which the gradient of a maximum needs; got None")
     if out is None:
-        out = empty_like(grad, tuple(x_shape))
+        out = empty_like(grad, shape_tuple(x_shape, "x_shape"))
     _native.pool_backward(grad, x, out, numbers, kind == "max", count_padding, threads_of(threads))
     return out
 
 
-def _numbers(kernel: Pair, stride: Pair | None, padding: Pair, kind: str) -> list[int]:
+def _numbers(kernel: Pair, stride: Pair | None, padding: Pair, kind: str, count_padding: bool) -> list[int]:
     if kind not in _KINDS:
         raise KernelError(f"kind: expected max or average; got {kind!r}")
+    if not isinstance(count_padding, bool):
+        raise KernelError(f"count_padding: expected True or False; got {count_padding!r}")
     size = pair_of(kernel, "kernel")
     return [*size, *(size if stride is None else pair_of(stride, "stride")), *pair_of(padding, "padding")]

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 from bestof.errors import KernelError
-from bestof.kernels import Conv2dPlan, conv2d, focal_loss, pack_weights, pool2d
+from bestof.kernels import (
+    Conv2dPlan,
+    conv2d,
+    conv2d_algorithms,
+    conv2d_backward_input,
+    conv2d_backward_weight,
+    focal_loss,
+    multiply_adds,
+    pack_weights,
+    pool2d,
+    pool2d_backward,
+    use_isa,
+)
 from bestof.kernels.transpose import transpose
 
 X = np.ones((1, 9, 9, 8), np.float32)
@@ -26,6 +38,8 @@ W = np.ones((8, 3, 3, 8), np.float32)
         ({"stride": 1.0}, "stride: expected an integer or a pair of them; got 1.0"),
         ({"padding": "a"}, "padding: expected an integer, a pair"),
         ({"groups": [1]}, r"groups: expected an integer; got \[1\]"),
+        ({"groups": 2**64}, "groups: expected an integer; got 18446744073709551616"),
+        ({"threads": 2**40}, "threads: expected 1 to 4096; got 1099511627776"),
     ],
 )
 def test_what_is_of_another_type_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
@@ -41,6 +55,23 @@ def test_what_is_of_another_type_is_refused_by_name(arguments: dict[str, Any], s
         (lambda: pack_weights(W, 3), "algorithm"),  # type: ignore[arg-type]  # on purpose
         (lambda: pack_weights(W, "convgemm", threads=2.5), "threads"),  # type: ignore[arg-type]  # on purpose
         (lambda: transpose(X, (False, True, 2, 3)), "axes"),
+        (lambda: conv2d_algorithms(X.shape, W.shape, direction=3), "direction"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_algorithms(X.shape, W.shape, direction="back"), "direction"),
+        (lambda: conv2d_algorithms(3, W.shape), "x_shape"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_algorithms(X.shape, (8, 3, 3, 8.0)), "w_shape"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_algorithms(X.shape, W.shape, dtype=3), "dtype"),  # type: ignore[arg-type]  # on purpose
+        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct", direction=3), "direction"),  # type: ignore[arg-type]
+        (lambda: Conv2dPlan((1, "9", 9, 8), W.shape, algorithm="direct"), "x_shape"),  # type: ignore[arg-type]
+        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(1.5, 2, 3), "addresses"),  # type: ignore[arg-type]
+        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(1, 2, -3), "addresses"),
+        (lambda: conv2d_backward_input(X, W, 9), "x_shape"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_backward_weight(X, X, (8, None, 3, 8)), "w_shape"),  # type: ignore[arg-type]  # on purpose
+        (lambda: pool2d(X, 2, count_padding="no"), "count_padding"),  # type: ignore[arg-type]  # on purpose
+        (lambda: pool2d(X, 2**64), "kernel"),
+        (lambda: pool2d_backward(X, 9, 2, x=X), "x_shape"),  # type: ignore[arg-type]  # on purpose
+        (lambda: multiply_adds("many"), "steps"),  # type: ignore[arg-type]  # on purpose
+        (lambda: multiply_adds(1, threads=1.5), "threads"),  # type: ignore[arg-type]  # on purpose
+        (lambda: use_isa(3), "name"),  # type: ignore[arg-type]  # on purpose
     ],
 )
 def test_the_other_kernels_refuse_it_too(run: Callable[[], Any], name: str) -> None:

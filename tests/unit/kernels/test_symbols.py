@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 OBJECTS = {
     isa: sorted(ROOT.glob(f"build/*/native/CMakeFiles/kernels_{isa}.dir/**/*.o"))
-    for isa in (("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline"))
+    for isa in (
+        ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512_bf16", "avx512", "avx2", "baseline")
+    )
 }
 
 

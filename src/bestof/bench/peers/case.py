@@ -16,10 +16,11 @@ PASSES = ("forward", "input gradient", "weight gradient")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A float32 convolution and the pass of it: sizes in elements, padding on both sides.
+    """A convolution and the pass of it: sizes in elements, padding on both sides.
 
-    Forward has a bias and a ReLU and takes packed weights; the gradients are those of the convolution alone, from the
-    weights as training has them. `notation` names the layer, without the batch.
+    dtype: float32, or bfloat16 where what rounds to that takes part, beside float32. Forward has a bias and a ReLU and
+    takes packed weights; the gradients are those of the convolution alone, from the weights as training has them.
+    `notation` names the layer, without the batch.
     """
 
     notation: str
@@ -35,6 +36,7 @@ class Case:
     dilation: tuple[int, int]
     groups: int
     direction: str = "forward"
+    dtype: str = "float32"
 
     def of(self, direction: str, batch: int) -> Case:
         """The same layer in another pass and of another batch."""
@@ -73,7 +75,7 @@ class Case:
 
     @property
     def bytes(self) -> float:
-        """What must at least be read and written: x, w and y once each."""
+        """What must at least be read and written: x, w and y once each, in float32."""
         return 4.0 * sum(math.prod(shape) for shape in (self.x_shape, self.w_shape, self.y_shape))
 
     def __str__(self) -> str:

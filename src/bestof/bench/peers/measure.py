@@ -16,6 +16,7 @@ from bestof.bench.peers.worker import Prepared
 from bestof.errors import BenchError, WrongResult
 
 NATIVE, MACHINE, PEERS = "native", "machine", ("onednn", "ncnn")
+BFLOAT16_PEERS = ("onednn_bf16",)  # that take part in cases of it
 
 # Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles last 17 ms.
 _PAUSE = 0.02
@@ -23,8 +24,9 @@ _PAUSE = 0.02
 # Rounds after which native algorithms that are twice as slow as another leave: one slow minute must not send one away.
 _TRIED = 2
 
-# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises.
-_TOLERANCE = 3e-3
+# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises, or the rows that
+# round to bfloat16.
+_TOLERANCE = {"float32": 3e-3, "bfloat16": 3e-2}
 
 
 class _Runner(NamedTuple):
@@ -44,19 +46,21 @@ class Sides:
     versions: dict[str, str]
 
     @classmethod
-    def start(cls, threads: Sequence[int], stack: ExitStack) -> Sides:
-        """Start all; they end with `stack`. Raises BenchError where our own side does not answer."""
+    def start(cls, threads: Sequence[int], stack: ExitStack, dtype: str = "float32") -> Sides:
+        """Start all that measure cases of `dtype`; they end with `stack`. Raises BenchError where our own side does not
+        answer."""
+        peers = PEERS if dtype == "float32" else (*PEERS, *BFLOAT16_PEERS)
         running: list[Side] = []
         missing: dict[str, str] = {}
         versions: dict[str, str] = {}
         for count in threads:
-            for name in (MACHINE, NATIVE, *PEERS):
+            for name in (MACHINE, NATIVE, *peers):
                 if name in missing:
                     continue
                 try:
                     side = stack.enter_context(Side(name, count))
                 except BenchError as error:
-                    if name not in PEERS:
+                    if name in (MACHINE, NATIVE):
                         raise
                     missing[name] = str(error)
                 else:
@@ -80,7 +84,7 @@ def measure(
         try:
             runs = side.prepare(case)
         except BenchError as error:
-            if name not in PEERS:
+            if name in (MACHINE, NATIVE):
                 raise
             failed[name] = str(error)
             continue
@@ -118,14 +122,15 @@ def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
 def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
     """Hold the results against each other: a fast wrong one must not win."""
     rows = [(runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE]
-    reference = next((samples for runner, samples in rows if runner.side in PEERS), rows[0][1])
+    reference = next((samples for runner, samples in rows if runner.side != NATIVE), rows[0][1])
+    tolerance = _TOLERANCE[case.dtype]
     rms = (sum(value * value for value in reference) / max(len(reference), 1)) ** 0.5
     for runner, samples in rows:
         worst = max((abs(a - b) for a, b in zip(samples, reference, strict=True)), default=0.0)
-        if not worst <= _TOLERANCE * rms:
+        if not worst <= tolerance * rms:
             raise WrongResult(
                 f"{case.direction} of {layer}, batch {case.batch}: {runner.side} {runner.name} is {worst / rms:.1e} of "
-                f"the rms away from the others, where {_TOLERANCE:.0e} is allowed"
+                f"the rms away from the others, where {tolerance:.0e} is allowed"
             )
 
 
@@ -144,7 +149,7 @@ def _layer_times(
     failed: dict[str, str],
 ) -> LayerTimes:
     own = {runner: samples for runner, samples in times.items() if runner.threads == threads}
-    peers = {runner.side: samples for runner, samples in own.items() if runner.side in PEERS}
+    peers = {runner.side: samples for runner, samples in own.items() if runner.side not in (MACHINE, NATIVE)}
     peak, bandwidth = (
         max((prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind))
         for kind in ("multiply-add", "copy")
@@ -171,6 +176,7 @@ def _layer_times(
         bandwidth,
         tuple(time(runner, samples) for runner, samples in own.items() if runner.side != MACHINE),
         failed,
+        case.dtype,
     )
 
 

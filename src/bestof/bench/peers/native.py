@@ -1,11 +1,14 @@
-"""Our own side: every algorithm of the native kernels, and what the machine could do at most."""
+"""Our own side: every algorithm of the native kernels."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy
+from numpy.typing import NDArray
+
 from bestof import kernels
-from bestof.bench.peers.case import Case, Operands, aligned, samples_of
+from bestof.bench.peers.case import Array, Case, Operands, aligned, samples_of
 from bestof.bench.peers.run import Run
 from bestof.errors import KernelError
 
@@ -21,8 +24,15 @@ def version() -> str:
     return f"bestof, {kernels.isa()}"
 
 
+# What the name of an algorithm ends with that multiplies bfloat16.
+_ROUNDING = "_bf16"
+
+
 def prepare(case: Case) -> dict[str, Run]:
-    """A run for each algorithm that applies."""
+    """A run for each algorithm that applies; in a case of bfloat16, those that round to it too, and on tensors of it.
+
+    `work` of these counts half where an instruction does twice as many of their multiply-adds as of float32.
+    """
     operands = Operands.of(case)
     geometry = {
         "stride": case.stride,
@@ -31,29 +41,52 @@ def prepare(case: Case) -> dict[str, Run]:
         "groups": case.groups,
         "direction": _DIRECTIONS[case.direction],
     }
-    rows = kernels.conv2d_algorithms(case.x_shape, case.w_shape, **geometry)  # type: ignore[arg-type]
-    return {name: _run(case, operands, name, row, geometry) for name, row in rows.items()}
+    runs = {}
+    for dtype in ("float32", "bfloat16")[: 1 if case.dtype == "float32" else 2]:
+        rows = kernels.conv2d_algorithms(case.x_shape, case.w_shape, dtype=dtype, **geometry)  # type: ignore[arg-type]
+        for name, row in rows.items():
+            if case.dtype == "bfloat16" or not name.endswith(_ROUNDING):
+                label = name if dtype == "float32" else f"{name}, bfloat16"
+                runs[label] = _run(case, operands, name, row, {**geometry, "dtype": dtype})
+    return runs
 
 
-def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, geometry: dict[str, object]) -> Run:
-    forward = case.direction == "forward"
+def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, options: dict[str, object]) -> Run:
+    forward, half = case.direction == "forward", options["dtype"] == "bfloat16"
     plan = kernels.Conv2dPlan(
         case.x_shape,
         case.w_shape,
         algorithm=name,
         activation="relu" if forward else None,
-        **geometry,  # type: ignore[arg-type]
+        **options,  # type: ignore[arg-type]
     )
-    x, w, grad = (array.ctypes.data for array in (operands.x, operands.w, operands.grad))
-    first, second = (x, w) if forward else (grad, w if case.direction == "input gradient" else x)
+    x = to_bfloat16(operands.x) if half else operands.x
+    first, second = (x, operands.w) if forward else (operands.grad, operands.w)
+    if case.direction == "weight gradient":
+        second = operands.x
     out = aligned({"forward": case.y_shape, "input gradient": case.x_shape}.get(case.direction, case.w_shape))
-    address, bias = out.ctypes.data, operands.bias.ctypes.data if forward else 0
-    weights: int | kernels.PackedWeights = second
+    addresses = first.ctypes.data, out.ctypes.data, operands.bias.ctypes.data if forward else 0
+    weights: int | kernels.PackedWeights = second.ctypes.data
     if forward:
         with suppress(KernelError):  # an algorithm that takes the weights as they are
             weights = kernels.pack_weights(operands.w, name, groups=case.groups)
 
     def call() -> None:
-        plan.run(first, weights, address, bias)
+        plan.run(addresses[0], weights, addresses[1], addresses[2])
 
-    return Run(call, lambda: samples_of(out), row.flops, row.scratch_bytes, (operands, out))
+    def samples() -> list[float]:
+        return samples_of(_from_bfloat16(out) if half else out)
+
+    twice = name.endswith(_ROUNDING) and kernels.isa().endswith(_ROUNDING)
+    return Run(call, samples, row.flops / 2 if twice else row.flops, row.scratch_bytes, (operands, first, out))
+
+
+def to_bfloat16(values: Array) -> NDArray[numpy.uint16]:
+    """The upper halves, which is as good as rounding for a measurement of time, and within twice its error."""
+    return (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
+
+
+def _from_bfloat16(out: Array) -> Array:
+    """The bfloat16 in the first half of the memory of `out`, in its shape."""
+    bits = out.reshape(-1).view(numpy.uint16)[: out.size]
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32).reshape(out.shape)

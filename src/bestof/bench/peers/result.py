@@ -47,6 +47,7 @@ class LayerTimes:
     bandwidth: float
     times: tuple[Time, ...]
     failed: dict[str, str]
+    dtype: str = "float32"  # as `Case` has it
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> LayerTimes:
@@ -64,9 +65,9 @@ class LayerTimes:
         return cls(**{**fields, "times": times})
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
+    def key(self) -> tuple[str, str, int, str, int]:
         """What tells two measurements apart."""
-        return self.notation, self.direction, self.batch, self.threads
+        return self.notation, self.direction, self.batch, self.dtype, self.threads
 
     @property
     def best(self) -> Time:

@@ -9,7 +9,7 @@ from statistics import median
 from bestof.bench.peers.layers import LAYERS, SCALING_BATCH, SCALING_REACH, parse_case
 from bestof.bench.peers.result import LayerTimes, Quartiles, Time
 
-_ONEDNN, _NCNN = "onednn", "ncnn"
+_ONEDNN, _ONEDNN_BF16, _NCNN = "onednn", "onednn_bf16", "ncnn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class Row:
 
     milliseconds: a call, with half the distance between the quartiles as `spread`. gflops: FLOPs of the direct
     algorithm over the time. of_ceiling: the least time that the machine allows this algorithm, over its time; None for
-    a peer. onednn, ncnn: how many times longer these took; None for a peer, and where they did not run. reach: of
-    `onednn`, for the best row of a layer. scaling: time with one thread over that with these, for the best of both.
+    a peer. onednn, onednn_bf16, ncnn: how many times longer these took; None for a peer, and where they did not run.
+    reach: of `onednn`, for the best row of a layer in float32. scaling: time with one thread over that with these, for
+    the best of both.
     """
 
     layer: str
@@ -34,6 +35,7 @@ class Row:
     gflops: float
     of_ceiling: float | None
     onednn: Quartiles | None
+    onednn_bf16: Quartiles | None
     ncnn: Quartiles | None
     reach: float | None
     scaling: float | None
@@ -41,10 +43,10 @@ class Row:
 
 def rows_of(results: Sequence[LayerTimes]) -> list[Row]:
     """All algorithms of all results, the fastest of each layer first, in the order of the results."""
-    single = {(one.notation, one.direction, one.batch): one for one in results if one.threads == 1}
+    single = {one.key[:-1]: one for one in results if one.threads == 1}
     rows = []
     for result in results:
-        alone = single.get((result.notation, result.direction, result.batch))
+        alone = single.get(result.key[:-1])
         for time in sorted(result.times, key=lambda one: one.seconds.middle):
             best = time == result.best
             rows.append(
@@ -61,6 +63,7 @@ def rows_of(results: Sequence[LayerTimes]) -> list[Row]:
                     result.gflops(time),
                     _of_ceiling(result, time),
                     time.ratios.get(_ONEDNN),
+                    time.ratios.get(_ONEDNN_BF16),
                     time.ratios.get(_NCNN),
                     _reach(result) if best and result.threads > 1 else None,
                     alone.best.seconds.middle / time.seconds.middle if best and alone and alone != result else None,
@@ -74,6 +77,8 @@ def _of_ceiling(result: LayerTimes, time: Time) -> float | None:
 
 
 def _reach(result: LayerTimes) -> float | None:
+    if result.dtype != "float32":
+        return None
     for group in LAYERS:
         values = group.reach.get((result.direction, result.batch), ())
         for notation, value in zip(group.notations, values, strict=False):
@@ -99,6 +104,7 @@ class Reach:
 
 def reaches(results: Sequence[LayerTimes]) -> list[Reach]:
     """Every promise of `LAYERS` that the results speak to: the ratios with more than one thread, and the scaling."""
+    results = [one for one in results if one.dtype == "float32"]
     rows = [row for row in rows_of(results) if row.best]
     found = [
         Reach(f"{row.layer}, {row.direction}, batch {row.batch}", row.reach, row.onednn)

@@ -13,7 +13,7 @@ from bestof.bench.peers.case import Case
 from bestof.bench.peers.run import Run
 
 # The name of a side is that of its module.
-SIDES = ("machine", "native", "onednn", "ncnn")
+SIDES = ("machine", "native", "onednn", "onednn_bf16", "ncnn")
 
 # A call before those that count, unless one takes this long: then neither caches nor sleeping threads matter.
 _LONG = 0.05

@@ -1,0 +1,80 @@
+// bfloat16: the upper half of a float32. Products of two are exact in float32, where they are summed. One source: with
+// AVX512_BF16 an instruction multiplies and adds pairs; elsewhere two multiply-adds do, in the same order.
+#pragma once
+#include "conv/problem.h"
+#include "simd/vector.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+typedef unsigned short VecBits __attribute__((vector_size(BESTOF_VECTOR_BYTES / 2), aligned(2), may_alias));
+
+// Two neighbours as one integer, the first in the lower half; at any even address.
+typedef int Pair __attribute__((aligned(2), may_alias));
+
+BESTOF_INLINE Pair load_pair(const Bfloat16* p) {
+  return *reinterpret_cast<const Pair*>(p);
+}
+
+// The last of an odd number, beside a zero.
+BESTOF_INLINE Pair load_last(const Bfloat16* p) {
+  return p->bits;
+}
+
+BESTOF_INLINE VecInt load_pairs(const Bfloat16* p) {
+  return *reinterpret_cast<const VecInt*>(p);
+}
+
+BESTOF_INLINE Vec load(const Bfloat16* p) {
+  const VecBits bits = *reinterpret_cast<const VecBits*>(p);
+  return reinterpret_cast<Vec>(__builtin_convertvector(bits, VecInt) << 16);
+}
+
+// To the nearest, a tie to the even one; NaN stays one.
+BESTOF_INLINE VecBits round_to_bfloat16(Vec v) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<VecBits>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
+#else
+  const VecInt bits = reinterpret_cast<VecInt>(v), upper = (bits >> 16) & 0xFFFF;
+  const VecInt rounded = ((bits + 0x7FFF + (upper & 1)) >> 16) & 0xFFFF;
+  return __builtin_convertvector(v == v ? rounded : upper | 0x40, VecBits);
+#endif
+}
+
+BESTOF_INLINE void store(Bfloat16* p, Vec v) {
+  *reinterpret_cast<VecBits*>(p) = round_to_bfloat16(v);
+}
+
+// As their namesakes for float: the first n lanes, 0 <= n <= kLanes.
+BESTOF_INLINE Vec load_first(const Bfloat16* p, long n) {
+  VecBits bits = VecBits{};
+  for (long i = 0; i < n; ++i) bits[i] = p[i].bits;
+  return reinterpret_cast<Vec>(__builtin_convertvector(bits, VecInt) << 16);
+}
+
+BESTOF_INLINE void store_first(Bfloat16* p, Vec v, long n) {
+  const VecBits bits = round_to_bfloat16(v);
+  for (long i = 0; i < n; ++i) p[i].bits = bits[i];
+}
+
+// Out of line, as are other tails.
+__attribute__((noinline)) inline void round_first(const float* from, Bfloat16* to, long n) {
+  store_first(to, load_first(from, n), n);
+}
+
+BESTOF_INLINE void round_all(const float* from, Bfloat16* to, long count) {
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+  if (i < count) round_first(from + i, to + i, count - i);
+}
+
+// What a float32 or bfloat16 of memory becomes on its way to bfloat16.
+BESTOF_INLINE void round_or_copy(const float* from, Bfloat16* to, long count) {
+  round_all(from, to, count);
+}
+BESTOF_INLINE void round_or_copy(const Bfloat16* from, Bfloat16* to, long count) {
+  __builtin_memcpy(to, from, count * sizeof(Bfloat16));
+}
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,239 @@
+"""Products of bfloat16, sums of float32: bounds from the roundings, element by element, on every instruction set."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import convolution
+import numpy as np
+import pytest
+from bfloat16 import UNIT, Bits, rounded, value_of
+from convolution import CASES, LONG, Case
+from numpy.typing import NDArray
+
+from bestof import kernels
+from bestof.errors import KernelError
+from bestof.kernels import _native
+
+NAME = "convgemm_bf16"
+ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512_bf16", "avx512", "avx2", "baseline")
+EPSILON = float(np.finfo(np.float32).eps) / 2
+TINY = float(np.finfo(np.float32).tiny)  # the instruction takes subnormal numbers for zero
+POISON = 0x7FC1  # a NaN that no kernel computes
+
+
+@pytest.fixture(autouse=True, params=ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and the instruction set that has the products in hardware."""
+    if request.param not in kernels.isas():
+        pytest.skip(f"this processor or build lacks {request.param}")
+    kernels.use_isa(request.param)
+    _native.check_scratch(True)
+    yield request.param
+    _native.check_scratch(False)
+    kernels.use_isa(None)
+
+
+@cache
+def _operands(case: Case) -> tuple[Bits, Bits]:
+    draw = np.random.default_rng(3)
+    return rounded(draw.standard_normal(case.x_shape, np.float32)), rounded(
+        draw.standard_normal(case.w_shape, np.float32)
+    )
+
+
+@cache
+def _oracle(case: Case) -> tuple[convolution.Float64, convolution.Float64]:
+    """The result of the operands as they are, and what rounds on the way to it: the sum of the magnitudes by eps."""
+    x, w = (value_of(one) for one in _operands(case))
+    sums = EPSILON * (np.prod(case.w_shape[1:]) + 1) * convolution.forward(case, np.abs(x), np.abs(w))
+    return convolution.forward(case, x, w), sums + TINY
+
+
+def _guarded(shape: tuple[int, ...], offset: int = 0) -> tuple[Bits, Bits]:
+    size = int(np.prod(shape))
+    whole = np.full(size + 128 + offset, POISON, np.uint16)
+    return whole[64 + offset : 64 + offset + size].reshape(shape), whole
+
+
+def _untouched(whole: Bits, out: Bits) -> bool:
+    return bool((whole == POISON).sum() == whole.size - out.size)
+
+
+@pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
+def test_tensors_of_bfloat16(case: Case) -> None:
+    x, w = _operands(case)
+    out, whole = _guarded(case.y_shape, offset=case.w_shape[0] % 3)  # aligned to an element, no more
+    threads = 2 if case in CASES[:8] else 1
+    kernels.conv2d(x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry)
+    assert _untouched(whole, out), "it left elements unwritten, or wrote outside its result"
+    wanted, sums = _oracle(case)
+    error = np.abs(value_of(out) - wanted)
+    assert (error <= UNIT * np.abs(wanted) + (1 + UNIT) * sums).all()
+
+
+@pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
+def test_float32_is_rounded_first(case: Case) -> None:
+    draw = np.random.default_rng(3)
+    x, w = draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(case.w_shape, np.float32)
+    y = np.full(case.y_shape, np.nan, np.float32)
+    kernels.conv2d(x, w, out=y, algorithm=NAME, threads=2 if case in CASES[:8] else 1, **case.geometry)
+    wanted, sums = _oracle(case)  # of the same numbers, rounded by NumPy
+    assert (np.abs(y - wanted) <= sums).all()
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[14], CASES[19], LONG[3]], ids=str)
+def test_every_instruction_set_gives_the_same_bits(case: Case) -> None:
+    x, w = _operands(case)
+    results = {}
+    for name in kernels.isas():
+        kernels.use_isa(name)
+        results[name] = kernels.conv2d(x, w, algorithm=NAME, dtype="bfloat16", **case.geometry)
+    first = next(iter(results.values()))
+    assert not [name for name, other in results.items() if not np.array_equal(other, first)]
+
+
+def test_rounding() -> None:
+    """The bias alone, as y: x is zero."""
+    exact = np.array([0, 1, -1, 3.140625, np.inf, -np.inf, 2.0**-120, 3.3895314e38], np.float32)
+    low = np.arange(0x3F80_0000, 0x3F83_0000, 0x1000, dtype=np.uint32).view(np.float32)  # 1 to 1.02, ties among them
+    beyond = np.array([0x7F7F_7FFF, 0x7F7F_8000, 0x7F7F_FFFF], np.uint32).view(np.float32)
+    drawn = np.random.default_rng(5).standard_normal(999, np.float32)
+    bias = np.concatenate([exact, low, -low, beyond, drawn])
+    x, w = np.zeros((1, 1, 1, 2), np.uint16), np.zeros((bias.size, 1, 1, 2), np.uint16)
+    y = kernels.conv2d(x, w, bias, algorithm=NAME, dtype="bfloat16").ravel()
+    np.testing.assert_array_equal(y & 0x7FFF, rounded(bias) & 0x7FFF)  # 0 + -0 is 0
+    not_a_number = np.array([0x7F80_0001, 0xFFFF_FFFF, 0x7FC0_0000], np.uint32).view(np.float32)
+    y = kernels.conv2d(x, w[:3], not_a_number, algorithm=NAME, dtype="bfloat16").ravel()
+    assert np.isnan(value_of(y)).all()
+
+
+ACTIVATIONS: dict[Any, Any] = {
+    None: lambda v: v,
+    "relu": lambda v: np.maximum(v, 0),
+    "relu6": lambda v: np.clip(v, 0, 6),
+    ("leaky_relu", 0.3): lambda v: np.where(v < 0, 0.3 * v, v),
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("channels", [64, 19])
+def test_the_epilogue_is_in_float32(activation: Any, channels: int) -> None:
+    case = Case((2, 6, 5, channels), (channels, 3, 3, channels), padding=((1, 1), (1, 1)))
+    draw = np.random.default_rng(11)
+    x, w = _operands(case)
+    w = rounded(value_of(w) / np.float32(3 * channels**0.5))  # results of the size of 1, where activations bend
+    bias = draw.standard_normal(channels, np.float32)
+    residual = rounded(draw.standard_normal(case.y_shape, np.float32))
+    wanted = ACTIVATIONS[activation](convolution.forward(case, value_of(x), value_of(w)) + bias + value_of(residual))
+    out, whole = _guarded(case.y_shape)
+    packed = kernels.pack_weights(w, NAME, dtype="bfloat16")
+    kernels.conv2d(
+        x, packed, bias, residual=residual, activation=activation, out=out, dtype="bfloat16", **case.geometry
+    )
+    assert _untouched(whole, out)
+    # No activation is steeper than 1.1; its own arithmetic is good for 32 roundings.
+    sums = 1.1 * EPSILON * (9 * channels + 3) * (np.abs(wanted).max() + 10)
+    assert (np.abs(value_of(out) - wanted) <= UNIT * np.abs(wanted) + sums + 32 * EPSILON).all()
+
+
+def test_packed_weights_of_either_type_serve_images_of_both() -> None:
+    case = CASES[1]
+    x, w = _operands(case)
+    usual = kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
+    for packed in (kernels.pack_weights(w, NAME, dtype="bfloat16"), kernels.pack_weights(value_of(w), NAME)):
+        assert packed.nbytes == w.nbytes
+        np.testing.assert_array_equal(kernels.conv2d(x, packed, dtype="bfloat16", **case.geometry), usual)
+        y = kernels.conv2d(value_of(x), packed, **case.geometry)
+        np.testing.assert_array_equal(rounded(y), usual)
+
+
+def test_a_plan_takes_addresses_of_bfloat16() -> None:
+    case = CASES[1]
+    x, w = _operands(case)
+    bias = np.linspace(-1, 1, case.w_shape[0], dtype=np.float32)
+    plan = kernels.Conv2dPlan(
+        case.x_shape, case.w_shape, algorithm=NAME, activation="relu", dtype="bfloat16", **case.geometry
+    )
+    out, whole = _guarded(case.y_shape)
+    plan.run(x.ctypes.data, w.ctypes.data, out.ctypes.data, bias.ctypes.data)
+    assert _untouched(whole, out)
+    np.testing.assert_array_equal(out, kernels.conv2d(x, w, bias, activation="relu", dtype="bfloat16", **case.geometry))
+
+
+def test_tensors_tell_their_type() -> None:
+    torch = pytest.importorskip("torch")
+    case = CASES[1]
+    x, w = _operands(case)
+    tensors = (torch.from_numpy(one.view(np.int16)).view(torch.bfloat16) for one in (x, w))
+    y = kernels.conv2d(*tensors, **case.geometry)
+    assert y.dtype is torch.bfloat16
+    np.testing.assert_array_equal(
+        y.view(torch.int16).numpy().view(np.uint16), kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
+    )
+
+
+def test_arrays_of_ml_dtypes_tell_their_type() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    case = CASES[1]
+    x, w = _operands(case)
+    y = kernels.conv2d(x.view(bfloat16), w.view(bfloat16), **case.geometry)
+    assert y.dtype == bfloat16
+    np.testing.assert_array_equal(y.view(np.uint16), kernels.conv2d(x, w, dtype="bfloat16", **case.geometry))
+
+
+X, W = np.ones((1, 6, 6, 4), np.uint16), np.ones((3, 3, 3, 4), np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dtype": "half"}, "dtype: expected 'float32' or 'bfloat16'; got 'half'"),
+        ({"dtype": 3}, "dtype: expected"),
+        ({"dtype": None}, "x: expected float32; got another element type"),
+        ({"algorithm": "winograd4"}, r"bfloat16 \(convgemm_bf16\); got winograd4"),
+        ({"x": X.astype(np.float32)}, "x: expected bfloat16"),
+        ({"w": W.astype(np.float32)}, "w: expected bfloat16"),
+        ({"bias": np.ones(3, np.uint16)}, "bias: expected float32"),
+        ({"residual": np.ones((1, 4, 4, 3), np.float32)}, "residual: expected bfloat16"),
+        ({"out": np.ones((1, 4, 4, 3), np.float32)}, "out: expected bfloat16"),
+    ],
+)
+def test_what_is_of_another_type_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(KernelError, match=said):
+        kernels.conv2d(**{"x": X, "w": W, "dtype": "bfloat16", **change})
+
+
+def test_the_overlap_of_halves_is_seen() -> None:
+    """Two arrays whose elements lie as many apart as they have: by their bytes they touch at the end alone."""
+    whole = np.ones(4 * 36 + 3 * 16, np.uint16)
+    x, out = whole[: 4 * 36].reshape(1, 6, 6, 4), whole[4 * 36 :].reshape(1, 4, 4, 3)
+    kernels.conv2d(x, W, out=out, dtype="bfloat16")
+    with pytest.raises(KernelError, match="out: expected memory of its own; it overlaps x"):
+        kernels.conv2d(x, W, out=whole[4 * 36 - 1 : -1].reshape(1, 4, 4, 3), dtype="bfloat16")
+
+
+def test_gradients_have_no_bfloat16() -> None:
+    for direction in ("backward_input", "backward_weight"):
+        assert not kernels.conv2d_algorithms(X.shape, W.shape, direction=direction, dtype="bfloat16")
+
+
+def test_the_promise_holds_on_layers() -> None:
+    """The rms error over the rms of the result, where there are elements enough for it."""
+    case = CASES[1]
+    draw = np.random.default_rng(3)
+    x, w = draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(case.w_shape, np.float32)
+    exact = convolution.forward(case, x, w)
+    results: list[tuple[NDArray[np.float32], convolution.Float64]] = [
+        (kernels.conv2d(x, w, algorithm=NAME, **case.geometry), exact),
+        (value_of(kernels.conv2d(*_operands(case), dtype="bfloat16", **case.geometry)), _oracle(case)[0]),
+    ]
+    for (y, wanted), dtype in zip(results, ("float32", "bfloat16"), strict=True):
+        promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, dtype=dtype, **case.geometry)[NAME]
+        assert np.sqrt(np.mean((y - wanted) ** 2)) <= promise.error_bound * np.sqrt(np.mean(wanted**2))
+        assert np.abs(y - wanted).max() <= 10 * promise.error_bound * np.sqrt(np.mean(wanted**2))
