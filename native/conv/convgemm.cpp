@@ -1,5 +1,5 @@
 // Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie, so nothing is
-// copied. Any kernel, stride, dilation, pad and groups.
+// copied, but where their rows collide in L1. Any kernel, stride, dilation, pad and groups.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 
@@ -7,12 +7,18 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
+bool copies(const Problem& p) {
+  return rows_collide<float>(p.stride_x * p.in_channels);
+}
+
 long forward_scratch(const Problem& p, int threads) {
-  return forward_grid_floats<float, false>(p, threads);
+  return copies(p) ? forward_grid_floats<float, true>(p, threads) : forward_grid_floats<float, false>(p, threads);
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_forward_grid<float, false>(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
+  const auto run =
+      copies(p) ? run_forward_grid<float, true, float, float> : run_forward_grid<float, false, float, float>;
+  run(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
 }
 
 // The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so x falls into

@@ -1,5 +1,6 @@
-// Implicit GEMM whose products are of bfloat16 and whose sums are float32. Tensors of bfloat16 are read where they lie;
-// those of float32 are rounded first, all of x where taps share pixels, else block by block.
+// Implicit GEMM whose products are of bfloat16 and whose sums are float32. Tensors of bfloat16 are read where they lie,
+// but where their rows collide in L1; those of float32 are rounded first, all of x where taps share pixels, else block
+// by block.
 #include "conv/algorithms.h"
 #include "conv/lowered.h"
 
@@ -7,12 +8,9 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-bool pointwise(const Problem& p) {
-  return p.kernel_height * p.kernel_width == 1;
-}
-
-bool rounds_blocks(const Problem& p) {
-  return p.element == Element::kFloat32 && pointwise(p);
+bool copies(const Problem& p) {
+  const bool collide = rows_collide<Bfloat16>(p.stride_x * p.in_channels);
+  return collide || (p.element == Element::kFloat32 && p.kernel_height * p.kernel_width == 1);
 }
 
 // A float of packed weights is a pair: `[group][panel][tap][pair][kPanel]`, tails zero.
@@ -53,21 +51,22 @@ void pack(const Problem& p, const float* w, float* packed, int threads) {
 }
 
 long forward_scratch(const Problem& p, int threads) {
-  return rounds_blocks(p) ? forward_grid_floats<Bfloat16, true>(p, threads)
-                          : forward_grid_floats<Bfloat16, false>(p, threads);
+  return copies(p) ? forward_grid_floats<Bfloat16, true>(p, threads) : forward_grid_floats<Bfloat16, false>(p, threads);
+}
+
+template <class Element>
+void run(const Problem& p, const Element* x, Element* y, const Call& call) {
+  const Bfloat16* packed = reinterpret_cast<const Bfloat16*>(call.second);
+  if (copies(p)) {
+    run_forward_grid<Bfloat16, true>(p, x, packed, y, call.epilogue, call.scratch, call.threads);
+  } else {
+    run_forward_grid<Bfloat16, false>(p, x, packed, y, call.epilogue, call.scratch, call.threads);
+  }
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  const Bfloat16* packed = reinterpret_cast<const Bfloat16*>(call.second);
-  if (p.element == Element::kBfloat16) {
-    run_forward_grid<Bfloat16, false>(p, reinterpret_cast<const Bfloat16*>(call.first), packed,
-                                      reinterpret_cast<Bfloat16*>(call.result), call.epilogue, call.scratch,
-                                      call.threads);
-  } else if (rounds_blocks(p)) {
-    run_forward_grid<Bfloat16, true>(p, call.first, packed, call.result, call.epilogue, call.scratch, call.threads);
-  } else {
-    run_forward_grid<Bfloat16, false>(p, call.first, packed, call.result, call.epilogue, call.scratch, call.threads);
-  }
+  if (p.element == Element::kFloat32) return run(p, call.first, call.result, call);
+  run(p, reinterpret_cast<const Bfloat16*>(call.first), reinterpret_cast<Bfloat16*>(call.result), call);
 }
 
 }  // namespace

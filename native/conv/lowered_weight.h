@@ -69,7 +69,7 @@ inline WeightCopies weight_copies(const Problem& p) {
   c.blocks = divide_up(pixels, c.block);
   c.weights = round_up(p.out_channels * depth, 16);
   c.pointers = row_block_floats(c.block, taps);
-  c.rows = row_block_floats(c.block, 1) + round_up(c.block * depth, 16);
+  c.rows = row_block_floats(c.block, 1) + c.block * copied_stride<float>(depth);
   c.thread = c.weights + c.pointers + c.rows;
   return c;
 }
@@ -101,7 +101,7 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
       for (long group = 0; group < p.groups; ++group) {
         const RowBlock<float, const float> copied =
             copy_rows<float>(block, count, group * inputs, mine + copies.weights + copies.pointers);
-        const OuterRows rows = {nullptr, copied.row[0], depth, 0};
+        const OuterRows rows = {nullptr, copied.row[0], copied.stride, 0};
         outer_product(call.first + first * p.out_channels + group * outputs, p.out_channels, outputs, rows, depth,
                       count, false, mine + group * outputs * depth, depth);
       }

@@ -33,8 +33,9 @@ struct WinogradAxes {
     t.v_stride = round_up(t.channels, kLanes) + 16;
     t.m_stride = t.panels * kPanel + 16;
     const long tile = t.v_stride + t.m_stride;
-    const long wanted = smaller(larger(level2_bytes() / 12 / (kFrequencies * tile), kTileRows),
-                                smaller(promised_tiles(p, kFrequencies, tile, 2 * 48, threads), 96));
+    long wanted = smaller(larger(level2_bytes() / 12 / (kFrequencies * tile), kTileRows),
+                          smaller(promised_tiles(p, kFrequencies, tile, 2 * 48, threads), 96));
+    wanted = larger(wanted / kTileRows, 1) * kTileRows;                   // whole tiles of the micro-kernel
     t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted), threads);  // an empty batch is asked for its scratch too
     t.block = larger(divide_up(t.tiles, t.blocks), 1);
     t.blocks = divide_up(t.tiles, t.block);

@@ -59,10 +59,15 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
 #endif
 }
 
-template <int R, class Rows>
-BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long depth, const Bfloat16* b) {
+// With kFetch, asks for a line from `next` on in each step.
+template <bool kFetch, int R, class Rows>
+BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long depth, const Bfloat16* b,
+                                    const Bfloat16* next) {
   long k = 0;
-  for (; k + 2 <= depth; k += 2, b += 2 * kPanel) add_pairs<false>(acc, rows, k, b);
+  for (; k + 2 <= depth; k += 2, b += 2 * kPanel) {
+    if constexpr (kFetch) __builtin_prefetch(next + k * kLanes, 0, 2);
+    add_pairs<false>(acc, rows, k, b);
+  }
   if (k < depth) add_pairs<true>(acc, rows, k, b);
 }
 
@@ -70,7 +75,7 @@ BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long 
 // float32 rounds is far below what bfloat16 did.
 template <Walk kWalk, int R>
 BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows, long taps, long depth,
-                            const Bfloat16* b) {
+                            const Bfloat16* b, const Bfloat16* next) {
   clear(acc);
   for (long tap = 0; tap < taps; ++tap, b += round_up(depth, 2) * kPanel) {
     const Bfloat16* const* row = rows.row + tap * rows.leading;
@@ -78,9 +83,10 @@ BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows,
       AnyPairs<R> any;
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i) any.row[i] = row[i] + rows.offset;
-      accumulate_pairs(acc, any, depth, b);
+      accumulate_pairs<false>(acc, any, depth, b, next);
     } else {
-      accumulate_pairs(acc, RegularPairs{row[0] + rows.offset, rows.stride}, depth, b);
+      constexpr bool kFetch = kWalk == Walk::kRegularFetching;
+      accumulate_pairs<kFetch>(acc, RegularPairs{row[0] + rows.offset, rows.stride}, depth, b, next);
     }
   }
 }

@@ -70,8 +70,8 @@ def conv2d(
     name, slope = _activation(activation)
     if out is None:
         out = empty_like(x, problem.y_shape, dtype)
-    arrays = x, w, bias, residual, out
-    _native.forward(problem, _algorithm(algorithm), *map(bits_of, arrays), name, slope, threads_of(threads))
+    x, w, bias, residual, result = map(bits_of, (x, w, bias, residual, out))
+    _native.forward(problem, _algorithm(algorithm), x, w, bias, residual, result, name, slope, threads_of(threads))
     return out
 
 

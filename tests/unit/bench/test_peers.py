@@ -183,6 +183,36 @@ def test_rows_hold_reach_scaling_and_ceiling() -> None:
     assert rows[3].of_ceiling is None
 
 
+def test_the_best_is_told_by_times_of_one_round() -> None:
+    """Two rounds, the second of which was slow for all: the medians say otherwise."""
+    (fast, peer) = made_up(LAYERS[0].notations[0]).times
+    other = replace(fast, algorithm="other", seconds=Quartiles(0.8, 0.95, 1.1), ratios={"onednn": Quartiles(1, 1.5, 2)})
+    result = replace(made_up(LAYERS[0].notations[0]), times=(fast, other, peer))
+    assert result.best == fast
+    alone = [replace(one, ratios={}) for one in (fast, other)]
+    assert replace(result, times=tuple(alone)).best.algorithm == "other"
+
+
+def test_bfloat16_is_measured_beside_float32_and_promises_nothing() -> None:
+    case = replace(parse_case("i6x9x9,k5x3x3,p1"), dtype="bfloat16")
+    runs = native.prepare(case)
+    names = {"convgemm", "convgemm_bf16", "convgemm_bf16, bfloat16"}
+    assert names <= set(runs)
+    assert not any("bf16" in name for name in native.prepare(replace(case, dtype="float32")))
+    samples = {}
+    for name in names:
+        runs[name].call()
+        samples[name] = runs[name].samples()
+    rms = numpy.sqrt(numpy.mean(numpy.square(samples["convgemm"])))
+    for name in names:
+        numpy.testing.assert_allclose(samples[name], samples["convgemm"], atol=3e-2 * rms)
+    assert samples["convgemm_bf16"] != samples["convgemm"]
+    result = replace(made_up(LAYERS[0].notations[0], ratio=9.0), dtype="bfloat16")
+    assert reaches([result]) == []
+    assert [row.reach for row in rows_of([result])] == [None, None]
+    assert result.key != made_up(LAYERS[0].notations[0]).key
+
+
 def test_what_was_to_be_reached() -> None:
     results = [made_up(LAYERS[0].notations[0], ratio=3.6), made_up(LAYERS[0].notations[1], ratio=3.7)]
     results += [made_up(one, ratio=value) for one, value in zip(LAYERS[1].notations[:3], (0.9, 1.2, 1.1), strict=True)]

@@ -49,6 +49,20 @@ def test_json_and_csv_tell_the_same(capsys: pytest.CaptureFixture[str], tmp_path
         assert row["onednn"] == row["onednn_low"] == ""
 
 
+def test_bfloat16_has_rows_and_a_column_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "PEERS", ())
+    monkeypatch.setattr(measuring, "BFLOAT16_PEERS", ("onednn_bf16",))
+    assert bench_conv.call([*SMALL, "--bfloat16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "oneDNN bf16" in lines[1]
+    assert any("convgemm_bf16, bfloat16" in line for line in lines)
+    assert any(" onednn_bf16 " in line for line in lines)
+    assert bench_conv.call([*SMALL, "--passes", "forward"]) == 0
+    assert "bf16" not in capsys.readouterr().out
+
+
 def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "roofline.svg"
@@ -71,6 +85,7 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--layers", "vgg16", "--quick"], "take one of"),
         (["--batch", "0"], "--batch"),
         (["--threads", "1,x"], "--threads"),
+        (["--bfloat16", "--passes", "input-gradient"], "--bfloat16: there is the forward pass alone"),
         (["--passes", "backward"], "there is no pass 'backward'"),
         (["--rounds", "0"], "--rounds"),
         (["--seconds", "nan"], "--seconds"),
