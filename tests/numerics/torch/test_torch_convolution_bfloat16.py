@@ -111,7 +111,8 @@ def test_packed_weights_give_what_others_give() -> None:
     tensors = operands(problem, "relu")
     by_name = {row.name: row for row in FORWARD.applying(problem)}
     originals = type(ORIGINALS)(ORIGINALS.convolution, ORIGINALS.convolution_backward, PackedWeightsCache(1 << 24))
-    for name in ("float32 native winograd4", "float32 native convgemm"):
+    names = {"float32 native winograd4", "float32 native convgemm", "native bfloat16"} & by_name.keys()
+    for name in names:
         got = by_name[name].function(originals, tensors["input"], tensors["weight"], None, problem)
         assert torch.equal(got, call(FORWARD, by_name[name], tensors, problem._replace(frozen=False)))
-    assert len(originals.packed) == 2
+    assert len(originals.packed) == len(names)

@@ -12,6 +12,7 @@ import torch
 
 import bestof.torch as integration
 from bestof.errors import InvalidArgument
+from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
 from bestof.torch.accuracy import ACCURACIES, allows
 from bestof.torch.configuration import Configuration, parse_configuration
@@ -112,6 +113,8 @@ def test_which_alternatives_a_level_has() -> None:
         assert exact == {"as is"}
         # The gradient of the weight has no kernel by F(6).
         more = set() if catalogue.direction == "weight gradient" else {"native winograd6"}
+        if catalogue.direction == "forward" and isa() == "avx512_bf16":
+            more |= {"bfloat16 native"}
         assert relaxed - float32 == more | ({"bfloat16"} if has_bfloat16() else set())
         assert "native winograd4" in float32
     assert problem.canonical() != problem._replace(accuracy="relaxed").canonical()

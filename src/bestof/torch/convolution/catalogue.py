@@ -24,6 +24,7 @@ from bestof.torch.convolution import (
     im2row,
     input_gradient_by_forward,
     native,
+    native_bfloat16,
     other_dtype,
     weight_gradient_by_forward,
 )
@@ -173,6 +174,14 @@ FORWARD = Catalogue(
         ),
         *_native(native.forward, "forward", estimate.channels_last),
         *_across_dtypes(other_dtype.forward, native.forward, "forward", estimate.channels_last),
+        Alternative("native bfloat16", native_bfloat16.forward, native_bfloat16.supports("bfloat16"), DIRECT),
+        Alternative(
+            "bfloat16 native",
+            native_bfloat16.forward,
+            native_bfloat16.supports("float32"),
+            BFLOAT16_INSIDE,
+            accuracy="relaxed",
+        ),
     ),
 )
 

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from bestof.kernels import conv2d_algorithms
+from bestof.kernels import conv2d_algorithms, isa
 from bestof.torch.convolution.alternative import DIRECT, summation_bound
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.problem import ConvProblem, parse_conv
@@ -31,7 +31,8 @@ def test_the_order_of_the_tables() -> None:
 
 def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
     # im2row is within 2 % of convgemm or behind it on every layer measured; F(6) is beyond the accuracy of float32.
-    left_out = {"im2row", "winograd6"}
+    # That of bfloat16 has two rows under names of their own.
+    left_out = {"im2row", "winograd6", "convgemm_bf16"}
     for catalogue, direction in zip(CATALOGUES, ("forward", "backward_input", "backward_weight"), strict=True):
         known = {row.name.removeprefix("native ") for row in catalogue.alternatives if row.name.startswith("native ")}
         offered = set()
@@ -46,7 +47,9 @@ def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> N
     problem = parse_conv("i4x9x9,k6x3x3")._replace(dtype="bfloat16")
     offered = names(catalogue, problem)
     assert offered[:2] == ["as is", "channels last"]
-    assert all(name.startswith("float32") for name in offered[2:])
+    assert all(name.startswith("float32") or name == "native bfloat16" for name in offered[2:])
+    fast = isa() == "avx512_bf16" and catalogue is FORWARD
+    assert ("native bfloat16" in offered) == fast
     winograd = "winograd4" if catalogue is WEIGHT_GRADIENT else "winograd6"
     assert {"float32", "float32 native convgemm", f"float32 native {winograd}"} <= set(offered)
     assert names(catalogue, problem._replace(accuracy="exact")) == ["as is"]

@@ -1,0 +1,93 @@
+"""Our own kernel of bfloat16 products and float32 sums: for bfloat16 tensors, and rounding inside for float32 ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from bestof.kernels import Conv2dPlan, conv2d_algorithms, isa
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.problem import ConvProblem
+
+_ALGORITHM = "convgemm_bf16"
+# Elsewhere the kernel gives the same bits, slower than float32.
+_FAST = "avx512_bf16"
+
+_Shape = tuple[int, int, int, int]
+
+
+def supports(dtype: str) -> Callable[[ConvProblem], bool]:
+    """Whether tensors of this dtype are a problem's, and the processor multiplies pairs of bfloat16."""
+
+    def answer(problem: ConvProblem) -> bool:
+        if problem.dtype != dtype or problem.empty or problem.deterministic or isa() != _FAST:
+            return False
+        return _ALGORITHM in conv2d_algorithms(
+            _nhwc(problem.input_shape),
+            _nhwc(problem.weight_shape),
+            stride=problem.stride,
+            padding=problem.padding,
+            dilation=problem.dilation,
+            groups=problem.groups,
+            dtype=dtype,
+        )
+
+    return answer
+
+
+def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    """The output (N, K, P, Q)."""
+    x = input.contiguous(memory_format=torch.channels_last)
+    packed = None
+    if problem.frozen and originals.packed is not None:
+        packed = originals.packed.get(weight, _ALGORITHM, problem.groups)
+    w = None if packed is not None else weight.contiguous(memory_format=torch.channels_last)
+    output = torch.empty(problem.output_shape, dtype=x.dtype, memory_format=torch.channels_last)
+    bias = None if bias is None else bias.float().contiguous()
+    plan = _plan(
+        _nhwc(problem.input_shape),
+        _nhwc(problem.weight_shape),
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        problem.groups,
+        problem.dtype,
+    )
+    plan.run(
+        x.data_ptr(),
+        packed if w is None else w.data_ptr(),  # type: ignore[arg-type]  # one of them is there
+        output.data_ptr(),
+        0 if bias is None else bias.data_ptr(),
+    )
+    return in_format(output, problem.channels_last)
+
+
+@lru_cache(maxsize=1024)
+def _plan(
+    x_shape: _Shape,
+    w_shape: _Shape,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    dtype: str,
+) -> Conv2dPlan:
+    return Conv2dPlan(
+        x_shape,
+        w_shape,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        algorithm=_ALGORITHM,
+        dtype=dtype,
+    )
+
+
+def _nhwc(shape: _Shape) -> _Shape:
+    n, c, h, w = shape
+    return n, h, w, c
