@@ -21,6 +21,7 @@ from bestof.errors import InvalidArgument, TorchError
 
 # Steps whose losses are compared: in the first one nothing has been learned from a wrong gradient.
 _COMPARED_STEPS = 3
+_MEMORY_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class PeerTime:
     `ratio`: how many times faster than the best of those that are not ours, the median over the rounds, with the
     quartiles `low` and `high`. `error`: the largest difference from PyTorch as it is, in units of the root mean square
     of the logits, or relative to the loss. `settled`: whether trials had ended. `first_seconds`: of the first calls, in
-    turn, of a peer that was asked for its beginning. `reason` says why there is no time.
+    turn, of a peer that was asked for its beginning. `peak_bytes`: of its process at the peak of a call, once what only
+    others need is gone; `prepare_bytes`: at the peak of its preparation. `reason` says why there is no time.
     """
 
     name: str
@@ -45,6 +47,8 @@ class PeerTime:
     settled: bool | None = None
     prepare_seconds: float | None = None
     first_seconds: tuple[float, ...] = ()
+    peak_bytes: int | None = None
+    prepare_bytes: int | None = None
     reason: str | None = None
 
 
@@ -155,6 +159,8 @@ def measure_model(
         for runner in runners:
             _check_again(runner, job, effort, Path(folder), reference)
         found = _layers(runners, effort) if layers else ()
+        for runner in runners:
+            _weigh(runner, effort)
     wanted = [runner for runner in runners if runner.peer in peers]
     best = _best(wanted)
     return ModelTimes(job, None if best is None else best.peer.name, tuple(_time(one, best) for one in wanted), found)
@@ -172,6 +178,7 @@ def _prepare(runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder
     if answer is None or first is None:
         return
     runner.facts["prepare_seconds"] = answer["seconds"] + first["seconds"][0]
+    runner.facts["prepare_bytes"] = answer["peak"]
     runner.first = first["seconds"]
     _compare(runner, job, file, reference)
 
@@ -208,6 +215,15 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
     allowed = runner.peer.tolerance_on(job.device)
     if not error <= allowed:
         runner.reason = f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+
+
+def _weigh(runner: _Runner, effort: Effort) -> None:
+    """The last thing that is asked of a process; one that does not know has its time all the same."""
+    before = runner.reason
+    answer = runner.ask("memory", effort.patience, calls=_MEMORY_CALLS)
+    runner.reason = before
+    if answer is not None:
+        runner.facts["peak_bytes"] = answer["peak"]
 
 
 def _layers(runners: Sequence[_Runner], effort: Effort) -> tuple[LayerTimes, ...]:

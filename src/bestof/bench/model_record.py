@@ -25,6 +25,8 @@ _PEER_COLUMNS = (
     "error",
     "settled",
     "prepare_seconds",
+    "peak_bytes",
+    "prepare_bytes",
     "reason",
 )
 _MATRIX_COLUMNS = (

@@ -20,6 +20,7 @@ from bestof.bench.model_device import waited_for
 from bestof.bench.model_error import relative_error
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import convolution_notations
+from bestof.bench.model_memory import peak_bytes, restart_peak, trim
 from bestof.bench.model_peers.prepared import Prepared, Run
 from bestof.bench.model_peers.table import find_peers
 from bestof.bench.model_step import training_step
@@ -45,6 +46,8 @@ class Worker:
 
     def prepare(self) -> dict[str, Any]:
         """Make the model ready: how many seconds that took. Compilers may put it off until the first call."""
+        trim()
+        counted = restart_peak()
         (peer,) = find_peers((self.job.peer,))
         module = peer.load()
         started = perf_counter()
@@ -54,7 +57,7 @@ class Worker:
         else:
             prepared = module.prepare(self._model.eval(), self._images, self.job.threads, **peer.options)
         self._prepared = waited_for(prepared, self.job.device)
-        return {"seconds": perf_counter() - started}
+        return {"seconds": perf_counter() - started, "peak": peak_bytes() if counted else None}
 
     def first(self, file: str, calls: int) -> dict[str, Any]:
         """What the first call gave, or the losses of the first steps, written to a .npy; seconds of each call."""
@@ -106,6 +109,22 @@ class Worker:
     def layers(self) -> dict[str, Any]:
         """What was measured for each convolution: the report of this process, and the order of the layers."""
         return {"report": report_all().to_dict(), "order": convolution_notations(self._model, self._images)}
+
+    def memory(self, calls: int) -> dict[str, Any]:
+        """The last order: bytes at the peak of so many calls, by a process that has let go of all that these do not
+        need; None where the system does not tell."""
+        run, alone = self._ready.run, self._ready.alone
+        del self._model
+        self._prepared = None
+        if alone is not None:
+            alone()
+        run()
+        trim()
+        if not restart_peak():
+            return {"peak": None}
+        for _ in range(calls):
+            run()
+        return {"peak": peak_bytes()}
 
     @property
     def _ready(self) -> Prepared:

@@ -29,7 +29,7 @@ from bestof.view.quantity import ratio
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 _WORDS = {"peer", "model", "by", "layer", "pass"}
-_HEADINGS = ("", "peer", "ms", "spread", "ratio", "quartiles", "error")
+_HEADINGS = ("", "peer", "ms", "spread", "ratio", "quartiles", "error", "MB")
 _MATRIX_HEADINGS = ("", "model", "by", "ms", "as is", "ratio", "quartiles", "error")
 # Who is measured where nobody asks for all peers: PyTorch as it is, and ours.
 _FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("eager"))
@@ -41,7 +41,9 @@ Every peer runs in its own process, in turn with the others, and its results are
 compared with PyTorch's. ms: the median a call; spread: half the distance between
 the quartiles; ratio: how many times faster than the best peer that is not ours,
 the median over the rounds, and its quartiles; error: the largest difference from
-PyTorch as it is, in units of the root mean square. A star marks the fastest.
+PyTorch as it is, in units of the root mean square; MB: of its process at the peak of
+a call, PyTorch's own included, without what only preparing took. A star marks the
+fastest.
 
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
@@ -300,7 +302,7 @@ def _tables(one: ModelTimes) -> Iterator[_Table]:
 
 def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
     if peer.seconds is None:
-        return "", peer.label, peer.reason or "not measured", "", "", "", ""
+        return "", peer.label, peer.reason or "not measured", "", "", "", "", ""
     fastest = min(other.seconds for other in one.peers if other.seconds is not None)
     unsettled = " (unsettled)" if peer.settled is False else ""
     return (
@@ -311,6 +313,7 @@ def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
         ratio(peer.ratio),
         _quartiles(peer.low, peer.high),
         "" if peer.error is None else f"{peer.error:.0e}",
+        "" if peer.peak_bytes is None else f"{peer.peak_bytes / 1e6:.0f}",
     )
 
 

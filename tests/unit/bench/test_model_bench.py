@@ -61,7 +61,8 @@ class FakeProcess:
             self.rounds += 1
             return {"seconds": [self.script.seconds[self.peer][self.rounds - 1]] * 2}
         return {
-            "prepare": {"seconds": 4.0},
+            "prepare": {"seconds": 4.0, "peak": 3000},
+            "memory": {"peak": 2000},
             "first": {"seconds": [3.0]},
             "settle": {"seconds": [2.0, 1.0], "settled": self.peer != "enable", "trials": 5},
             "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "difference": 1e-6},
@@ -99,6 +100,16 @@ def test_ratios_are_against_the_best_that_is_not_ours_round_by_round(script: Scr
     assert (eager.settled, enable.settled) == (None, False)
     assert enable.first_seconds == (3.0, 2.0, 1.0)
     assert enable.prepare_seconds == 7.0
+    assert (enable.prepare_bytes, enable.peak_bytes) == (3000, 2000)
+
+
+def test_memory_is_weighed_last_and_no_reason_to_lose_a_time(script: Script) -> None:
+    script.seconds = {"eager": [1, 1, 1], "enable": [1, 1, 1]}
+    script.fails = {"enable": "memory"}
+    eager, enable = measure(script, (EAGER, ENABLE)).peers
+    assert (eager.peak_bytes, enable.peak_bytes) == (2000, None)
+    assert (enable.seconds, enable.reason) == (1, None)
+    assert [asked for asked in script.asked if asked[1] == "enable"][-2:] == [("memory", "enable"), ("end", "enable")]
 
 
 def test_peers_take_turns_and_none_always_follows_the_same(script: Script) -> None:

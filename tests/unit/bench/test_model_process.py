@@ -31,3 +31,10 @@ def test_an_order_that_fails_leaves_the_process_alive() -> None:
             with pytest.raises(TorchError, match="AssertionError: prepare comes first"):
                 process.ask("settle", patience=120, limit=1, least=0)
         assert process.ask("prepare", patience=120)["seconds"] >= 0
+
+
+def test_a_process_tells_its_memory_without_what_it_no_longer_needs() -> None:
+    with PeerProcess(JOB.by("optimize")) as process:
+        prepared = process.ask("prepare", patience=240)["peak"]
+        alone = process.ask("memory", patience=120, calls=2)["peak"]
+        assert 50e6 < alone <= prepared

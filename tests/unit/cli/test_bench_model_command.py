@@ -22,7 +22,9 @@ EAGER = PeerTime(
     "eager", "PyTorch eager, channels first", False, 0.008, 1e-4, 0.5, 0.4, 0.6, 0.0, None, 0.1, (0.02, 0.01)
 )
 NCNN = PeerTime("ncnn", "ncnn", False, reason="not installed: ncnn")
-ENABLE = PeerTime("enable", "bestof enable", True, 0.002, 1e-4, 2.0, 1.9, 2.1, 1e-6, False, 0.1, (0.03, 0.002))
+ENABLE = PeerTime(
+    "enable", "bestof enable", True, 0.002, 1e-4, 2.0, 1.9, 2.1, 1e-6, False, 0.1, (0.03, 0.002), 784_000_000
+)
 LAYERS = (LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),)
 
 
@@ -62,10 +64,10 @@ def test_the_table(rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch
             "channels",
             "first",
         ],
-        ["peer", "ms", "spread", "ratio", "quartiles", "error"],
+        ["peer", "ms", "spread", "ratio", "quartiles", "error", "MB"],
         ["PyTorch", "eager,", "channels", "first", "8.00", "±", "0.10", "0.50x", "0.40", "to", "0.60", "0e+00"],
         ["ncnn", "not", "installed:", "ncnn"],
-        ["*", "bestof", "enable", "(unsettled)", "2.00", "±", "0.10", "2.00x", "1.90", "to", "2.10", "1e-06"],
+        ["*", "bestof", "enable", "(unsettled)", "2.00", "±", "0.10", "2.00x", "1.90", "to", "2.10", "1e-06", "784"],
     ]
 
 

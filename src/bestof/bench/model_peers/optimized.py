@@ -16,4 +16,4 @@ def prepare(model: nn.Module, example: Tensor, _threads: int, *, accuracy: Accur
     """The plan for this example, its algorithms chosen."""
     plan = integration.optimize(model, example, accuracy=accuracy)
     original = inference(model, example)
-    return Prepared(inference(plan, example), replaced=lambda: nullcontext(original))
+    return Prepared(inference(plan, example), replaced=lambda: nullcontext(original), alone=plan.release)

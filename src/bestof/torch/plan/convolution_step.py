@@ -14,7 +14,15 @@ from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.operation import Convolution, activate
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, FusedProblem, selector
+from bestof.torch.plan.selection import (
+    ONEDNN,
+    PYTORCH,
+    UNPACKED,
+    FusedProblem,
+    algorithms,
+    native_name,
+    selector,
+)
 
 Runner = Callable[[], object]
 
@@ -82,10 +90,17 @@ class ConvolutionStep:
     def learn(self) -> bool:
         """Take the selector's decision where there is one; whether there is."""
         if self.algorithm is None:
-            decision = selector().explain(self).decision
+            decision = self._only() or selector().explain(self).decision
             if decision is not None:
                 self.settle(decision)
         return self.algorithm is not None
+
+    def _only(self) -> str | None:
+        """The algorithm that a limit of memory leaves; PyTorch's where that one has no such shape."""
+        only = self.operation.weights.only
+        if only is None or only in (ONEDNN, PYTORCH):
+            return only
+        return only if native_name(only) in algorithms(self.problem.convolution) else PYTORCH
 
     def _select(self) -> None:
         selector()(self)
@@ -100,10 +115,13 @@ class ConvolutionStep:
             padding=operation.padding,
             dilation=operation.dilation,
             groups=operation.groups,
-            algorithm=algorithm,
+            algorithm=native_name(algorithm),
             activation=(operation.activation, operation.slope) if operation.activation else None,
         )
-        packed = self._packed[algorithm] = operation.weights.packed(algorithm)
+        weights = operation.weights
+        packed = weights.unpacked() if algorithm.endswith(UNPACKED) else weights.packed(algorithm)
+        self._packed[algorithm] = packed
+        layout = packed.layout.data_ptr() if isinstance(packed.layout, Tensor) else packed.layout
         bias, residual, x = operation.weights.bias, self.residual, self.x
         addresses = (
             self.out.data_ptr(),
@@ -111,11 +129,11 @@ class ConvolutionStep:
             0 if residual is None else residual.data_ptr(),
         )
         if isinstance(x, Tensor):
-            return partial(plan.run, x.data_ptr(), packed.layout, *addresses)
+            return partial(plan.run, x.data_ptr(), layout, *addresses)
 
         def run() -> None:
             given = _checked(x(), c, w)  # held until the kernel is done
-            plan.run(given.data_ptr(), packed.layout, *addresses)
+            plan.run(given.data_ptr(), layout, *addresses)
 
         return run
 

@@ -10,6 +10,7 @@ from statistics import median
 from torch import Tensor
 
 from bestof.selection.duration import duration
+from bestof.torch.plan.memory import PlanMemory, memory_of
 from bestof.torch.plan.program import Program
 
 
@@ -32,8 +33,17 @@ class Explanation:
 
     steps: tuple[StepReport, ...]
     seconds: float
-    arena_bytes: int
-    packed_bytes: int
+    memory: PlanMemory
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the values of a running call take."""
+        return self.memory.arena
+
+    @property
+    def packed_bytes(self) -> int:
+        """What weights in layouts of their own take."""
+        return self.memory.packed
 
     def lines(self) -> Iterator[str]:
         """As plain text: a line a step, then the sums."""
@@ -45,17 +55,15 @@ class Explanation:
                 f"{step.problem:<{width}}  {step.algorithm or '':<10}  {duration(step.seconds):>8}  {step.share:6.1%}  "
                 f"{gflops}"
             ).rstrip()
-        yield (
-            f"{duration(self.seconds)} in {len(self.steps)} steps; arena {self.arena_bytes / 2**20:.1f} MiB, packed "
-            f"weights {self.packed_bytes / 2**20:.1f} MiB"
-        )
+        yield f"{duration(self.seconds)} in {len(self.steps)} steps"
+        yield self.memory.line()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
-def explain(program: Program, inputs: Sequence[Tensor], repeats: int) -> Explanation:
-    """The explanation of a program: medians of so many runs, each step timed."""
+def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int) -> Explanation:
+    """The explanation of a program: medians of so many runs, each step timed; `model`: bytes of the one it keeps."""
     binding = program.borrow()
     seconds: list[list[float]] = [[] for _ in binding.steps]
     try:
@@ -74,7 +82,6 @@ def explain(program: Program, inputs: Sequence[Tensor], repeats: int) -> Explana
             flops = 0 if one is None else one.problem.convolution.flops
             algorithm = None if one is None else one.algorithm
             steps.append(StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9))
-        packed = {id(one): one.nbytes for step in binding.steps if step.convolution for one in step.convolution.packed}
-        return Explanation(tuple(steps), total, 4 * program.floats, sum(packed.values()))
+        return Explanation(tuple(steps), total, memory_of(program, model))
     finally:
         program.give_back(binding)

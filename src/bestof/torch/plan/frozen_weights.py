@@ -35,17 +35,24 @@ class Norm(NamedTuple):
 class Packed:
     """Weights in one algorithm's layout, freed with the last plan that runs them."""
 
-    __slots__ = ("__weakref__", "layout")
+    __slots__ = ("__weakref__", "layout", "shared")
 
-    def __init__(self, layout: PackedWeights | Tensor) -> None:
+    def __init__(self, layout: PackedWeights | Tensor, shared: bool = False) -> None:
         self.layout: Any = layout
+        self.shared = shared
 
     @property
     def nbytes(self) -> int:
-        """Their bytes."""
+        """Their bytes; none where they are the model's own memory."""
+        if self.shared:
+            return 0
         if isinstance(self.layout, PackedWeights):
             return self.layout.nbytes
         return int(self.layout.numel() * self.layout.element_size())
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def versions(tensors: Iterable[Tensor]) -> list[int]:
@@ -57,7 +64,8 @@ class FrozenWeights:
     """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
 
     The tensors are the model's own, but for the bias: no weight is copied before an algorithm wants its own layout.
-    Raises TorchError where they are needed again and have been changed since.
+    Raises TorchError where they are needed again and have been changed since. `only`: the one algorithm that may be
+    used where memory is limited, so that no shape packs them a second time; None for whichever is fastest.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
@@ -67,15 +75,35 @@ class FrozenWeights:
         self._versions = versions(self._sources)
         self._lock = threading.Lock()
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
+        self._held: tuple[Packed, ...] = ()
+        self.only: str | None = None
         self.bias = self._folded_bias(bias)
 
     def check(self) -> None:
-        """Raise TorchError where a tensor was changed in place since."""
+        """Raise TorchError where a tensor was changed in place since, or let go of."""
+        if self.is_released:
+            raise TorchError(
+                f"optimize: a weight of shape {tuple(self.weight.shape)} was let go of by plan.release(); save a plan "
+                f"before releasing it, and optimise the model again for anything new"
+            )
         if versions(self._sources) != self._versions:
             raise TorchError(
                 f"optimize: a parameter of shape {tuple(self.weight.shape)} was changed after the plan was made, which "
                 f"is frozen; call optimize again"
             )
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the weight itself is gone, and only packed ones are left."""
+        return self.weight.is_meta
+
+    def release(self, packed: Iterable[Packed]) -> None:
+        """Keep these layouts, and let go of the weight and the norm; nothing where a layout is the weight's memory."""
+        self._held = tuple(packed)
+        if any(one.shared for one in self._held):
+            return
+        self.weight, self.norm, self.own_bias = self.weight.to("meta"), None, None
+        self._sources, self._versions = [], []
 
     def folded(self) -> Tensor:
         """The weight in its own layout, scaled by the norm."""
@@ -94,6 +122,15 @@ class FrozenWeights:
     def packed(self, algorithm: str) -> Packed:
         """The layout of a native algorithm; made once, and kept as long as somebody holds it."""
         return self._kept((algorithm, isa()), lambda: self._pack(algorithm))
+
+    def unpacked(self) -> Packed:
+        """What native algorithms transform at each call: `rows`, in the model's own memory where it lies so."""
+
+        def make() -> Packed:
+            rows = self.rows()
+            return Packed(rows, shared=_address(rows) == _address(self.weight))
+
+        return self._kept(("rows",), make)
 
     def onednn(self, *geometry: Any) -> Packed:
         """The layout that oneDNN wants for (padding, stride, dilation, groups, input size)."""

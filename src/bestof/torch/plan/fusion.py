@@ -48,6 +48,15 @@ def fuse(module: GraphModule, weights: Operations) -> None:
     graph.eliminate_dead_code()
 
 
+def drop_unread_attributes(module: GraphModule) -> None:
+    """Let go of the parameters and buffers that no node reads any more: they were folded, or are an operation's."""
+    read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for own in (module._parameters, module._buffers):
+        for name in list(own):
+            if name not in read:
+                del own[name]
+
+
 def reads_strides(node: Node) -> bool:
     """Whether what a node means depends on strides, not on values alone; taken for granted of operators that are not
     PyTorch's own."""

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +20,13 @@ from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
-from bestof.torch.plan.fusion import fuse
+from bestof.torch.plan.fusion import drop_unread_attributes, fuse
+from bestof.torch.plan.memory import model_bytes, peak_of_values
+from bestof.torch.plan.memory_limit import limit_memory
 from bestof.torch.plan.model_state import ModelState
 from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
 from bestof.torch.plan.program import Program
+from bestof.torch.plan.release import release
 from bestof.torch.plan.trace import trace, without_mutation
 from bestof.torch.plan.tuning import return_freed_memory
 from bestof.torch.plan.tuning import tune as tune_program
@@ -45,7 +48,8 @@ class OptimizedModel(nn.Module):
         self.accuracy = accuracy
         self.training = False
         self.pure = False
-        self._original = (model,)  # no submodule: its parameters are not the plan's
+        # No submodule: its parameters are not the plan's. A list, for copies share it: released is released.
+        self._original = [model]
         self._state = ModelState(model)
         self._weights: dict[Any, Any] = {}
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
@@ -105,7 +109,22 @@ class OptimizedModel(nn.Module):
             program = next(reversed(self._programs.values()))[2]
             inputs = program.made_up_inputs()
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            return explain(program, inputs, repeats)
+            return explain(program, inputs, repeats, model_bytes(self._original[0]))
+
+    def release(self) -> OptimizedModel:
+        """Let go of the model, and of every weight that the planned shapes keep in other layouts: the plan itself.
+
+        Frees their memory once nobody else keeps the model. Afterwards it is as if loaded: it serves the shapes that
+        were planned before, and no others, and under autocast it answers itself; but it cannot be saved. So it is
+        with its copies. TorchError, and nothing is changed, where the algorithms for a planned shape are not chosen.
+        """
+        with self._lock:
+            release([planned[2] for planned in self._programs.values()])
+            self._original[0] = None
+            self._state.forget()
+            self._weights.clear()
+        return_freed_memory()
+        return self
 
     def save(self, file: str | Path | BinaryIO) -> None:
         """Write the plan to a file that `load` reads: for the shapes that were planned so far, and no others.
@@ -146,11 +165,12 @@ class OptimizedModel(nn.Module):
                 for known in self._programs.values()
             )
             raise TorchError(
-                f"optimize: this plan was loaded, and serves the inputs that it was saved for ({shapes}, contiguous as "
-                f"they were); call the plan with other shapes before saving it"
+                f"optimize: this plan was loaded or released, and serves the inputs that it was planned for ({shapes}, "
+                f"contiguous as they were); call the plan with other shapes before saving or releasing it"
             )
         self._check_unchanged(model)
         traced = trace(model, leaves, spec)
+        eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
         try:
             changes_inputs = remove_mutation(traced.graph.graph)
         except AliasedMutation:
@@ -165,7 +185,8 @@ class OptimizedModel(nn.Module):
         if self.accuracy != "exact":
             fuse(traced.graph, self._weights)
             bring_into_rows(traced.graph)
-        program = Program(traced.graph, self.accuracy)
+        drop_unread_attributes(traced.graph)
+        program = Program(traced.graph, self.accuracy, eager_bytes)
         kept = [
             torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             if isinstance(leaf, Tensor)
@@ -214,6 +235,7 @@ class OptimizedModel(nn.Module):
         """A plan of the same frozen weights, which nothing can tell apart."""
         other = OptimizedModel(self._original[0], self.accuracy)
         other.pure, other._state, other._weights = self.pure, self._state, self._weights
+        other._original = self._original
         with self._lock:
             other._programs = OrderedDict(self._programs)
         memo[id(self)] = other
@@ -233,6 +255,7 @@ def optimize(
     accuracy: Accuracy = "float32",
     tune: bool = True,
     pure: bool = False,
+    memory: int | Literal["eager"] | None = None,
 ) -> OptimizedModel:
     """A module that computes what `model` does, for inference on the CPU, as a fused plan.
 
@@ -244,6 +267,8 @@ def optimize(
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer.
     tune: choose the algorithms now, on the example inputs; else on the first calls.
     pure: refuse a model that changes its inputs; else only the plan's outputs tell of such a change.
+    memory: how many MiB the plan may take once it is released, or "eager" for no more than the model itself at its
+    peak; where that is too few, as few as possible. None: what the fastest algorithms take, see `plan.explain()`.
 
     The outputs for the example inputs are compared with the model's before the plan is handed out. Raises TorchError
     where the model cannot be traced, does not run on the example inputs, or the outputs differ by more than rounding
@@ -256,6 +281,10 @@ def optimize(
         raise InvalidArgument(
             f"optimize: example_inputs: expected a tensor or a tuple of arguments; got {type(example_inputs).__name__}"
         )
+    if memory not in (None, "eager") and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 0):
+        raise InvalidArgument(f"optimize: memory: expected 'eager', a whole number of MiB, or None; got {memory!r}")
+    if memory is not None and not tune:
+        raise InvalidArgument("optimize: memory goes with tune=True: algorithms are weighed by the time that they took")
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy)
@@ -270,6 +299,9 @@ def optimize(
         inputs = [leaf.detach().resolve_conj().resolve_neg() for leaf in leaves if isinstance(leaf, Tensor)]
         if tune:
             tune_program(program, inputs)
+        if memory is not None:
+            assert program.eager_bytes is not None
+            limit_memory(program, program.eager_bytes if memory == "eager" else memory << 20)
         verify(program, inputs, expected)
     return_freed_memory()
     return plan

@@ -49,6 +49,7 @@ class Binding:
     settled: bool = False
     shared: list[Tensor] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    home: list[Any] = field(default_factory=list)  # where it waits between calls
 
     def refresh(self) -> None:
         """Take the decisions that were made since."""
@@ -71,8 +72,9 @@ class Binding:
 class Program:
     """A traced and fused graph as a list of steps; any number of threads may run it, each with memory of its own."""
 
-    def __init__(self, graph: GraphModule, accuracy: Accuracy) -> None:
+    def __init__(self, graph: GraphModule, accuracy: Accuracy, eager_bytes: int | None = None) -> None:
         self.accuracy = accuracy
+        self.eager_bytes = eager_bytes  # of the model and its values at their peak, where PyTorch runs it
         self._module = graph
         self.nodes = [node for node in graph.graph.nodes if node.op != "output"]
         self.inputs = [node for node in self.nodes if node.op == "placeholder"]
@@ -117,7 +119,7 @@ class Program:
 
     def rebound(self) -> Program:
         """The same steps and decisions, for the threads that are in use now."""
-        other = Program(self._module, self.accuracy)
+        other = Program(self._module, self.accuracy, self.eager_bytes)
         other.fixed.update(self.fixed)
         return other
 
@@ -152,7 +154,16 @@ class Program:
         """The opposite of `borrow`; drops what a run has left."""
         for slot in self._passing:
             binding.slots[slot] = None
-        self._idle.append(binding)
+        if binding.home is self._idle:
+            self._idle.append(binding)
+
+    def attributes(self) -> list[Any]:
+        """The parameters and buffers that its steps read, beside the weights of convolutions."""
+        return [self.attribute(node) for node in self.nodes if node.op == "get_attr"]
+
+    def bind_anew(self) -> None:
+        """Forget what is bound to memory: the next call binds again, and those that run now end as they began."""
+        self._idle = []
 
     def _take(self) -> Binding:
         try:
@@ -207,8 +218,8 @@ class Program:
         steps = [self._step(node, slots, arena) for node in self.nodes if node.op == "call_function"]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
-        shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference()]
-        binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared))
+        shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta]
+        binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle)
         binding.refresh()
         return binding
 

@@ -21,6 +21,10 @@ LINEAR = "convgemm"
 PYTORCH = "pytorch"
 ONEDNN = "onednn"
 
+# A native algorithm that reads weights as they are, and transforms them at each call: less memory, more time. No race
+# tries it, for it never wins one; it is taken where memory is limited.
+UNPACKED = " unpacked"
+
 _VERSION = (f"torch=={torch.__version__}",)
 # The layers of a plan are tuned one after the other, and a user waits: near-ties are not worth more rounds.
 _POLICY = Race(max_trials=12)
@@ -122,6 +126,11 @@ def _only_streams(problem: ConvProblem) -> bool:
     """
     rows = problem.input_shape[0] * problem.input_shape[3]
     return rows == 1 and 4 * problem.weight_shape[0] * problem.weight_shape[1] > _LARGE_BYTES
+
+
+def native_name(algorithm: str) -> str:
+    """The native algorithm, whether it packs weights or not."""
+    return algorithm.removesuffix(UNPACKED)
 
 
 def algorithms(problem: ConvProblem) -> Any:

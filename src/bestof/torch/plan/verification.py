@@ -16,13 +16,14 @@ from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.operation import Convolution, activate
 from bestof.torch.plan.program import Binding, Program, Step
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms, native_name
 
 _EPS = float(torch.finfo(torch.float32).eps)
 # The steepest slope of the activations, that of hard_swish at 3.
 _SLOPE = 1.5
 # Errors are injected so many times larger than promised, that they stand out of the rounding of everything else.
 _MAGNIFIED = 64.0
+_SQUARED_FLOATS = 2**22
 # Injected errors are independent, and add up by their squares; real ones may be alike, and then their sum is larger.
 _ALIKE = 8.0
 
@@ -53,7 +54,7 @@ def error_of(step: ConvolutionStep) -> float:
     if step.algorithm in (ONEDNN, PYTORCH):
         return 2 * theirs
     promised = algorithms(problem)
-    names = [step.algorithm] if step.algorithm is not None else list(promised)
+    names = [native_name(step.algorithm)] if step.algorithm is not None else list(promised)
     return theirs + max([theirs, *(float(promised[name].error_bound) for name in names)])
 
 
@@ -80,6 +81,8 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
                     stacklevel=4,
                 )
                 one.settle(PYTORCH)
+                if one.operation.weights.only is not None:
+                    one.operation.weights.only = PYTORCH
                 program.fixed[step.name] = PYTORCH
                 if residual is not None:
                     one.residual.copy_(residual)  # type: ignore[union-attr]
@@ -98,7 +101,7 @@ def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tupl
     operation = one.operation
     weight, bias = operation.weights.folded(), operation.weights.bias
     plain = _product(operation, x, weight)
-    scale = max(_rms(plain), sqrt(float(_product(operation, x.square(), weight.square()).mean())))
+    scale = max(_rms(plain), sqrt(_mean_of_squares(operation, x, weight)))
     if bias is not None:
         plain += bias if operation.linear else bias[:, None, None]
     if residual is not None:
@@ -111,6 +114,17 @@ def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
     if operation.linear:
         return F.linear(x, weight)
     return F.conv2d(x, weight, None, operation.stride, operation.padding, operation.dilation, operation.groups)
+
+
+def _mean_of_squares(operation: Convolution, x: Tensor, weight: Tensor) -> float:
+    """The mean of the sums of squared terms, some filters at a time: squares of the 411 MB of VGG16's first linear
+    layer are as many bytes again, and were the peak of memory."""
+    if operation.groups > 1:
+        return float(_product(operation, x.square(), weight.square()).mean())
+    squares = x.square()
+    step = max(1, _SQUARED_FLOATS // weight[0].numel())
+    parts = ((_product(operation, squares, part.square()), len(part)) for part in torch.split(weight, step))
+    return sum(float(sums.mean(dtype=torch.float64)) * count for sums, count in parts) / len(weight)
 
 
 def _run_shaken(program: Program, inputs: Sequence[Tensor]) -> list[Any]:

@@ -190,4 +190,4 @@ def test_explain() -> None:
         assert sum(step.share for step in explanation.steps) == pytest.approx(1.0)
         assert explanation.seconds > 0
         assert any("i3x8x8,k4x3x3" in step.problem and "relu" in step.problem for step in explanation.steps)
-        assert str(explanation).count("\n") == len(explanation.steps) + 1
+        assert str(explanation).count("\n") == len(explanation.steps) + 2

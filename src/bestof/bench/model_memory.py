@@ -1,0 +1,36 @@
+"""The memory of this process, as Linux counts it: the most it took since a moment."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from pathlib import Path
+
+_PROCESS = Path("/proc/self")
+
+
+def peak_bytes() -> int | None:
+    """The most since `restart_peak`, or else since the process began; None where the system does not tell."""
+    try:
+        lines = (_PROCESS / "status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def restart_peak() -> bool:
+    """Forget the peak so far: what is in memory now is the next one's beginning. Whether the system can do that."""
+    try:
+        (_PROCESS / "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def trim() -> None:
+    """Free what nobody can reach, and hand freed memory back, so that it is not counted."""
+    gc.collect()
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release is not None:
+        release(0)

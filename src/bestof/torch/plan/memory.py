@@ -1,0 +1,108 @@
+"""The bytes of a plan, beside those of the model that it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, Node
+
+from bestof.torch.plan.mutation import root_of
+from bestof.torch.plan.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMemory:
+    """weights: parameters and buffers that the plan reads as the model has them. packed: weights in layouts of its own.
+    arena: the values of a running call. model: all parameters and buffers of the model, as long as the plan keeps it.
+    eager: what the model takes at its peak when PyTorch runs it, None where the plan was loaded."""
+
+    weights: int
+    packed: int
+    arena: int
+    model: int
+    eager: int | None
+
+    @property
+    def own(self) -> int:
+        """What the plan takes once it is released, if nobody else keeps the model."""
+        return self.weights + self.packed + self.arena
+
+    def line(self) -> str:
+        """As plain text."""
+        parts = f"arena {_mib(self.arena)}, packed weights {_mib(self.packed)}, others {_mib(self.weights)}"
+        if self.model:
+            parts += f", the model's {_mib(self.model)} until plan.release()"
+        if self.eager is None:
+            return parts
+        parts += f"; eager takes {_mib(self.eager)} at its peak"
+        beyond = self.own - self.eager
+        if beyond > 0:
+            parts += f", {_mib(beyond)} less than the released plan: memory='eager' trades speed for it"
+        return parts
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """The bytes of the distinct pieces of memory that tensors look at; none for those without data."""
+    found = {}
+    for one in tensors:
+        if not one.is_meta and one.layout is torch.strided:
+            storage = one.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return sum(found.values())
+
+
+def model_bytes(model: nn.Module | None) -> int:
+    """The bytes of all parameters and buffers."""
+    return 0 if model is None else bytes_of([*model.parameters(), *model.buffers()])
+
+
+def memory_of(program: Program, model: int) -> PlanMemory:
+    """What a program takes, of a model of so many bytes that is still kept."""
+    binding = program.borrow()
+    try:
+        steps = [step.convolution for step in binding.steps if step.convolution is not None]
+        packed = {id(one): one.nbytes for step in steps for one in step.packed}
+        read = [value for value in program.attributes() if isinstance(value, Tensor)]
+        for step in steps:
+            weights = step.operation.weights
+            read += [] if weights.bias is None else [weights.bias]
+            if not step.packed or any(one.shared for one in step.packed):
+                read.append(weights.weight)
+        return PlanMemory(bytes_of(read), sum(packed.values()), 4 * program.floats, model, program.eager_bytes)
+    finally:
+        program.give_back(binding)
+
+
+def peak_of_values(graph: Graph) -> int:
+    """The most bytes that the values of a traced graph take at one time, its inputs and attributes left out, where
+    each lives until its last reader has run, as in PyTorch's eager mode. What kernels take inside is not counted."""
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    position = {node: place for place, node in enumerate(nodes)}
+    last: dict[Node, int] = {}
+    for node in nodes:
+        root = root_of(node)
+        readers = [len(nodes) if user.op == "output" else position[user] for user in node.users]
+        last[root] = max([last.get(root, position[root]), *readers])
+    ends: dict[int, int] = {}
+    live = peak = 0
+    for place, node in enumerate(nodes):
+        if node.op == "call_function" and root_of(node) is node:
+            size = _size(node.meta.get("val"))
+            live += size
+            ends[last[node]] = ends.get(last[node], 0) + size
+        peak = max(peak, live)
+        live -= ends.pop(place, 0)
+    return peak
+
+
+def _size(value: object) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
