@@ -3,7 +3,7 @@ on top of PyTorch goes through them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from bestof.errors import TorchError
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.configuration import Configuration
-from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, LayerProblem
+from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, LayerProblem, Shortcut
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
@@ -26,6 +26,11 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # Calls whose problems stay known; a program whose shapes never repeat must not grow.
 _REMEMBERED = 4096
 _DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
+_deterministic, _tracing, _threads = (
+    torch._C._get_deterministic_algorithms,
+    torch._C._get_tracing_state,
+    torch.get_num_threads,
+)
 _Library: Any = torch.library.Library  # has no annotations
 
 
@@ -40,6 +45,34 @@ def originals(key: str = "CPU") -> Originals:
             f"first alternative; install torch 2.13 or newer"
         )
     return Originals(_original("aten::convolution", key), _original("aten::convolution_backward", key))
+
+
+def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
+    """The convolution that the dispatcher would call next, for calls from inside a kernel of it.
+
+    Where that is PyTorch's own on the CPU, by the function that it calls in turn: boxing arguments takes 2.7
+    microseconds more.
+    """
+    if key != "CPU" or torch._C._dispatch_has_kernel_for_dispatch_key("aten::convolution", key):
+        return originals.convolution
+    return _convolution_of_pytorch
+
+
+def _convolution_of_pytorch(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    # The last four are for CUDA.
+    return torch._convolution(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, False, False, False, False
+    )
 
 
 def _original(name: str, key: str) -> Any:
@@ -72,6 +105,7 @@ class ConvolutionOverride:
         self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
         self.originals = replace(originals(device.key), packed=self.packed)
         self.layer = ConvolutionLayer(self.originals, device)
+        self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
         self._known = _Known(Configuration().accuracy)
 
@@ -89,8 +123,8 @@ class ConvolutionOverride:
             return
         library = _Library("aten", "IMPL")
         try:
-            library.impl("convolution", self._convolution, self.device.key, with_keyset=True, allow_override=True)
-            library.impl("convolution_backward", self._backward, self.device.key, with_keyset=True, allow_override=True)
+            library.impl("convolution", self._convolution, self.device.key, allow_override=True)
+            library.impl("convolution_backward", self._backward, self.device.key, allow_override=True)
         except BaseException:
             library._destroy()
             raise
@@ -104,7 +138,7 @@ class ConvolutionOverride:
         self.layer.kept.clear()
         self.packed.clear()
 
-    def _problem(
+    def _key(
         self,
         input: Tensor,
         weight: Tensor,
@@ -113,24 +147,23 @@ class ConvolutionOverride:
         padding: Sequence[int],
         dilation: Sequence[int],
         groups: int,
-    ) -> ConvProblem | None:
-        """The problem of a valid 2-D convolution of a kind that the catalogues know; None for every other call."""
+    ) -> tuple[Hashable, ...] | None:
+        """What a call looks like, the level of accuracy included; None for one that is none of ours."""
         if type(input) not in _PLAIN or type(weight) not in _PLAIN:
             return None
-        dtype = input.dtype
-        known = self._known  # another thread may put another one there
+        dtype, accuracy = input.dtype, self._known.accuracy
         if (
             dtype not in _DTYPES
-            or known.accuracy == "exact"
+            or accuracy == "exact"
             or weight.dtype is not dtype
             or not input.layout is weight.layout is torch.strided
             or not self.device.holds(input)
             or not self.device.holds(weight)
-            or torch._C._get_deterministic_algorithms()
-            or torch._C._get_tracing_state() is not None  # sizes are tensors there
+            or _deterministic()
+            or _tracing() is not None  # sizes are tensors there
         ):
             return None
-        key = (
+        return (
             input.shape,
             input.stride(),
             weight.shape,
@@ -141,9 +174,24 @@ class ConvolutionOverride:
             tuple(padding),
             tuple(dilation),
             groups,
-            torch.get_num_threads(),
-            device := self.device.name(input),
+            _threads(),
+            self.device.name(input),
+            accuracy,
         )
+
+    def _problem(
+        self,
+        key: tuple[Hashable, ...],
+        input: Tensor,
+        weight: Tensor,
+        has_bias: bool,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> ConvProblem | None:
+        """The problem of a valid 2-D convolution of a kind that the catalogues know; None for every other call."""
+        known = self._known  # another thread may put another one there
         try:
             return known.problems[key]
         except KeyError:
@@ -151,7 +199,7 @@ class ConvolutionOverride:
         problem = None
         if _is_valid(input.shape, weight.shape, stride, padding, dilation, groups):
             problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups)
-            problem = problem._replace(accuracy=known.accuracy, device=device)
+            problem = problem._replace(device=key[-2], accuracy=key[-1])  # type: ignore[arg-type]
             if min(problem.output_size) < 1:
                 problem = None
         if len(known.problems) >= _REMEMBERED:
@@ -161,7 +209,6 @@ class ConvolutionOverride:
 
     def _convolution(
         self,
-        _keyset: object,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -172,22 +219,37 @@ class ConvolutionOverride:
         output_padding: Sequence[int],
         groups: int,
     ) -> Tensor:
-        problem = None
+        key = problem = None
         if not transposed:
-            problem = self._problem(input, weight, bias is not None, stride, padding, dilation, groups)
-        if problem is None or not (bias is None or self._is_bias(bias, weight)):
+            key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
+        by_input = by_weight = False
+        if key is not None and (bias is None or self._is_bias(bias, weight)):
+            if torch.is_grad_enabled():
+                by_input, by_weight = input.requires_grad, weight.requires_grad
+            layer, seen = self.layer, (key, by_input, by_weight)
+            direct = layer.direct
+            found = direct.get(seen)
+            if found is not None:
+                if next(found.turns) and not ((by_input or by_weight) and len(layer.kept)):
+                    next(found.counts[0])
+                    return self._as_is(  # type: ignore[no-any-return]
+                        input, weight, bias, stride, padding, dilation, False, output_padding, groups
+                    )
+                return layer.ask_forward(found, input, weight, bias)
+            problem = self._problem(key, input, weight, bias is not None, stride, padding, dilation, groups)
+        if problem is None:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
-        if torch.is_grad_enabled():
-            by_input, by_weight = input.requires_grad, weight.requires_grad
-            if by_input or by_weight:
-                return self.layer.forward(LayerProblem(problem, by_input, by_weight), input, weight, bias)
-        return self.layer.infer(problem, input, weight, bias)
+        if not (by_input or by_weight):
+            _note(direct, seen, layer.find_forward(problem))
+            return layer.infer(problem, input, weight, bias)
+        trained = LayerProblem(problem, by_input, by_weight)
+        _note(direct, seen, layer.find_forward(trained))
+        return layer.forward(trained, input, weight, bias)
 
     def _backward(
         self,
-        _keyset: object,
         grad_output: Tensor,
         input: Tensor,
         weight: Tensor,
@@ -200,13 +262,40 @@ class ConvolutionOverride:
         groups: int,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        problem = None
-        if not transposed:
+        key = None
+        if not transposed and self._is_plain(grad_output, input):
             has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
-            problem = self._problem(input, weight, has_bias, stride, padding, dilation, groups)
-        if problem is not None and self._is_gradient(grad_output, input, problem):
-            mask = output_mask[0], output_mask[1], output_mask[2]
-            return self.layer.backward(problem, grad_output, input, weight, layout_of(grad_output), mask)
+            key = self._key(input, weight, has_bias, stride, padding, dilation, groups)
+        if key is not None:
+            layer, mask = self.layer, tuple(output_mask)
+            seen = key, grad_output.shape, grad_output.stride(), mask, input.requires_grad, weight.requires_grad
+            direct = layer.direct
+            found = direct.get(seen)
+            if found is not None:
+                if not next(found.turns):
+                    return layer.ask_backward(found, grad_output, input, weight, mask)  # type: ignore[arg-type]
+                for count in found.counts:
+                    next(count)
+                return self.originals.convolution_backward(  # type: ignore[no-any-return]
+                    grad_output,
+                    input,
+                    weight,
+                    bias_sizes,
+                    stride,
+                    padding,
+                    dilation,
+                    False,
+                    output_padding,
+                    groups,
+                    output_mask,
+                )
+            problem = self._problem(key, input, weight, has_bias, stride, padding, dilation, groups)
+            if problem is not None and grad_output.shape == problem.output_shape:
+                grad_layout = layout_of(grad_output)
+                trained = LayerProblem(problem, input.requires_grad, weight.requires_grad)
+                if mask[:2] == trained[1:]:
+                    _note(direct, seen, layer.find_backward(trained, grad_layout))
+                return layer.backward(problem, grad_output, input, weight, grad_layout, mask)  # type: ignore[arg-type]
         return self.originals.convolution_backward(  # type: ignore[no-any-return]
             grad_output,
             input,
@@ -229,13 +318,12 @@ class ConvolutionOverride:
             and bias.shape == weight.shape[:1]
         )
 
-    def _is_gradient(self, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> bool:
+    def _is_plain(self, grad_output: Tensor, input: Tensor) -> bool:
         return (
             type(grad_output) in _PLAIN
             and grad_output.dtype is input.dtype
             and grad_output.layout is torch.strided
             and self.device.holds(grad_output)
-            and grad_output.shape == problem.output_shape
         )
 
 
@@ -259,3 +347,14 @@ def _is_valid(
         and min(*stride, *dilation) > 0
         and min(padding) >= 0
     )
+
+
+def _note(direct: dict[Hashable, Shortcut], seen: Hashable, found: Shortcut) -> None:
+    """Where PyTorch as is was chosen, the next call that looks like this one is not looked into any further.
+
+    `direct` is the table from before `found` was looked up: a decision since then has emptied it by another.
+    """
+    if found.chosen:
+        if len(direct) >= _REMEMBERED:
+            direct.clear()
+        direct[seen] = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import repeat
 from operator import length_hint
 from typing import Generic, TypeVar
@@ -24,12 +24,16 @@ class CallCounts(Generic[Key]):
 
     def count(self, key: Key) -> None:
         """One call more."""
+        next(self.counter(key))
+
+    def counter(self, key: Key) -> Iterator[None]:
+        """`next` of it is one call more, without looking the key up."""
         left = self._left.get(key)
         if left is None:
             if len(self._left) >= self._limit:
-                return
+                return repeat(None)
             left = self._left.setdefault(key, repeat(None, sys.maxsize))
-        next(left)
+        return left
 
     def totals(self) -> dict[Key, int]:
         """The calls of each key that was met."""

@@ -47,11 +47,15 @@ _ASKED_EVERY = 32
 _REMEMBERED = 4096
 
 
-class _Shortcut(NamedTuple):
-    """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true."""
+class Shortcut(NamedTuple):
+    """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true; `counts`
+    are to be told of it then. `chosen`: whether it ever does. `met`: what was looked up."""
 
     problem: ConvProblem
     turns: Iterator[bool]
+    counts: tuple[Iterator[None], ...]
+    chosen: bool
+    met: ConvProblem | LayerProblem
 
 
 def _turns(chosen: bool) -> Iterator[bool]:
@@ -80,8 +84,10 @@ class ConvolutionLayer:
         self._version = (*_VERSION, *device.depends())
         self.kept = KeptMatrices()
         self._decided: dict[tuple[str, Hashable], str] = {}
-        self._as_is: dict[ConvProblem | LayerProblem, _Shortcut] = {}
-        self._joint: dict[tuple[LayerProblem, str], _Shortcut] = {}
+        self._as_is: dict[ConvProblem | LayerProblem, Shortcut] = {}
+        self._joint: dict[tuple[LayerProblem, str], Shortcut] = {}
+        # The same for whoever knows a call by what it looks like; emptied with every decision.
+        self.direct: dict[Hashable, Shortcut] = {}
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
@@ -111,17 +117,27 @@ class ConvolutionLayer:
 
     def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass that no backward pass will follow."""
-        found = self._as_is.get(problem) or self._find_as_is(problem, problem._replace(frozen=True))
+        found = self.find_forward(problem)
         if next(found.turns):
             return self._forward_as_is(found.problem, input, weight, bias)
-        return self._forward(found.problem, input, weight, bias)
+        return self.ask_forward(found, input, weight, bias)
 
     def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The forward pass of a training step."""
-        found = self._as_is.get(problem) or self._find_as_is(problem, problem.convolution)
+        found = self.find_forward(problem)
         if next(found.turns) and not len(self.kept):
             return self._forward_as_is(found.problem, input, weight, bias)
-        return self.layer(0, problem, input, weight, bias)  # type: ignore[no-any-return]
+        return self.ask_forward(found, input, weight, bias)
+
+    def find_forward(self, met: ConvProblem | LayerProblem) -> Shortcut:
+        """How a forward pass is computed at present."""
+        return self._as_is.get(met) or self._find_as_is(met)
+
+    def ask_forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """A forward pass by the selectors."""
+        if isinstance(found.met, LayerProblem):
+            return self.layer(0, found.met, input, weight, bias)  # type: ignore[no-any-return]
+        return self._forward(found.problem, input, weight, bias)
 
     def backward(
         self,
@@ -138,27 +154,39 @@ class ConvolutionLayer:
         """
         layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
         if mask[:2] == layer[1:]:
-            found = self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+            found = self.find_backward(layer, grad_layout)
             if next(found.turns):
                 return self._jointly(found.problem, grad_output, input, weight, mask)
-            return self.layer(1, layer, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
+            return self.ask_backward(found, grad_output, input, weight, mask)
         # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
         # pass was none of the group's.
         return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
 
-    def _find_as_is(self, met: ConvProblem | LayerProblem, problem: ConvProblem) -> _Shortcut:
+    def find_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
+        """How the whole of a backward pass is computed at present."""
+        return self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+
+    def ask_backward(
+        self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+    ) -> Gradients:
+        """The whole of a backward pass by the selectors."""
+        grad_layout = found.problem.grad_layout
+        return self.layer(1, found.met, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
+
+    def _find_as_is(self, met: ConvProblem | LayerProblem) -> Shortcut:
         """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
+        problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
         chosen = self._decided.get((self.forward_pass.name, problem)) == AS_IS
         if isinstance(met, LayerProblem):
             whole = self._decided.get((self.layer.name, met))
             chosen = whole == JOINT or (chosen and whole == INDEPENDENT)
-        found = _Shortcut(problem, _turns(chosen))
+        found = Shortcut(problem, _turns(chosen), (self.forward_calls.counter(problem),), chosen, met)
         if len(self._as_is) >= _REMEMBERED:
             self._as_is = {}
         self._as_is[met] = found
         return found
 
-    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> _Shortcut:
+    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
         whole = self._decided.get((self.layer.name, layer))
@@ -167,7 +195,9 @@ class ConvolutionLayer:
             and (not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS)
             and (not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS)
         )
-        found = _Shortcut(problem, _turns(chosen))
+        counts = [self.input_gradient_calls.counter(problem)] if layer.input else []
+        counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
+        found = Shortcut(problem, _turns(chosen), tuple(counts), chosen, layer)
         if len(self._joint) >= _REMEMBERED:
             self._joint = {}
         self._joint[layer, grad_layout] = found
@@ -226,7 +256,7 @@ class ConvolutionLayer:
                 self._decided.pop((name, entry.problem), None)
             if len(self._decided) > 16 * _REMEMBERED:
                 self._decided = {}
-            self._as_is, self._joint = {}, {}
+            self._as_is, self._joint, self.direct = {}, {}, {}
 
         return listen
 

@@ -1,0 +1,128 @@
+"""What a settled convolution costs beyond PyTorch's own where that is what was chosen."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from statistics import median, quantiles
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional
+
+from bestof.errors import InvalidArgument
+from bestof.torch.override import ConvolutionOverride, originals
+
+REACH = 10e-6
+"""Seconds a call that issue and design allow to a dispatch by Python."""
+
+_ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
+_WARM = 200  # more than every pass needs until it is no longer looked into
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """Seconds a call of a convolution of 8 x 8 pixels and 4 channels.
+
+    pytorch: as it is. passed: beyond that, where every call goes through a Python function that does nothing but call
+    PyTorch's kernel. enabled: beyond that of PyTorch, settled on PyTorch as is; `spread` is half the distance between
+    the quartiles of the repeats.
+    """
+
+    name: str
+    pytorch: float
+    passed: float
+    enabled: float
+    spread: float
+
+
+def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
+    """Measure each case so many times, PyTorch's turn, the pass's and ours one after the other.
+
+    Raises InvalidArgument: fewer than two repeats, or no calls.
+    """
+    if repeats < 2 or calls < 1:
+        raise InvalidArgument(f"bench dispatch: expected at least 2 repeats and 1 call; got {repeats} and {calls}")
+    override = _settled_override()
+    try:
+        return [_time(name, work, override, repeats, calls) for name, work in _cases()]
+    finally:
+        override.remove()
+
+
+def _settled_override() -> ConvolutionOverride:
+    orders = ",".join(f"convolution {order}" for order in _ORDERS)
+    with patch.dict(os.environ, {"BESTOF_FORCE": orders, "BESTOF_STORE": "off"}):
+        override = ConvolutionOverride()
+        override.register()
+        for _, work in _cases():
+            work(_WARM)
+        override.remove()
+    return override
+
+
+def _cases() -> Iterator[tuple[str, Callable[[int], None]]]:
+    x, weight = torch.ones(1, 4, 8, 8, requires_grad=True), torch.ones(4, 4, 3, 3, requires_grad=True)
+    bias, grad = torch.ones(4, requires_grad=True), torch.ones(1, 4, 8, 8)
+    forward = partial(functional.conv2d, x, weight, bias, 1, 1)
+
+    def infer(calls: int) -> None:
+        with torch.inference_mode():
+            for _ in repeat(None, calls):
+                forward()
+
+    def train(calls: int) -> None:
+        for _ in repeat(None, calls):
+            forward()
+
+    def differentiate(calls: int) -> None:
+        result, wanted = forward(), (x, weight, bias)
+        for _ in repeat(None, calls):
+            torch.autograd.grad(result, wanted, grad, retain_graph=True)
+
+    yield "forward, without gradients", infer
+    yield "forward, with gradients", train
+    yield "backward", differentiate
+
+
+def _time(name: str, work: Callable[[int], None], override: ConvolutionOverride, repeats: int, calls: int) -> CallTime:
+    own, passed, enabled = [], [], []
+    for _ in range(repeats):
+        own.append(_seconds(work, calls))
+        with _passing():
+            passed.append(_seconds(work, calls) - own[-1])
+        override.register()
+        enabled.append(_seconds(work, calls) - own[-1])
+        override.remove()
+    low, _, high = quantiles(enabled, n=4, method="inclusive")
+    return CallTime(name, median(own), median(passed), median(enabled), (high - low) / 2)
+
+
+def _seconds(work: Callable[[int], None], calls: int) -> float:
+    work(1)
+    started = time.perf_counter()
+    work(calls)
+    return (time.perf_counter() - started) / calls
+
+
+def _pass(kernel: Callable[..., Any], *given: Any) -> Any:
+    return kernel(*given)
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    kept = originals()
+    new: Any = torch.library.Library
+    library = new("aten", "IMPL")
+    try:
+        library.impl("convolution", partial(_pass, kept.convolution), "CPU", allow_override=True)
+        library.impl("convolution_backward", partial(_pass, kept.convolution_backward), "CPU", allow_override=True)
+        yield
+    finally:
+        library._destroy()

@@ -1,0 +1,38 @@
+"""The benchmark of an enabled call: that it measures what it says, and leaves PyTorch as it was."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bestof.bench import torch_dispatch
+from bestof.bench.torch_dispatch import measure
+from bestof.errors import InvalidArgument
+
+
+def test_every_case_is_measured_and_pytorch_is_as_it_was() -> None:
+    rows = measure(repeats=2, calls=5)
+    assert [row.name for row in rows] == ["forward, without gradients", "forward, with gradients", "backward"]
+    assert all(math.isfinite(time) for row in rows for time in (row.pytorch, row.passed, row.enabled, row.spread))
+    assert all(row.pytorch > 0 for row in rows)
+    for name in ("aten::convolution", "aten::convolution_backward"):
+        assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+
+
+def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is() -> None:
+    override = torch_dispatch._settled_override()
+    override.register()
+    for _, work in torch_dispatch._cases():
+        work(2)
+    override.remove()
+    kinds = {(len(seen) > 3, seen[1:3] == (False, False)) for seen in override.layer.direct}  # type: ignore[arg-type, index]
+    assert len(override.layer.direct) == 3
+    assert len(kinds) == 3
+
+
+@pytest.mark.parametrize(("repeats", "calls"), [(1, 10), (2, 0)])
+def test_too_few_to_judge_by_is_refused(repeats: int, calls: int) -> None:
+    with pytest.raises(InvalidArgument, match="at least 2 repeats and 1 call"):
+        measure(repeats, calls)
