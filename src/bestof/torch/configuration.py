@@ -22,12 +22,13 @@ class Configuration:
     """The settings of the key `kernel`.
 
     enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of weights may
-    take, 0 for no such copies.
+    take, 0 for no such copies. pooling: whether maximum pooling is chosen too.
     """
 
     enable: bool = True
     accuracy: Accuracy = DEFAULT_ACCURACY
     packed_mib: int = 512
+    pooling: bool = True
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
@@ -104,4 +105,5 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "enable": _parse_switch,
     "accuracy": _parse_level,
     "packed_mib": _parse_size,
+    "pooling": _parse_switch,
 }

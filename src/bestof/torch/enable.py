@@ -12,6 +12,7 @@ from bestof.errors import InvalidArgument
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
 from bestof.torch.cuda.device import CUDA, is_built
+from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.override import ConvolutionOverride
 
 
@@ -19,6 +20,7 @@ class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
     cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
+    pooling: MaxPoolOverride | None = None
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = None  # from outside the program, whose own configurations it then stands above
     blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
@@ -27,7 +29,7 @@ class _State:
 def enable(config: ConfigurationLike = None) -> None:
     """From now on every 2-D convolution, in training and in inference, is chosen among alternatives.
 
-    On the CPU, and on CUDA devices where this PyTorch has them.
+    On the CPU, and on CUDA devices where this PyTorch has them. So is maximum pooling on the CPU.
 
     config: see `set_config`. Enabling again replaces the configuration: the last one holds, for every thread, and what
     it leaves out takes its default. What was found out before stays known.
@@ -72,10 +74,11 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None, which enables everything.
 
-    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512}}`, each key of which may be left out.
+    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true}}`, each key of which may be
+    left out.
     enable: false puts PyTorch's own kernels back. accuracy: `exact` (the very bits of PyTorch), `float32` (within the
     bounds of its arithmetic), or `relaxed` (Winograd F(6) too). packed_mib: memory for packed copies of weights that
-    stand still in inference; 0 for none.
+    stand still in inference; 0 for none. pooling: choose for maximum pooling too, whose results are the same bits.
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
     """
     configuration = parse_configuration(config)
@@ -105,6 +108,11 @@ def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
     return tuple(override for override in (_State.override, _State.cuda) if override is not None)
 
 
+def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
+    """That of maximum pooling, where it was ever enabled in this process."""
+    return () if _State.pooling is None else (_State.pooling,)
+
+
 def _enabling(config: ConfigurationLike) -> Configuration:
     configuration = parse_configuration(config)
     if not configuration.enable:
@@ -116,7 +124,7 @@ def _apply() -> None:
     """Make it so: the block that was entered last decides, or else `enable`."""
     wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
     if wanted is None:
-        for override in convolution_overrides():
+        for override in (*convolution_overrides(), *pooling_overrides()):
             override.remove()
         return
     try:
@@ -127,6 +135,10 @@ def _apply() -> None:
         for override in convolution_overrides():
             override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
             override.register()
+        if wanted.pooling and _State.pooling is None:
+            _State.pooling = MaxPoolOverride()
+        for pooling in pooling_overrides():
+            (pooling.register if wanted.pooling else pooling.remove)()
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         raise

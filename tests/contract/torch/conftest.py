@@ -17,6 +17,7 @@ from bestof.torch.enable import _State
 def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has just begun, without a store, on one thread; PyTorch's own kernels afterwards."""
     monkeypatch.setattr(_State, "override", None)
+    monkeypatch.setattr(_State, "pooling", None)
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -16,6 +16,7 @@ from bestof.torch.enable import _State
 def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has just begun."""
     monkeypatch.setattr(_State, "override", None)
+    monkeypatch.setattr(_State, "pooling", None)
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
