@@ -105,12 +105,15 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
       const float* tiles = v + begin * t.v_stride;
       const float* weights = u + panel * t.channels * kPanel;
       float* products = m + begin * t.m_stride + panel * kPanel;
+      const float* following = weights + t.channels * kPanel;
       const long left = cut.tiles - part;
-      if (left <= kPanelVectors) {
-        const float* next = weights + (t.channels * kPanel + (kPanelVectors - left) * t.channels * kLanes);
-        multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, next, products);
+      if (cut.tiles == 1) {
+        multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, following, products);
+      } else if (left <= 2) {
+        const float* half = following + (2 - left) * t.channels * (kPanel / 2);
+        multiply_count<Walk::kRegularFetchingHalf, kTileRows>(rows, t, tiles, weights, half, products);
       } else {
-        multiply_count<Walk::kRegular, kTileRows>(rows, t, tiles, weights, nullptr, products);
+        multiply_count<Walk::kRegular, kTileRows>(rows, t, tiles, weights, following, products);
       }
     }
   }

@@ -44,8 +44,8 @@ BESTOF_INLINE TileCut cut_rows(long rows) {
   return {tiles, height, rows - tiles * height};
 }
 
-// How the rows lie; kRegularFetching also asks for a panel that will be needed next.
-enum class Walk { kAnywhere, kRegular, kRegularFetching };
+// How the rows lie; the fetching ones also ask for a panel that will be needed next: a half of it, or all.
+enum class Walk { kAnywhere, kRegular, kRegularFetchingHalf, kRegularFetching };
 
 template <int R>
 struct Accumulator {
@@ -61,13 +61,13 @@ BESTOF_INLINE void clear(Accumulator<R>& acc) {
   }
 }
 
-// acc += A[R x depth] B[depth x kPanel], rows of A `stride` apart. With kFetch, asks for a vector
-// from `next` on in each step.
-template <bool kFetch, int R>
+// acc += A[R x depth] B[depth x kPanel], rows of A `stride` apart. Asks for kFetch vectors from `next` on in each step.
+template <int kFetch, int R>
 BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, long depth, const float* b,
                               const float* next) {
   for (long k = 0; k < depth; ++k) {
-    if constexpr (kFetch) __builtin_prefetch(next + k * kLanes, 0, 2);
+#pragma GCC unroll 4
+    for (int j = 0; j < kFetch; ++j) __builtin_prefetch(next + (k * kFetch + j) * kLanes, 0, 2);
     Vec column[kPanelVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j) {
@@ -137,9 +137,11 @@ BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<float>& rows, lo
       if constexpr (kWalk == Walk::kAnywhere) {
         accumulate_rows(acc, row, rows.offset + k, steps, b);
       } else {
-        constexpr bool kFetch = kWalk == Walk::kRegularFetching;
+        constexpr int kFetch = kWalk == Walk::kRegularFetching       ? kPanelVectors
+                               : kWalk == Walk::kRegularFetchingHalf ? kPanelVectors / 2
+                                                                     : 0;
         accumulate<kFetch>(acc, row[0] + rows.offset + k, rows.stride, steps, b, next);
-        if (kFetch) next += steps * kLanes;
+        next += steps * kLanes * kFetch;
       }
       k += steps;
       b += steps * kPanel;
