@@ -157,7 +157,7 @@ class Knowledge(HotPath):
                 self._settle(tuning, winner, "measured" if tuning.candidates[winner].samples else "only")
             elif tuning.lone is not None:
                 self._settle(tuning, tuning.lone, "only")
-        else:
+        elif self._tunings.get(tuning.problem) is tuning:  # else it was published, and perhaps forgotten since
             self._publish(tuning)
 
     def _settle(self, tuning: Tuning, position: int, source: str) -> None:

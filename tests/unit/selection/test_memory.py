@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import tracemalloc
 import weakref
 
@@ -143,3 +144,25 @@ def test_children_of_ever_new_problems_are_bounded(program: Program) -> None:
         outer(1)
     assert outer.explain(1).settled
     assert len(outer.explain(1).alternatives[0].children) == 64
+
+
+def test_a_trial_that_outlives_its_problem_brings_no_winner_without_a_decision(program: Program) -> None:
+    meanwhile: list[int] = []
+
+    def slow(n: int) -> str:
+        program.clock.passes(2.0)
+        if n == 1 and not meanwhile:
+            meanwhile.extend(range(1, 9))
+            for problem in meanwhile:  # 1 is settled, and then forgotten
+                thread = threading.Thread(target=lambda n=problem: [selector(n) for _ in range(8)])
+                thread.start()
+                thread.join()
+        return "slow"
+
+    selector = program.selector([("slow", slow), ("b", program.function("b", 1.0))], lambda n: n, max_problems=2)
+    assert [selector(2), selector(1)] == ["slow", "slow"]
+    assert 1 not in selector._decisions
+    assert {problem for problem, _ in selector._winners()} <= set(selector._decisions)
+    for _ in range(8):
+        selector(1)
+    assert selector.best_method_has_been_found(1)
