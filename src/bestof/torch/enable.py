@@ -124,8 +124,10 @@ def _apply() -> None:
     """Make it so: the block that was entered last decides, or else `enable`."""
     wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
     if wanted is None:
-        for override in (*convolution_overrides(), *pooling_overrides()):
+        for override in convolution_overrides():
             override.remove()
+        for pooling in pooling_overrides():
+            pooling.remove()
         return
     try:
         if _State.override is None:

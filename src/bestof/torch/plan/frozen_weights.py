@@ -111,7 +111,7 @@ class FrozenWeights:
         if self.norm is None:
             return self.weight
         scale, _ = self.norm.affine()
-        return (self.weight.double() * scale.reshape(-1, *[1] * (self.weight.dim() - 1))).to(self.weight.dtype)
+        return (self.weight.double() * scale.reshape(-1, *[1] * (self.weight.dim() - 1))).to(self.weight.dtype).detach()
 
     def rows(self) -> Tensor:
         """The weight as kernels read it, (O, H, W, I / groups), contiguous; the model's own memory where that is so."""
