@@ -321,6 +321,7 @@ class ConvolutionOverride:
     def _is_plain(self, grad_output: Tensor, input: Tensor) -> bool:
         return (
             type(grad_output) in _PLAIN
+            and type(input) in _PLAIN  # before its dtype is asked for, which a subclass would see
             and grad_output.dtype is input.dtype
             and grad_output.layout is torch.strided
             and self.device.holds(grad_output)
