@@ -66,9 +66,11 @@ def test_bfloat16_has_rows_and_a_column_of_its_own(
 def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "roofline.svg"
-    assert bench_conv.call([*SMALL, "--passes", "forward", "--roofline", str(path)]) == 0
+    # A FLOP for every four bytes: the copy limits it on any machine, and is drawn where it limits.
+    small = ["i1x8x8,k1x1x1" if argument.startswith("i4") else argument for argument in SMALL]
+    assert bench_conv.call([*small, "--passes", "forward", "--roofline", str(path)]) == 0
     drawn = path.read_text(encoding="utf-8")
-    for text in ("multiply-add", "copy", "3x3 4-", "bestof, the fastest algorithm"):
+    for text in ("multiply-add", "copy", "1x1 1-", "bestof, the fastest algorithm"):
         assert f"<!-- {text}" in drawn
 
 
