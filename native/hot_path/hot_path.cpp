@@ -153,8 +153,11 @@ PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position, con
     if (begun < 0) return nullptr;
     if (begun == 0) return long_way(object, problem.get(), stage, arguments);
   }
-  if (++winner->calls >= winner->sample_at) return sampled(object, winner, problem.get(), stage, arguments);
-  return arguments.pass_to(PyTuple_GET_ITEM(winner->functions, position));
+  PyObject* result = ++winner->calls >= winner->sample_at
+                         ? sampled(object, winner, problem.get(), stage, arguments)
+                         : arguments.pass_to(PyTuple_GET_ITEM(winner->functions, position));
+  if (result == nullptr && position == 0) winner->withdraw();  // a first stage that raises begins no pass
+  return result;
 }
 
 // The number that a stage holds, below `count`; -1 without an exception where there is none.

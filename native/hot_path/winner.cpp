@@ -42,6 +42,10 @@ PyObject* make_winner(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|K:Winner", const_cast<char**>(names), &PyTuple_Type, &functions,
                                    &sample_at))
     return nullptr;
+  if (PyTuple_GET_SIZE(functions) == 0) {
+    PyErr_SetString(PyExc_ValueError, "functions: expected at least one");
+    return nullptr;
+  }
   PyObject* self = type->tp_alloc(type, 0);  // all that is not set here is zero
   if (self == nullptr) return nullptr;
   as_winner(self)->functions = Owned::another(functions);

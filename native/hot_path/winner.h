@@ -58,9 +58,18 @@ struct Winner {
     if (thread == nullptr) return -1;
     if (earlier != nullptr && thread->begun >= PASSES_KEPT && thread->searched == 0) return 0;
     ++thread->begun;
-    for (Py_ssize_t stage = 1; stage < stages(); ++stage)
-      if (thread->awaited()[stage] < PASSES_KEPT) ++thread->awaited()[stage], ++awaited[stage];
+    for (Py_ssize_t stage = 1; stage < stages(); ++stage) {
+      // Where others finish its passes, a thread's own count only grows: no more of them than of all are open.
+      Py_ssize_t& own = thread->awaited()[stage];
+      if (own > awaited[stage]) own = awaited[stage];
+      if (own < PASSES_KEPT) ++own, ++awaited[stage];
+    }
     return 1;
+  }
+
+  // The pass that the calling thread has just begun was none.
+  void withdraw() {
+    for (Py_ssize_t stage = 1; stage < stages(); ++stage) take(stage);
   }
 
   bool take(Py_ssize_t stage) {

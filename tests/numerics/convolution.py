@@ -76,6 +76,9 @@ CASES = (
     _square(1, 64, 3, 64, 7, 2, 3),
     _square(1, 28, 3, 64, 3, 1, 1),
     _square(1, 14, 1024, 256, 1, 1, 0),
+    # Rows that collide in L1 are copied: with taps and groups, of either element.
+    Case((1, 4, 6, 1024), (3, 1, 2, 1024), (1, 2)),
+    Case((1, 5, 4, 2048), (6, 2, 2, 1024), (1, 1), ((1, 0), (0, 1)), groups=2),
     _square(2, 28, 64, 96, 1, 2, 0),
     _square(2, 28, 64, 64, 3, 2, 1),
     Case((1, 17, 17, 48), (64, 1, 7, 48), padding=((0, 0), (3, 3))),

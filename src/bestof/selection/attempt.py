@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Token
 from math import inf
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,11 @@ class Attempt(Trial):
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
-        token = current_trial.set(self)
-        detours.append(self)
+        token: Token[Trial | None] | None = None
         failure: Exception | None = None
-        try:
+        try:  # what an interrupt finds begun is ended
+            token = current_trial.set(self)
+            detours.append(self)
             started = clock()
             result = function(*args, **kwargs)
             seconds = clock() - started
@@ -92,7 +94,8 @@ class Attempt(Trial):
         finally:
             leave_trial(self, token)
         if late is not None and self.timing is not None and failure is None:
-            self.timing = late.stop(self.timing)
+            # What a coroutine orders, it orders after this.
+            self.timing = None if type(result) is CoroutineType else late.stop(self.timing)
             self.timed = self.timing is not None
         if failure is None:
             if type(result) is CoroutineType:
@@ -117,10 +120,11 @@ class Attempt(Trial):
         if type(expected) is CoroutineType:
             expected = await self._expected_later(expected, undo)
         trial = Trial(selector, self.tuning.problem, self.position, self.parent)
-        token = current_trial.set(trial)
-        detours.append(trial)
+        token: Token[Trial | None] | None = None
         failure: Exception | None = None
         try:
+            token = current_trial.set(trial)
+            detours.append(trial)
             started = selector._clock()
             result = await coroutine
             seconds = selector._clock() - started
@@ -148,10 +152,11 @@ class Attempt(Trial):
             return UNKNOWN  # the call came from the reference
         self._pollute()
         trial = self._reference_trial(reference)
-        token = current_trial.set(trial)
-        detours.append(trial)
+        token: Token[Trial | None] | None = None
         expected = UNKNOWN
         try:
+            token = current_trial.set(trial)
+            detours.append(trial)
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         except Exception as error:
             self.failures = {**self.failures, reference: error}
@@ -165,10 +170,11 @@ class Attempt(Trial):
     async def _expected_later(self, coroutine: CoroutineType[Any, Any, Any], undo: Callable[[], object] | None) -> Any:
         reference = self.tuning.remaining()[0]
         trial = self._reference_trial(reference)
-        token = current_trial.set(trial)
-        detours.append(trial)
+        token: Token[Trial | None] | None = None
         expected = UNKNOWN
         try:
+            token = current_trial.set(trial)
+            detours.append(trial)
             expected = await coroutine
         except Exception as error:
             self.failures = {**self.failures, reference: error}

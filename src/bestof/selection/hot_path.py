@@ -101,10 +101,15 @@ class PythonHotPath(LongWay):
             raise self._unhashable(problem) from error
         if winner is not None and not detours and self._counts(winner, problem, stage):
             winner.calls += 1
-            if winner.calls < winner.sample_at:
-                return winner.functions[stage](*args, **kwargs)
-            winner.sample_at = NEVER
-            return self._sampled(winner, problem, stage, args, kwargs)
+            try:
+                if winner.calls < winner.sample_at:
+                    return winner.functions[stage](*args, **kwargs)
+                winner.sample_at = NEVER
+                return self._sampled(winner, problem, stage, args, kwargs)
+            except BaseException:
+                if stage == 0:
+                    winner.withdraw()  # a first stage that raises begins no pass
+                raise
         return self._long_way(problem, stage, args, kwargs)
 
     def _counts(self, winner: PythonWinner, problem: Hashable, stage: int) -> bool:

@@ -151,6 +151,11 @@ class Knowledge(HotPath):
 
     def conclude(self, tuning: Tuning) -> None:
         """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock held."""
+        problem = tuning.problem
+        if self._tunings.get(problem) is not tuning and (
+            problem in self._tunings or problem in self._settled or problem in self._older
+        ):
+            return  # forgotten, and known again since by another search, whose decision stands
         if tuning.decision is None:
             winner = tuning.search.winner
             if winner is not None:

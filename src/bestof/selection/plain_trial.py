@@ -58,9 +58,8 @@ def try_plainly(
     if type(result) is CoroutineType:
         attempt = Attempt(selector, tuning, stage, position, begun, _counts(selector, begun), parent, False)
         return attempt._awaited(result, None, UNKNOWN, args, kwargs)
-    journal, lock = selector.journal, selector._lock
-    lock.acquire()
-    try:
+    journal = selector.journal
+    with selector._lock:  # not acquire and try: an interrupt between the two would leave it held for good
         clean, whole, total = trial.clean, True, seconds
         if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing about the alternative
             seconds, total, clean = 0.0, 0.0, False
@@ -89,8 +88,6 @@ def try_plainly(
                 selector.conclude(tuning)
             elif begun is None and tuning.asks_ahead:
                 tuning.asked = search.ask()
-    finally:
-        lock.release()
     if journal.undelivered:
         journal.deliver()
     return result

@@ -6,7 +6,6 @@ best alternative known; the next call that finds it hands it to the policy.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from math import nan
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,7 +44,6 @@ class LateTimes:
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
-        self._out: dict[Hashable, tuple[Attempt, Timing]] = {}
         self._broken = False
         self._fault: Exception | None = None  # until it was told
 
@@ -68,11 +66,12 @@ class LateTimes:
 
     def wait(self, attempt: Attempt, timing: Timing) -> None:
         """Book this trial as soon as its time is known. Of two that threads began at once, the first is kept."""
-        self._out.setdefault(attempt.tuning.problem, (attempt, timing))
+        if attempt.tuning.out is None:
+            attempt.tuning.out = attempt, timing
 
     def harvest(self, tuning: Tuning) -> None:
         """Book what is known by now of a problem's trial. Called with the selector's lock held."""
-        found = self._out.get(tuning.problem)
+        found = tuning.out
         if found is None or self._is_paused():
             return
         attempt, timing = found
@@ -83,13 +82,12 @@ class LateTimes:
             seconds = nan
         if seconds is None:
             return
-        del self._out[tuning.problem]
-        if attempt.tuning is tuning:  # not of a search that was forgotten since
-            attempt.book_late(seconds)
+        tuning.out = None
+        attempt.book_late(seconds)
 
     def best_known(self, tuning: Tuning) -> int | None:
         """Who answers a call that cannot be a trial: the lowest median so far, or the first; None where it can be."""
-        if tuning.problem not in self._out and not self._broken and not self._is_paused():
+        if tuning.out is None and not self._broken and not self._is_paused():
             return None
         known = [(median(tuning.candidates[p].samples), p) for p in tuning.remaining() if tuning.candidates[p].samples]
         return min(known)[1] if known else tuning.remaining()[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.open_passes import OpenPasses
@@ -12,6 +13,10 @@ from bestof.selection.policy import Search
 from bestof.selection.problem import canonical
 from bestof.selection.record import Child, Evidence, Record
 from bestof.selection.reopening import Reopening
+
+if TYPE_CHECKING:
+    from bestof.selection.attempt import Attempt
+    from bestof.selection.timer import Timing
 
 SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _HISTORY_KEPT = 16  # reopened races
@@ -141,6 +146,7 @@ class Tuning:
         "history",
         "key",
         "lone",
+        "out",
         "passes",
         "problem",
         "search",
@@ -157,6 +163,7 @@ class Tuning:
         self.asked: int | None = None
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
         self.passes = OpenPasses()
+        self.out: tuple[Attempt, Timing] | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None
         self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
         self.history: tuple[Reopening, ...] = ()
@@ -259,8 +266,10 @@ class Tuning:
         measured = [c for c in self.candidates if c.samples or c.disqualified is not None]
         if self.key is None or not measured:
             return None
-        # A decision is made knowing of those that the search left out: for the next run they are nothing new.
-        kept = measured if decision is None else [c for c in self.candidates if c.remains or c in measured]
+        # A decision is made knowing of those that the search left out: for the next run they are nothing new. Not of
+        # those that a search which was cut off, as by the end of a window, never came to.
+        known = () if decision is None else getattr(self.search, "left_out", ())
+        kept = [c for p, c in enumerate(self.candidates) if c in measured or (p in known and c.remains)]
         evidence = tuple(candidate.evidence() for candidate in kept)
         return Record(selector, self.key, host, decision, evidence, updated)
 

@@ -47,6 +47,8 @@ class PythonWinner:
             return False
         mine[_BEGUN] += 1
         for stage in self._later_stages:
+            # Where others finish its passes, a thread's own count only grows: no more of them than of all are open.
+            mine[_AWAITED + stage] = min(mine[_AWAITED + stage], self._awaited[stage])
             if mine[_AWAITED + stage] < PASSES_KEPT:
                 mine[_AWAITED + stage] += 1
                 self._awaited[stage] += 1

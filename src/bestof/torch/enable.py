@@ -131,8 +131,8 @@ def _apply() -> None:
         return
     try:
         if _State.override is None:
-            _State.override = ConvolutionOverride()
             _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
+            _State.override = ConvolutionOverride()
         ordered = _State.ordered
         for override in convolution_overrides():
             override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
@@ -143,6 +143,10 @@ def _apply() -> None:
             (pooling.register if wanted.pooling else pooling.remove)()
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
+        for override in convolution_overrides():
+            override.remove()
+        for pooling in pooling_overrides():
+            pooling.remove()
         raise
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from bestof.kernels import transpose
 from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.kept_kernels import keep_kernel
 
 Pooled = tuple[Tensor, Tensor]
 """Maxima, and where in its plane each was found."""
@@ -20,8 +21,8 @@ Pooled = tuple[Tensor, Tensor]
 _NAME = "aten::max_pool2d_with_indices"
 _VERSION = (f"torch=={torch.__version__}",)
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
-# Smaller ones take PyTorch less than 60 microseconds, and are not looked into.
-_LEAST_BYTES = 64 * 2**10
+# Smaller ones take PyTorch less than 100 to 250 microseconds, and are not looked into, which takes 7 where as is wins.
+_LEAST_BYTES = 512 * 2**10
 _REMEMBERED = 4096
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _DTYPES = frozenset({torch.float32, torch.float64})
@@ -89,6 +90,7 @@ class MaxPoolOverride:
             library._destroy()
             raise
         self._library = library
+        keep_kernel(_NAME, "CPU")
 
     def remove(self) -> None:
         """Put PyTorch's own back; nothing where it is in."""

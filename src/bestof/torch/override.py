@@ -20,6 +20,7 @@ from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.device import CPU, Device
+from bestof.torch.kept_kernels import keep_kernel
 
 # A subclass may mean something else by the operations that alternatives are made of.
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -129,6 +130,8 @@ class ConvolutionOverride:
             library._destroy()
             raise
         self._library = library
+        for name in ("aten::convolution", "aten::convolution_backward"):
+            keep_kernel(name, self.device.key)
 
     def remove(self) -> None:
         """Put PyTorch's own kernels back; nothing where they are in."""
@@ -219,9 +222,12 @@ class ConvolutionOverride:
         output_padding: Sequence[int],
         groups: int,
     ) -> Tensor:
-        key = problem = None
-        if not transposed:
-            key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
+        if transposed or len(stride) != 2:  # none of ours: 2.9 microseconds in place of 6 to 9
+            return self._as_is(  # type: ignore[no-any-return]
+                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+            )
+        problem = None
+        key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
         by_input = by_weight = False
         if key is not None and (bias is None or self._is_bias(bias, weight)):
             if torch.is_grad_enabled():

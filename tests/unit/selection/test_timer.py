@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import warnings
 from typing import Any
@@ -13,6 +14,7 @@ from fake_device import FakeDevice
 from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
 from bestof.selection import Alternative
+from bestof.selection.attempt import Attempt
 
 SECONDS = {"slow": 3.0, "fast": 1.0, "middle": 2.0}
 
@@ -35,6 +37,17 @@ def selector(device: FakeDevice, seconds: dict[str, float] = SECONDS, **options:
     pairs = [(name, device.function(name, taken)) for name, taken in seconds.items()]
     options.setdefault("policy", "rounds:rounds=2")
     return BestOf("it", pairs, lambda size: size, timer=device, clock=clock, store="off", **options)
+
+
+def test_times_that_nobody_asks_for_again_are_forgotten_with_their_problems() -> None:
+    device = FakeDevice()
+    it = selector(device, max_problems=4)
+    for size in range(50):
+        it(size)
+        assert it._tunings[size].out is not None
+    gc.collect()
+    waiting = [one for one in gc.get_objects() if type(one) is Attempt and one.selector is it]
+    assert 0 < len(waiting) <= 8
 
 
 def samples(it: BestOf, size: int) -> dict[str, float | None]:

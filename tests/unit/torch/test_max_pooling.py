@@ -143,11 +143,11 @@ def test_what_pytorch_refuses_it_goes_on_to_refuse(arguments: Any) -> None:
 def test_small_images_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     integration.enable()
-    functional.max_pool2d(torch.zeros(1, 16, 31, 33), 2)
+    functional.max_pool2d(torch.zeros(1, 128, 31, 33), 2)
     found = _State.pooling
     assert found is not None
     assert found.selector.report().problems == ()
-    functional.max_pool2d(torch.zeros(1, 16, 32, 32), 2)
+    functional.max_pool2d(torch.zeros(1, 128, 32, 32), 2)
     assert len(found.selector.report().problems) == 1
 
 

@@ -90,6 +90,11 @@ class NeighbourSearch:
         return self._outside(self._inner.winner)
 
     @property
+    def left_out(self) -> frozenset[int]:
+        """The positions that are not searched."""
+        return frozenset(self._order[place] for place in self._left_out)
+
+    @property
     def best(self) -> int | None:
         """The best so far of the search inside; the neighbour's decision before there is one."""
         best = self._inner.best

@@ -126,13 +126,20 @@ def _across_dtypes(
     native_pass: Callable[[str], Callable[..., Tensor]],
     direction: str,
     work: estimate.Estimate,
+    sound: Callable[[ConvProblem], bool] = lambda _: True,
 ) -> tuple[Alternative, ...]:
     """bfloat16 problems in float32, F(6) too, whose error is far below that of rounding the result; float32 problems
     in bfloat16."""
     estimates = {"direct": work, "convgemm": work, **_WINOGRAD}
+    in_bfloat16 = other_dtype.supports("float32", "bfloat16")
     return (
         Alternative(
-            "bfloat16", pass_("bfloat16"), other_dtype.supports("float32", "bfloat16"), BFLOAT16_INSIDE, None, "relaxed"
+            "bfloat16",
+            pass_("bfloat16"),
+            lambda problem: in_bfloat16(problem) and sound(problem),
+            BFLOAT16_INSIDE,
+            None,
+            "relaxed",
         ),
         Alternative(
             "float32", pass_("float32"), other_dtype.supports("bfloat16", "float32"), None, estimate.in_float32(work)
@@ -148,6 +155,10 @@ def _across_dtypes(
             for row in NATIVE_ALGORITHMS
         ),
     )
+
+
+def _is_sound_last(problem: ConvProblem) -> bool:
+    return channels_last.supports(problem) and (problem.dtype != "bfloat16" or other_dtype.is_sound(problem))
 
 
 FORWARD = Catalogue(
@@ -220,9 +231,7 @@ WEIGHT_GRADIENT = Catalogue(
     "weight gradient",
     (
         Alternative("as is", as_is.weight_gradient, as_is.supports, None, estimate.as_is, "exact"),
-        Alternative(
-            "channels last", channels_last.weight_gradient, channels_last.supports, None, estimate.channels_last
-        ),
+        Alternative("channels last", channels_last.weight_gradient, _is_sound_last, None, estimate.channels_last),
         Alternative("im2row", im2row.weight_gradient, im2row.supports, DIRECT, estimate.im2row),
         Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT, estimate.im2col),
         Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL, estimate.fft),
@@ -234,7 +243,13 @@ WEIGHT_GRADIENT = Catalogue(
             estimate.weight_gradient_by_forward,
         ),
         *_native(native.weight_gradient, "backward_weight", estimate.channels_last),
-        *_across_dtypes(other_dtype.weight_gradient, native.weight_gradient, "backward_weight", estimate.channels_last),
+        *_across_dtypes(
+            other_dtype.weight_gradient,
+            native.weight_gradient,
+            "backward_weight",
+            estimate.channels_last,
+            other_dtype.is_sound,
+        ),
     ),
 )
 

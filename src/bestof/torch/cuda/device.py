@@ -28,7 +28,8 @@ def _holds(tensor: Tensor) -> bool:
 
 def _name(tensor: Tensor) -> str:
     words = [_model(tensor.device.index)]
-    if torch._C._get_cudnn_allow_tf32():
+    # Not `_get_cudnn_allow_tf32`, which raises once a program has set the precision by its newer name.
+    if torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32":
         words.append("tf32")
     if torch._C._get_cudnn_benchmark():
         words.append(SETTING)

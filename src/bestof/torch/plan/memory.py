@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,9 @@ from bestof.torch.plan.program import Program
 @dataclass(frozen=True, slots=True)
 class PlanMemory:
     """weights: parameters and buffers that the plan reads as the model has them. packed: weights in layouts of its own.
-    arena: the values of a running call. model: all parameters and buffers of the model, as long as the plan keeps it.
-    eager: what the model takes at its peak when PyTorch runs it, None where the plan was loaded."""
+    arena: the values of a running call, those that PyTorch's operators return included; every shape that is kept and
+    every thread has one. model: all parameters and buffers of the model, as long as the plan keeps it. eager: what the
+    model takes at its peak when PyTorch runs it, None where the plan was loaded."""
 
     weights: int
     packed: int
@@ -75,14 +76,16 @@ def memory_of(program: Program, model: int) -> PlanMemory:
             read += [] if weights.bias is None else [weights.bias]
             if not step.packed or any(one.shared for one in step.packed):
                 read.append(weights.weight)
-        return PlanMemory(bytes_of(read), sum(packed.values()), 4 * program.floats, model, program.eager_bytes)
+        values = 4 * program.floats + peak_of_values(program.graph, program.planned)
+        return PlanMemory(bytes_of(read), sum(packed.values()), values, model, program.eager_bytes)
     finally:
         program.give_back(binding)
 
 
-def peak_of_values(graph: Graph) -> int:
-    """The most bytes that the values of a traced graph take at one time, its inputs and attributes left out, where
-    each lives until its last reader has run, as in PyTorch's eager mode. What kernels take inside is not counted."""
+def peak_of_values(graph: Graph, elsewhere: Container[Node] = ()) -> int:
+    """The most bytes that the values of a traced graph take at one time, its inputs, attributes and those that lie
+    `elsewhere` left out, where each lives until its last reader has run, as in PyTorch's eager mode. What kernels take
+    inside is not counted."""
     nodes = [node for node in graph.nodes if node.op != "output"]
     position = {node: place for place, node in enumerate(nodes)}
     last: dict[Node, int] = {}
@@ -93,7 +96,7 @@ def peak_of_values(graph: Graph) -> int:
     ends: dict[int, int] = {}
     live = peak = 0
     for place, node in enumerate(nodes):
-        if node.op == "call_function" and root_of(node) is node:
+        if node.op == "call_function" and root_of(node) is node and node not in elsewhere:
             size = _size(node.meta.get("val"))
             live += size
             ends[last[node]] = ends.get(last[node], 0) + size

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,7 @@ class OptimizedModel(nn.Module):
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
         self._lock = threading.RLock()
+        self._family = WeakSet([self])  # with its copies, whose weights are the same
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns for these arguments.
@@ -119,7 +121,7 @@ class OptimizedModel(nn.Module):
         with its copies. TorchError, and nothing is changed, where the algorithms for a planned shape are not chosen.
         """
         with self._lock:
-            release([planned[2] for planned in self._programs.values()])
+            release(list({id(one): one for plan in self._family for _, _, one, *_ in plan._programs.values()}.values()))
             self._original[0] = None
             self._state.forget()
             self._weights.clear()
@@ -238,6 +240,8 @@ class OptimizedModel(nn.Module):
         other._original = self._original
         with self._lock:
             other._programs = OrderedDict(self._programs)
+            other._family = self._family
+            self._family.add(other)
         memo[id(self)] = other
         return other
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from bestof.errors import TorchError
 from bestof.kernels import pool2d
@@ -122,6 +122,16 @@ class Program:
         other = Program(self._module, self.accuracy, self.eager_bytes)
         other.fixed.update(self.fixed)
         return other
+
+    @property
+    def graph(self) -> Graph:
+        """What is computed."""
+        return self._module.graph
+
+    @property
+    def planned(self) -> Container[Node]:
+        """The values that lie in the arena."""
+        return self._buffers.keys()
 
     def attribute(self, node: Node) -> Any:
         """The parameter or buffer that a node reads."""

@@ -91,3 +91,14 @@ def test_sums_taken_term_by_term_promise_what_their_rounding_keeps() -> None:
     assert summation_bound(9, "float32") == DIRECT
     assert summation_bound(4608, "float32").rms == pytest.approx(2.0**-24 * sqrt(768))
     assert FORWARD.bound(FORWARD.alternatives[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(4608, "float32")
+
+
+def test_gradients_in_bfloat16_of_images_no_wider_than_the_stride_stay_with_pytorch() -> None:
+    """There oneDNN's read memory that nobody wrote."""
+    wide = parse_conv("i16x64x3,k16x3x3,b16,s2,p1")._replace(accuracy="relaxed")
+    narrow = parse_conv("i16x64x1,k16x3x3,b16,s2,p1")._replace(accuracy="relaxed")
+    if "bfloat16" in names(WEIGHT_GRADIENT, wide):
+        assert "bfloat16" not in names(WEIGHT_GRADIENT, narrow)
+    assert "channels last" in names(WEIGHT_GRADIENT, narrow)
+    assert "channels last" in names(WEIGHT_GRADIENT, wide._replace(dtype="bfloat16"))
+    assert "channels last" not in names(WEIGHT_GRADIENT, narrow._replace(dtype="bfloat16"))

@@ -84,6 +84,29 @@ def test_a_released_plan_takes_what_it_says_and_gives_the_same() -> None:
     assert [step.operation.weights.is_released for step in steps[:2]] == [True, True]
 
 
+def test_values_that_pytorchs_operators_return_are_counted() -> None:
+    class Squares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = self.convolution(x).flatten(2)
+            return torch.softmax(rows.mT @ rows, -1).sum()
+
+    x = torch.randn(1, 3, 24, 24)
+    plan = bt.optimize(Squares().eval(), x)
+    assert memory_of(plan).arena >= 2 * 4 * (24 * 24) ** 2  # the products, and what softmax returns
+
+
+def test_a_plan_is_not_released_while_a_copy_of_it_still_chooses() -> None:
+    plan = bt.optimize(network(), X)
+    twin = copy.deepcopy(plan)
+    twin(torch.cat([X, X]))  # a shape of its own, whose algorithms are not chosen
+    with pytest.raises(TorchError, match="algorithms for a planned shape are not chosen"):
+        plan.release()
+
+
 def test_what_a_released_plan_refuses() -> None:
     plan = bt.optimize(network(), X)
     twin = copy.deepcopy(plan)

@@ -1,0 +1,87 @@
+"""What an interrupt, or the end of a search from outside, finds half done."""
+
+from __future__ import annotations
+
+import threading
+
+from bestof import BestOf
+from bestof.selection.policies import Rounds, Window
+from bestof.selection.store.memory import MemoryStore
+
+
+def test_what_a_window_left_untried_is_tried_by_the_next_run() -> None:
+    """The step falls into a trial: the search ends with alternatives that nobody ever called."""
+    now, calls, seconds = [0.0], [0], {"a": 10.0, "b": 1.0, "c": 2.0}
+    window, store = Window(0, 1, Rounds(3)), MemoryStore()
+
+    def alternative(name: str) -> tuple[str, object]:
+        def called(x: int) -> str:
+            calls[0] += 1
+            if calls[0] == 2:
+                window.step()
+            now[0] += seconds[name]
+            return name
+
+        return name, called
+
+    def run(policy: object) -> BestOf:
+        return BestOf(
+            "windowed",
+            [alternative(name) for name in seconds],
+            lambda x: 0,
+            policy=policy,
+            store=store,
+            clock=lambda: now[0],
+            drift=False,
+        )
+
+    first = run(window)
+    first(1), first(1)
+    assert first.explain(0).decision == "a"
+    second = run(Rounds(3))
+    for _ in range(20):
+        second(1)
+    assert second.explain(0).decision == "b"
+
+
+def test_a_trial_that_outlives_its_forgotten_problem_leaves_the_decision_of_its_successor() -> None:
+    now, seconds = [0.0], {"a": 1.0, "b": 5.0}
+    held, gate, inside = threading.Event(), threading.Event(), threading.Event()
+    held.set()
+
+    def alternative(name: str) -> tuple[str, object]:
+        def called(n: int) -> str:
+            if n == 1 and name == "b" and threading.current_thread().name == "slow" and held.is_set():
+                held.clear()
+                inside.set()
+                gate.wait(60)
+            now[0] += seconds[name]
+            return name
+
+        return name, called
+
+    it = BestOf(
+        "outlived",
+        [alternative("a"), alternative("b")],
+        lambda n: n,
+        policy=Rounds(1),
+        store="off",
+        max_problems=2,
+        clock=lambda: now[0],
+        drift=False,
+    )
+    it(1)
+    slow = threading.Thread(target=it, args=(1,), name="slow")
+    slow.start()
+    assert inside.wait(60)
+    for other in (2, 3, 4, 5):
+        it(other)
+    seconds.update(a=9.0, b=2.0)
+    for _ in range(3):
+        it(1)
+    assert it.explain(1).decision == "b"
+    seconds.update(a=1.0, b=9.0)
+    gate.set()
+    slow.join()
+    assert it(1) == "b"
+    assert it.explain(1).decision == "b"
