@@ -148,7 +148,13 @@ PyMemberDef members[] = {
 PyGetSetDef properties[] = {{"earlier", earlier, set_earlier, "Open passes from before; None where none are.", nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+PyObject* withdraw(PyObject* self, PyObject*) {
+  as_winner(self)->withdraw();
+  Py_RETURN_NONE;
+}
+
 PyMethodDef methods[] = {{"begin", begin, METH_NOARGS, nullptr},
+                         {"withdraw", withdraw, METH_NOARGS, nullptr},
                          {"answers", answers, METH_O, nullptr},
                          {"take", take, METH_O, nullptr},
                          {"take_anyones", take_anyones, METH_O, nullptr},

@@ -6,19 +6,11 @@ import platform
 from collections.abc import Iterator
 
 import pytest
-
-from bestof import kernels
-from bestof.kernels import _native
+from instruction_set import forced
 
 ALL_ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
 
 
 @pytest.fixture(autouse=True, params=ALL_ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param not in kernels.isas():
-        pytest.skip(f"this processor or build lacks {request.param}")
-    kernels.use_isa(request.param)
-    _native.check_scratch(True)
-    yield request.param
-    _native.check_scratch(False)
-    kernels.use_isa(None)
+    yield from forced(request.param)

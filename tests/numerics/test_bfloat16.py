@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from bfloat16 import UNIT, Bits, rounded, value_of
 from convolution import CASES, LONG, Case
+from instruction_set import forced
 from numpy.typing import NDArray
 
 from bestof import kernels
 from bestof.errors import KernelError
-from bestof.kernels import _native
 
 NAME = "convgemm_bf16"
 ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512_bf16", "avx512", "avx2", "baseline")
@@ -28,13 +28,7 @@ POISON = 0x7FC1  # a NaN that no kernel computes
 @pytest.fixture(autouse=True, params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """As that of the other numerics, and the instruction set that has the products in hardware."""
-    if request.param not in kernels.isas():
-        pytest.skip(f"this processor or build lacks {request.param}")
-    kernels.use_isa(request.param)
-    _native.check_scratch(True)
-    yield request.param
-    _native.check_scratch(False)
-    kernels.use_isa(None)
+    yield from forced(request.param)
 
 
 @cache

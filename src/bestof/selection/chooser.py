@@ -140,8 +140,7 @@ class Chooser(Sampler):
             return self._inside(parent, problem, function, args, kwargs)
         except BaseException:
             if self._grouped and stage == 0 and winner is not None:
-                for later in range(1, self._stage_count):  # a first stage that raises begins no pass
-                    winner.take(later)
+                winner.withdraw()  # a first stage that raises begins no pass
             raise
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:

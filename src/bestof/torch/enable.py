@@ -124,10 +124,7 @@ def _apply() -> None:
     """Make it so: the block that was entered last decides, or else `enable`."""
     wanted = _State.blocks[-1][1] if _State.blocks else _State.everywhere
     if wanted is None:
-        for override in convolution_overrides():
-            override.remove()
-        for pooling in pooling_overrides():
-            pooling.remove()
+        _remove_all()
         return
     try:
         if _State.override is None:
@@ -143,11 +140,15 @@ def _apply() -> None:
             (pooling.register if wanted.pooling else pooling.remove)()
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
-        for override in convolution_overrides():
-            override.remove()
-        for pooling in pooling_overrides():
-            pooling.remove()
+        _remove_all()
         raise
+
+
+def _remove_all() -> None:
+    for override in convolution_overrides():
+        override.remove()
+    for pooling in pooling_overrides():
+        pooling.remove()
 
 
 def _after_fork() -> None:

@@ -22,7 +22,7 @@ def supports(algorithm: str, direction: str, dtype: str = "float32") -> Callable
     def answer(problem: ConvProblem) -> bool:
         if problem.dtype != dtype or problem.empty or problem.deterministic or min(problem.output_size) < 1:
             return False
-        x, w = _nhwc(problem.input_shape), _nhwc(problem.weight_shape)
+        x, w = nhwc(problem.input_shape), nhwc(problem.weight_shape)
         return algorithm in conv2d_algorithms(
             x,
             w,
@@ -83,11 +83,11 @@ def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
 
 
 def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
-    return _geometry_plan(
+    return geometry_plan(
         algorithm,
         direction,
-        _nhwc(problem.input_shape),
-        _nhwc(problem.weight_shape),
+        nhwc(problem.input_shape),
+        nhwc(problem.weight_shape),
         problem.stride,
         problem.padding,
         problem.dilation,
@@ -96,7 +96,7 @@ def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
 
 
 @lru_cache(maxsize=1024)
-def _geometry_plan(
+def geometry_plan(
     algorithm: str,
     direction: str,
     x_shape: tuple[int, int, int, int],
@@ -105,7 +105,9 @@ def _geometry_plan(
     padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
+    dtype: str = "float32",
 ) -> Conv2dPlan:
+    """The plan of an algorithm for one geometry, rows last; made once."""
     return Conv2dPlan(
         x_shape,
         w_shape,
@@ -115,10 +117,12 @@ def _geometry_plan(
         groups=groups,
         algorithm=algorithm,
         direction=direction,
+        dtype=dtype,
     )
 
 
-def _nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+def nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """A shape (N, C, H, W) as kernels have it."""
     n, c, h, w = shape
     return n, h, w, c
 

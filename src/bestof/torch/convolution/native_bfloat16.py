@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from bestof.kernels import Conv2dPlan, conv2d_algorithms, isa
+from bestof.kernels import conv2d_algorithms, isa
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.native import geometry_plan, nhwc
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
 _ALGORITHM = "convgemm_bf16"
-# Elsewhere the kernel gives the same bits, slower than float32.
+# Elsewhere the kernel gives the same results, slower than float32.
 _FAST = "avx512_bf16"
-
-_Shape = tuple[int, int, int, int]
 
 
 def supports(dtype: str) -> Callable[[ConvProblem], bool]:
@@ -27,8 +25,8 @@ def supports(dtype: str) -> Callable[[ConvProblem], bool]:
         if problem.dtype != dtype or problem.empty or problem.deterministic or isa() != _FAST:
             return False
         return _ALGORITHM in conv2d_algorithms(
-            _nhwc(problem.input_shape),
-            _nhwc(problem.weight_shape),
+            nhwc(problem.input_shape),
+            nhwc(problem.weight_shape),
             stride=problem.stride,
             padding=problem.padding,
             dilation=problem.dilation,
@@ -48,9 +46,11 @@ def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | 
     w = None if packed is not None else weight.contiguous(memory_format=torch.channels_last)
     output = torch.empty(problem.output_shape, dtype=x.dtype, memory_format=torch.channels_last)
     bias = None if bias is None else bias.float().contiguous()
-    plan = _plan(
-        _nhwc(problem.input_shape),
-        _nhwc(problem.weight_shape),
+    plan = geometry_plan(
+        _ALGORITHM,
+        "forward",
+        nhwc(problem.input_shape),
+        nhwc(problem.weight_shape),
         problem.stride,
         problem.padding,
         problem.dilation,
@@ -64,30 +64,3 @@ def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | 
         0 if bias is None else bias.data_ptr(),
     )
     return in_format(output, problem.channels_last)
-
-
-@lru_cache(maxsize=1024)
-def _plan(
-    x_shape: _Shape,
-    w_shape: _Shape,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-    dtype: str,
-) -> Conv2dPlan:
-    return Conv2dPlan(
-        x_shape,
-        w_shape,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        algorithm=_ALGORITHM,
-        dtype=dtype,
-    )
-
-
-def _nhwc(shape: _Shape) -> _Shape:
-    n, c, h, w = shape
-    return n, h, w, c
