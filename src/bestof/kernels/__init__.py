@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bestof.kernels._native import PackedWeights
+from bestof.kernels.build import build
 from bestof.kernels.conv import (
     Algorithm,
     Conv2dPlan,
@@ -23,6 +24,7 @@ __all__ = [
     "Conv2dPlan",
     "FocalLoss",
     "PackedWeights",
+    "build",
     "conv2d",
     "conv2d_algorithms",
     "conv2d_backward_input",

@@ -13,13 +13,13 @@ from torch import Tensor
 from bestof.kernels import transpose
 from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.depends import DEPENDS
 from bestof.torch.kept_kernels import keep_kernel
 
 Pooled = tuple[Tensor, Tensor]
 """Maxima, and where in its plane each was found."""
 
 _NAME = "aten::max_pool2d_with_indices"
-_VERSION = (f"torch=={torch.__version__}",)
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 # Smaller ones take PyTorch less than 100 to 250 microseconds, and are not looked into, which takes 7 where as is wins.
 _LEAST_BYTES = 512 * 2**10
@@ -68,9 +68,9 @@ class MaxPoolOverride:
         self.selector = BestOf(
             "max pooling",
             [
-                Alternative("as is", self._as_is, _VERSION),
-                Alternative("channels last", self._channels_last, _VERSION),
-                Alternative("native transposition", self._transposed, _VERSION, supports=_is_float32),
+                Alternative("as is", self._as_is, DEPENDS),
+                Alternative("channels last", self._channels_last, DEPENDS),
+                Alternative("native transposition", self._transposed, DEPENDS, supports=_is_float32),
             ],
             lambda problem, _: problem,
             policy=None if shared_policy() else _POLICY,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import cycle, repeat
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, Race, shared_policy
@@ -20,6 +19,7 @@ from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.depends import DEPENDS
 from bestof.torch.device import CPU, Device
 
 AS_IS = FORWARD.alternatives[0].name
@@ -30,7 +30,6 @@ JOINT = "joint"
 INDEPENDENT = "independent"
 SHARED = "shared im2row"
 
-_VERSION = (f"torch=={torch.__version__}",)
 # A group is judged once its passes are settled, and these have a dozen alternatives: races that separate near-ties for
 # 60 rounds would go on for hundreds of steps, to win 2 %. Simulated on VGG16's times, a race at 0.999 over 12 rounds
 # costs 5.2 settled steps, this one 3.3, and either ends at the best but for less than 0.1 %; drift reopens the rest.
@@ -81,7 +80,7 @@ class ConvolutionLayer:
     def __init__(self, originals: Originals, device: Device = CPU) -> None:
         self._originals = originals
         self._device = device
-        self._version = (*_VERSION, *device.depends())
+        self._version = (*DEPENDS, *device.depends())
         self.kept = KeptMatrices()
         self._decided: dict[tuple[str, Hashable], str] = {}
         self._as_is: dict[ConvProblem | LayerProblem, Shortcut] = {}

@@ -13,6 +13,7 @@ from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, allows
 from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.depends import DEPENDS
 
 # Weights are packed once here, so the native im2row's own copy is worth trying beside the table of the passes.
 _NATIVE: dict[str, Accuracy] = {"im2row": DEFAULT_ACCURACY, **{row.name: row.accuracy for row in NATIVE_ALGORITHMS}}
@@ -25,7 +26,6 @@ ONEDNN = "onednn"
 # tries it, for it never wins one; it is taken where memory is limited.
 UNPACKED = " unpacked"
 
-_VERSION = (f"torch=={torch.__version__}",)
 # The layers of a plan are tuned one after the other, and a user waits: near-ties are not worth more rounds.
 _POLICY = Race(max_trials=12)
 
@@ -63,7 +63,7 @@ def selector() -> BestOf:
     policy = shared_policy() or _POLICY
     return BestOf(
         "fused convolution",
-        [Alternative(name, _by(name), _VERSION, supports=_supports(name)) for name in names],
+        [Alternative(name, _by(name), DEPENDS, supports=_supports(name)) for name in names],
         lambda step: step.problem,
         policy=policy,
         neighbours=_other_batches if isinstance(policy, Race) else None,
@@ -89,6 +89,11 @@ def _by(name: str) -> Callable[[Any], None]:
         step.runner(name)()
 
     return run
+
+
+def applicable(problem: FusedProblem) -> list[str]:
+    """The algorithms that race for a problem, in the order of the selector."""
+    return [name for name in (ONEDNN, PYTORCH, *_NATIVE) if _supports(name)(problem)]
 
 
 def _supports(name: str) -> Callable[[Any], bool]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
+from bestof.kernels import build
+from bestof.torch.plan import tuning
 from bestof.torch.plan.convolution_step import problem_of
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.operation import Convolution
@@ -83,3 +86,28 @@ def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
     assert abs(neighbours[0].convolution.input_shape[0] - batch) <= 4
     rows = list(_other_batches(linear(batch, 64, 32)))
     assert linear(2, 64, 32) in rows
+
+
+def test_stored_times_of_another_build_of_the_kernels_are_not_believed() -> None:
+    assert all(f"kernels {build()}" in alternative.version for alternative in selector().alternatives)
+
+
+@pytest.mark.parametrize("budget", [1, 2**40])
+def test_one_layer_of_each_problem_races_and_as_many_at_a_time_as_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    monkeypatch.setattr(tuning, "_RACED_BYTES", budget)
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Conv2d(9, 9, 3, padding=1) for _ in range(3)], nn.Conv2d(9, 5, 3)).eval()
+    x = torch.randn(1, 9, 19, 21 + (budget == 1))  # of no other test: the selector knows nothing yet
+    plan = bt.optimize(model, x, tune=False)
+    program = plan.program([x], pytree.tree_flatten(((x,), {}))[1])[0]
+    binding = program.borrow()
+    convolutions = [step.convolution for step in binding.steps if step.convolution is not None]
+    heats = list(tuning._heats(binding))
+    program.give_back(binding)
+    assert [len(heat) for heat in heats] == ([1, 1] if budget == 1 else [2])
+    tuning.tune(program, [x])
+    assert len(program.decisions()) == len(convolutions) == 4
+    with torch.no_grad():
+        torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
