@@ -156,12 +156,23 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
   const Epilogue epilogue = given;
   const long done = panel * kPanel;
   const long left = columns.count - done;
-  // The lines of the results, which would be read when they are written: meanwhile there are products to compute.
+  const Out* residual = reinterpret_cast<const Out*>(epilogue.residual);
+  // The lines of the results, which would be read when they are written, and of the residual: meanwhile there are
+  // products to compute.
+  const bool both = left > kLanes && sizeof(Out) == sizeof(float);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
     const Out* out = block.out[first + i] + columns.channel + done;
     __builtin_prefetch(out, 1, 3);
-    if (left > kLanes && sizeof(Out) == sizeof(float)) __builtin_prefetch(out + kLanes, 1, 3);
+    if (both) __builtin_prefetch(out + kLanes, 1, 3);
+  }
+  if (residual) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const Out* from = residual + (block.out[first + i] - result) + columns.channel + done;
+      __builtin_prefetch(from, 0, 3);
+      if (both) __builtin_prefetch(from + kLanes, 0, 3);
+    }
   }
   Accumulator<R> acc;
   multiply<kWalk>(acc, rows, block.taps, block.depth,
@@ -175,7 +186,11 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
     for (int i = 0; i < R; ++i) {
       Out* out = block.out[first + i] + columns.channel + done;
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanelVectors; ++j) store(out + j * kLanes, at_least(acc.v[i][j] + bias[j], low));
+      for (int j = 0; j < kPanelVectors; ++j) {
+        Vec v = acc.v[i][j] + bias[j];
+        if (residual) v += load(residual + (out - result) + j * kLanes);
+        store(out + j * kLanes, at_least(v, low));
+      }
     }
     return;
   }
