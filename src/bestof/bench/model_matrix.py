@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -45,18 +45,28 @@ def measure_matrix(
     peers: Sequence[Peer],
     effort: Effort,
     *,
+    kept: Iterable[MatrixRow] = (),
+    keep: Callable[[MatrixRow], object] = lambda _: None,
     alone: Alone = nullcontext,
     progress: Progress = silent,
 ) -> tuple[MatrixRow, ...]:
-    """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'."""
+    """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'.
+
+    `kept`: rows that need not be measured again, the last of equal ones. `keep` is told every new row that has a time.
+    """
     pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
+    known = {(row.job, row.name): row for row in kept}
     rows = []
     for number, (job, peer) in enumerate(pairs):
-        progress(f"{job}: {peer.label}", number, len(pairs))
-        try:
-            rows.append(_row(job, peer, effort, alone))
-        except TorchError as error:
-            rows.append(MatrixRow(job, peer.name, reason=str(error)))
+        row = known.get((job, peer.name))
+        if row is None:
+            progress(f"{job}: {peer.label}", number, len(pairs))
+            try:
+                row = _row(job, peer, effort, alone)
+                keep(row)
+            except TorchError as error:
+                row = MatrixRow(job, peer.name, reason=str(error))
+        rows.append(row)
     return tuple(rows)
 
 

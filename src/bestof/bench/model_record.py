@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from bestof.bench.model import ModelTimes, PeerTime
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import LayerTimes
 from bestof.bench.model_matrix import MatrixRow
 from bestof.errors import InvalidArgument
+
+_Result = TypeVar("_Result")
 
 _PEER_COLUMNS = (
     "name",
@@ -72,22 +74,42 @@ def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
     return tuple(kept.values())
 
 
+def row_from_dict(content: Any) -> MatrixRow:
+    """What `to_dict` gave of a row of the matrix. Raises InvalidArgument for anything else."""
+    try:
+        return MatrixRow(**{**content, "job": Job.from_dict(content["job"])})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"this is no row of `bestof bench model --matrix --json`: {type(error).__name__}: {error}"
+        ) from error
+
+
 def read_kept(path: Path) -> tuple[ModelTimes, ...]:
-    """What `keep` wrote to the file; nothing where there is none. Raises InvalidArgument for any other line."""
+    """What `keep` wrote of models to the file; nothing where there is none. Raises InvalidArgument for any other
+    line."""
+    return merged(_read_lines(path, times_from_dict))
+
+
+def read_kept_rows(path: Path) -> tuple[MatrixRow, ...]:
+    """Likewise the rows of the matrix."""
+    return tuple(_read_lines(path, row_from_dict))
+
+
+def _read_lines(path: Path, parse: Callable[[Any], _Result]) -> list[_Result]:
     if not path.exists():
-        return ()
+        return []
     results = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            results.append(times_from_dict(json.loads(line)))
+            results.append(parse(json.loads(line)))
         except ValueError as error:  # InvalidArgument is one
             raise InvalidArgument(
-                f"{path}, line {number}: no measurement of this version; name another file"
+                f"{path}, line {number}: no measurement of this version, or of another table; name another file"
             ) from error
-    return merged(results)
+    return results
 
 
-def keep(path: Path, times: ModelTimes) -> None:
+def keep(path: Path, times: ModelTimes | MatrixRow) -> None:
     """Append one, as a line."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_dict(times)) + "\n")

@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_model, silent
 from bestof.bench.model_device import check_device
@@ -18,7 +20,15 @@ from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
 from bestof.bench.model_peers.table import PEERS, Peer, find_peers
 from bestof.bench.model_picture import check_format, draw
 from bestof.bench.model_reach import promised_jobs, reaches
-from bestof.bench.model_record import keep, merged, read_kept, times_from_dict, to_dict, write_csv
+from bestof.bench.model_record import (
+    keep,
+    merged,
+    read_kept,
+    read_kept_rows,
+    times_from_dict,
+    to_dict,
+    write_csv,
+)
 from bestof.bench.model_table import MODELS, find_model
 from bestof.cli.bench_model_layers import HEADINGS as LAYER_HEADINGS
 from bestof.cli.bench_model_layers import layer_rows
@@ -48,7 +58,7 @@ fastest.
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
   bestof bench model --reach --keep models.jsonl --png models.png
-  bestof bench model --matrix --batch 8 --size 64
+  bestof bench model --matrix --batch 8 --size 64 --keep matrix.jsonl
   bestof bench model resnet50 --batch 32 --train --device cuda
   bestof bench model --read first.json second.json --png both.png"""
 
@@ -63,8 +73,8 @@ def call(argv: Sequence[str]) -> int:
         parser.error("--reach knows its models: it goes without models, --read and --matrix")
     if options.reach and options.device != "cpu":
         parser.error("--reach is promised for the processor: it goes without --device")
-    if options.keep and (options.matrix or options.read):
-        parser.error("--keep is for models that are measured now: it goes without --read and --matrix")
+    if options.keep and options.read:
+        parser.error("--keep is for models that are measured now: it goes without --read")
     if options.read and (options.models or options.matrix):
         parser.error("--read shows what was measured before: it goes without models and without --matrix")
     if options.matrix and options.png:
@@ -149,8 +159,12 @@ def _matrix(options: argparse.Namespace) -> int:
     peers = _peers(options, ("enable", "optimize"))
     names = options.models or [model.name for model in MODELS]
     jobs = _jobs(options, names, modes=(True,) if options.train else (False, True))
+    kept: dict[str, Any] = {}
+    if options.keep:
+        file = Path(options.keep)
+        kept = {"kept": read_kept_rows(file), "keep": partial(keep, file)}
     with _progress() as progress:
-        rows = measure_matrix(jobs, peers, _effort(options), progress=progress)
+        rows = measure_matrix(jobs, peers, _effort(options), progress=progress, **kept)
     if options.json:
         print(json.dumps([to_dict(row) for row in rows], indent=2))
     else:

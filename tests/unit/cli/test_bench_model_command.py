@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from bestof.bench import model_matrix
 from bestof.bench.model import Effort, ModelTimes, PeerTime
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import LayerTimes
 from bestof.bench.model_matrix import MatrixRow
 from bestof.bench.model_peers.table import Peer
 from bestof.cli import bench_model, main
+from bestof.errors import TorchError
 
 EAGER = PeerTime(
     "eager", "PyTorch eager, channels first", False, 0.008, 1e-4, 0.5, 0.4, 0.6, 0.0, None, 0.1, (0.02, 0.01)
@@ -168,7 +170,7 @@ def test_the_table_is_printed_though_the_disk_fills_up(
         (["vgg16", "--read", "x.json"], "without models"),
         (["--matrix", "--png", "x.png"], "no picture"),
         (["vgg16", "--reach"], "--reach knows its models"),
-        (["--matrix", "--keep", "x.jsonl"], "--keep is for models"),
+        (["--read", "x.json", "--keep", "x.jsonl"], "--keep is for models"),
         (["vgg16", "--seconds", "nan"], "--seconds: expected a finite number of seconds, at least 0; got 'nan'"),
         (["vgg16", "--settle", "inf"], "--settle: expected a finite number of seconds"),
     ],
@@ -249,6 +251,42 @@ def test_what_was_kept_is_not_measured_again(asked: list[Any], tmp_path: Path, c
     file.write_text("{}\n")
     assert main(["bench", "model", "vgg16", "--keep", str(file)]) == 2
     assert f"{file}, line 1: no measurement of this version" in capsys.readouterr().err
+
+
+def test_the_matrix_goes_on_where_it_was_cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    measured: list[tuple[str, str]] = []
+
+    class Process:
+        def __init__(self, job: Job) -> None:
+            self.job = job
+
+        def __enter__(self) -> Process:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def ask(self, order: str, **_: object) -> dict[str, Any]:
+            if order == "prepare":
+                measured.append((self.job.model, self.job.peer))
+                if self.job.model == "resnet34" and measured.count(measured[-1]) == 1:
+                    raise TorchError("died")
+            return {"settled": True, "trials": 3, "own": [0.5], "replaced": [1.0], "difference": 0.0}
+
+    monkeypatch.setattr(model_matrix, "PeerProcess", Process)
+    file = tmp_path / "matrix.jsonl"
+    arguments = ["bench", "model", "resnet18", "resnet34", "--matrix", "--train", "--threads", "1"]
+    keeping = [*arguments, "--keep", str(file)]
+    assert main(keeping) == 1  # what failed is not kept: it is measured again
+    assert len(file.read_text().splitlines()) == 1
+    capsys.readouterr()
+    assert main([*keeping, "--json"]) == 0
+    assert [row["ratio"] for row in json.loads(capsys.readouterr().out)] == [2.0, 2.0]
+    assert measured == [("resnet18", "enable"), ("resnet34", "enable"), ("resnet34", "enable")]
+    assert main([*keeping[:2], "vgg16", *keeping[3:]]) == 0  # rows of other models, and batches, are none of its own
+    assert measured[3:] == [("vgg16", "enable")]
+    assert main(["bench", "model", "resnet18", "--keep", str(file)]) == 2
+    assert f"{file}, line 1: no measurement of this version, or of another table" in capsys.readouterr().err
 
 
 def test_all_that_is_promised(asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
