@@ -12,6 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from bestof.kernels import isa
 from bestof.torch.accuracy import allows
 from bestof.torch.convolution import (
     as_is,
@@ -57,7 +58,8 @@ class Catalogue:
 
     def promising(self, problem: ConvProblem) -> frozenset[str]:
         """The names of those that apply and may win: the first, those without an estimate, and those estimated at no
-        more than MARGIN times the cheapest, or as too short to matter."""
+        more than MARGIN times the cheapest (WINOGRAD_MARGIN, where that is one of Winograd's and they are not), or as
+        too short to matter."""
         return _promising(self, problem)
 
     def cheapest(self, problem: ConvProblem) -> float:
@@ -96,12 +98,26 @@ def _estimates(catalogue: Catalogue, problem: ConvProblem) -> dict[str, float]:
 @lru_cache(maxsize=1024)
 def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
     estimates = _estimates(catalogue, problem)
-    limit = max(estimate.MARGIN * min(estimates.values(), default=0.0), estimate.SMALL)
+    cheapest = min(estimates, key=estimates.__getitem__, default="")
+    lowest = estimates.get(cheapest, 0.0)
+    limit = max(estimate.MARGIN * lowest, estimate.SMALL)
+    others = max(estimate.WINOGRAD_MARGIN * lowest, estimate.SMALL) if _winograd_wins(cheapest, problem) else limit
     rows = catalogue.applying(problem)
-    return frozenset(row.name for row in rows if row is rows[0] or estimates.get(row.name, 0.0) <= limit)
+    return frozenset(
+        row.name
+        for row in rows
+        if row is rows[0] or estimates.get(row.name, 0.0) <= (limit if row.name in _WINOGRAD_NAMES else others)
+    )
+
+
+def _winograd_wins(cheapest: str, problem: ConvProblem) -> bool:
+    """Whether the cheapest is one of Winograd's, and may be believed: measured with AVX2 and AVX-512."""
+    channels = min(problem.weight_shape[:2])
+    return cheapest in _WINOGRAD_NAMES and channels >= estimate.WINOGRAD_CHANNELS and isa().startswith("avx")
 
 
 _WINOGRAD = {f"winograd{size}": estimate.winograd(size) for size in (2, 4, 6)}
+_WINOGRAD_NAMES = frozenset(f"native {name}" for name in _WINOGRAD)
 
 
 def _native(

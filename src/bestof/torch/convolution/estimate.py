@@ -22,6 +22,14 @@ MARGIN = 2.25
 were ever fastest none came to more than that, and a round of trials on VGG16's layers costs 3 times their settled time
 in place of 21."""
 
+WINOGRAD_MARGIN = 1.25
+"""The same for what multiplies everything, where one of Winograd's algorithms is the cheapest and there are at least
+WINOGRAD_CHANNELS. The estimates are fair to it: on the layers of VGG16 it was 1.1 to 1.7 times further ahead than they
+say of every algorithm but PyTorch as is, which is tried in any case. Trying them took half of what tuning cost."""
+
+WINOGRAD_CHANNELS = 32
+"""Filters and channels at least: two vectors. F(4) has won every layer of VGG16 and ResNet34 from there on."""
+
 SHARING_MARGIN = 1.5
 """The same for the group that shares a lowered matrix: both sides hold the same products, which cancel out."""
 
@@ -32,6 +40,7 @@ _TOUCH = 40.0  # a byte of an operand that is read, or written into fresh pages:
 _CONVERSION = 40.0  # a byte of an operand that is converted between the layouts, there or back
 _CAST = 5.0  # a float32 byte of an operand that is converted from or to bfloat16: 43 GB/s within channels last
 _CAST_CONVERSION = 20.0  # the same where the layout changes with it: 10 GB/s
+_AGAIN = 25.0  # a byte of the weights that is read again for every image: 7 GB/s
 _SPECTRUM = 3500.0  # an element of a spectrum: 17 ns; 27 to 60 were measured
 _VECTOR = 16  # channels fewer than a vector has lanes leave the rest of them idle
 
@@ -43,11 +52,19 @@ def _dense(problem: ConvProblem) -> float:
     return 2.0 * n * k * p * q * c * r * s
 
 
+def _width(problem: ConvProblem) -> int:
+    return {"float64": 8, "bfloat16": 2}.get(problem.dtype, 4)
+
+
 def _operand_bytes(problem: ConvProblem) -> float:
     n, c, h, w = problem.input_shape
     _, k, p, q = problem.output_shape
-    width = {"float64": 8, "bfloat16": 2}.get(problem.dtype, 4)
-    return width * n * (c * h * w + k * p * q)
+    return _width(problem) * n * (c * h * w + k * p * q)
+
+
+def _weight_bytes(problem: ConvProblem) -> float:
+    k, c, r, s = problem.weight_shape
+    return _width(problem) * k * c * r * s
 
 
 def _touched(problem: ConvProblem) -> float:
@@ -120,8 +137,10 @@ def im2row(problem: ConvProblem) -> float:
 
 
 def im2col(problem: ConvProblem) -> float:
-    """As im2row, with elements gathered one by one: 0.8 GB/s."""
-    return _dense(problem) + 170.0 * matrix_bytes(problem) + _touched(problem)
+    """As im2row, with elements gathered one by one: 0.8 GB/s; and a product for each image, which reads all weights:
+    on 64 images of 512x2x2 that makes 17 to 34 times the best."""
+    again = _AGAIN * problem.input_shape[0] * _weight_bytes(problem)
+    return _dense(problem) + 170.0 * matrix_bytes(problem) + again + _touched(problem)
 
 
 def shared_matrix(problem: ConvProblem) -> float:

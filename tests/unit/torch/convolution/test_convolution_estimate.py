@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bestof.kernels import isa
+from bestof.torch.convolution import catalogue as catalogue_module
 from bestof.torch.convolution import estimate
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADIENT
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from bestof.torch.convolution.memory_format import Layout
 from bestof.torch.convolution.problem import parse_conv
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results" / "convolution.md"
@@ -49,6 +52,51 @@ def test_the_hopeless_are_left_out(catalogue: object) -> None:
             left_out = {row.name for row in one.applying(problem)} - one.promising(problem)
             assert left_out >= {"fft", "im2row", "im2col"}
             assert {"as is", "native winograd4"} <= one.promising(problem)
+
+
+VGG16 = (
+    "i64x32x32,k64x3x3,b64,p1",
+    "i64x16x16,k128x3x3,b64,p1",
+    "i128x16x16,k128x3x3,b64,p1",
+    "i128x8x8,k256x3x3,b64,p1",
+    "i256x8x8,k256x3x3,b64,p1",
+    "i256x4x4,k512x3x3,b64,p1",
+    "i512x4x4,k512x3x3,b64,p1",
+)
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("notation", VGG16)
+def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything(notation: str, layout: Layout) -> None:
+    if not isa().startswith("avx"):
+        pytest.skip(f"measured with AVX2 and AVX-512; these kernels are {isa()}")
+    problem = parse_conv(notation)._replace(threads=2, input_layout=layout, weight_layout=layout)
+    for catalogue in CATALOGUES:
+        assert catalogue.promising(problem) == {"as is", "native winograd2", "native winograd4"}
+
+
+def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
+    few = parse_conv("i3x224x224,k64x3x3,b64,p1")  # by the estimate it wins the gradient of the input, and never did
+    assert {"im2row", "channels last", "native convgemm"} <= INPUT_GRADIENT.promising(few)
+    # Two by two pixels leave F(4) a ninth of its tile, and a forward convolution takes half of PyTorch's time.
+    small = parse_conv("i512x2x2,k512x3x3,b64,p1")
+    assert {"swap: forward", "im2row", "channels last"} <= WEIGHT_GRADIENT.promising(small)
+    near = parse_conv("i32x56x56,k32x3x3,b8,p1")
+    assert "swap: forward" in INPUT_GRADIENT.promising(near)
+
+
+def test_a_kernel_without_vectors_spares_nobody_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue_module, "isa", lambda: "baseline")
+    problem = parse_conv("i64x32x32,k64x3x3,b63,p1")  # no problem of another test, whose answer is remembered
+    assert "channels last" in FORWARD.promising(problem)
+
+
+def test_weights_that_are_read_again_for_every_image_count() -> None:
+    """64 products of 512 x 4608 by 4608 x 4 took 95 and 150 ms where the best took 5."""
+    problem = parse_conv("i512x2x2,k512x3x3,b64,p1")
+    for catalogue in CATALOGUES:
+        assert "im2col" not in catalogue.promising(problem)
+    assert "im2col" in INPUT_GRADIENT.promising(parse_conv("i3x32x32,k64x3x3,b64,p1"))
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
