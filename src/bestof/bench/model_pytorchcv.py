@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from pytorchcv.models.densenet import DenseNet
@@ -27,17 +28,17 @@ def vgg16(size: Size, narrow: bool) -> nn.Module:
     """With the head that fits the size; 4,096 hidden units, or 64 narrow."""
     model = _vgg(narrow)
     if size == _FULL and not narrow:
-        return model  # type: ignore[no-any-return]
+        return _flattened(model)
     inputs = (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32)
     model.output = _head(inputs, 64, 10) if narrow else VGGOutputBlock(in_channels=inputs, classes=1000)
-    return model  # type: ignore[no-any-return]
+    return _flattened(model)
 
 
 def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
     """With the head that is usual for images of 32x32: 512 hidden units and ten classes, no dropout."""
     model = _vgg(narrow)
     model.output = _head((64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10)
-    return model  # type: ignore[no-any-return]
+    return _flattened(model)
 
 
 def resnet18(size: Size, narrow: bool) -> nn.Module:
@@ -87,6 +88,12 @@ def unet(size: Size, narrow: bool) -> nn.Module:
 def _vgg(narrow: bool) -> Any:
     widths = (8, 16, 32, 64, 64) if narrow else (64, 128, 256, 512, 512)
     return VGG([[width] * count for width, count in zip(widths, _STAGES, strict=True)])
+
+
+def _flattened(model: Any) -> nn.Module:
+    """The same layers by the same names, with a flatten in between: pytorchcv's `view` refuses channels last."""
+    layers = OrderedDict(features=model.features, flatten=nn.Flatten(), output=model.output)
+    return nn.Sequential(layers)
 
 
 def _head(inputs: int, hidden: int, classes: int) -> nn.Module:
