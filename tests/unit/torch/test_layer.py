@@ -11,8 +11,10 @@ import bestof.torch as integration
 from bestof.selection import Fixed, use_policy
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
 from bestof.selection.policy import Search
-from bestof.torch.convolution.layer import _ASKED_EVERY, ConvolutionLayer, LayerProblem
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution import estimate
+from bestof.torch.convolution.layer import _ASKED_EVERY, ConvolutionLayer, LayerProblem, _computes_jointly
+from bestof.torch.convolution.memory_format import Layout
+from bestof.torch.convolution.problem import ConvProblem, parse_conv
 from bestof.torch.enable import convolution_override
 
 WHOLE = (True, True, True)
@@ -147,8 +149,13 @@ def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
     assert masks == []
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_bfloat16_layers_are_judged_as_a_whole_too(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "near"), [(torch.bfloat16, True), (torch.float32, True), (torch.float32, False)])
+def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
+    dtype: torch.dtype, near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not near:
+        monkeypatch.setattr(estimate, "JOINT_MARGIN", 0.5)
+
     class ByParts:
         """Decides for channels last in the passes, and for the first that applies in the group."""
 
@@ -167,20 +174,32 @@ def test_bfloat16_layers_are_judged_as_a_whole_too(dtype: torch.dtype) -> None:
     torch.autograd.grad(out, x, retain_graph=True)  # part of a backward pass is nothing of the group's
     torch.autograd.grad(out, weight)
     (group,) = layer.layer.report().problems
-    assert group.decision == ("joint" if dtype == torch.bfloat16 else "independent")
+    assert group.decision == ("joint" if near else "independent")
     masks = counting(layer)
     asked = layer.layer.settled_calls
     for _ in range(2 * _ASKED_EVERY):
         torch.testing.assert_close(gradients(x, weight, bias), expected, rtol=2**-6, atol=2**-4)
-    if dtype == torch.bfloat16:  # now and then, forward and backward, to see how long it takes
+    if near:  # now and then, forward and backward, to see how long it takes
         assert layer.layer.settled_calls - asked == 4
     apart = {(True, False, False), (False, True, False)}
-    assert set(masks) == ({WHOLE} if dtype == torch.bfloat16 else apart)
+    assert set(masks) == ({WHOLE} if near else apart)
     rows = [row for row in integration.summary().passes if row.name != "forward"]
-    assert {row.chosen for row in rows} == {"as is" if dtype == torch.bfloat16 else "channels last"}
+    assert {row.chosen for row in rows} == {"as is" if near else "channels last"}
     # Of one gradient there is nothing to compute jointly.
     torch.autograd.grad(torch.conv2d(x, weight.detach(), bias).sum(), x)
     assert masks[-1] == (True, False, False)
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+def test_a_layer_that_winograd_is_far_ahead_on_costs_no_trial_as_a_whole(layout: Layout) -> None:
+    def jointly(notation: str, **changes: object) -> bool:
+        problem = parse_conv(notation)._replace(input_layout=layout, weight_layout=layout, **changes)  # type: ignore[arg-type]
+        return _computes_jointly(LayerProblem(problem, True, True))
+
+    assert not any(map(jointly, ("i64x32x32,k64x3x3,b64,p1", "i256x14x14,k256x3x3,b8,p1", "i512x2x2,k512x3x3,b64,p1")))
+    assert all(map(jointly, ("i512x2x2,k512x3x3,b8,p1", "i128x8x8,k256x3x3,b8,s2,p1", "i64x16x16,k128x1x1,b8,s2")))
+    assert jointly("i64x32x32,k64x3x3,b64,p1", dtype="bfloat16")
+    assert not jointly("i512x2x2,k512x3x3,b8,p1", device="cuda")
 
 
 def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:

@@ -66,6 +66,10 @@ class Catalogue:
         """The lowest estimate of those that apply."""
         return min(_estimates(self, problem).values())
 
+    def as_is(self, problem: ConvProblem) -> float:
+        """The estimate of PyTorch as is."""
+        return _estimates(self, problem)[self.alternatives[0].name]
+
     def bound(self, alternative: Alternative, problem: ConvProblem) -> ErrorBound:
         """What an alternative promises for a problem: scaled by the channels that are summed over, which are the
         images of the batch where the gradient of the weight is wanted.

@@ -33,6 +33,10 @@ WINOGRAD_CHANNELS = 32
 SHARING_MARGIN = 1.5
 """The same for the group that shares a lowered matrix: both sides hold the same products, which cancel out."""
 
+JOINT_MARGIN = 1.3
+"""How many times the cheapest estimates of its three passes those of PyTorch as is may be, for a layer that is judged
+as a whole as well. Beyond, as on VGG16's, the passes win by so much that it would be a trial wasted."""
+
 SMALL = 10**8
 """A call of half a millisecond: below it a hopeless trial costs too little to be left out."""
 

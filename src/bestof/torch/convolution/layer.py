@@ -13,7 +13,7 @@ from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.accuracy import allows
 from bestof.torch.convolution import estimate, im2row, shared_im2row
 from bestof.torch.convolution.call_counts import CallCounts
-from bestof.torch.convolution.catalogue import FORWARD, WEIGHT_GRADIENT, Catalogue
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADIENT, Catalogue
 from bestof.torch.convolution.kept_matrices import KeptMatrices
 from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.neighbourhood import Neighbourhood
@@ -370,10 +370,20 @@ def _geometry(problem: ConvProblem) -> tuple[object, ...]:
 
 
 def _computes_jointly(layer: object) -> bool:
-    """Where both gradients are wanted of bfloat16 tensors, whose arithmetic takes so little that what the two have in
-    common tells: passes that won by 3 to 8 % each made training of ResNet18 5 % slower as a whole."""
+    """Where both gradients are wanted, and the passes can win little, one by one: what they have in common then tells.
+
+    Such are bfloat16 tensors, whose arithmetic takes so little: passes that won by 3 to 8 % each made training of
+    ResNet18 5 % slower as a whole. And float32 layers with nothing estimated to be far ahead of PyTorch as is, as those
+    of ResNet34 on 64x64 images: what won its passes in races, between others' conversions, made training 8 % slower.
+    """
     assert isinstance(layer, LayerProblem)
-    return layer.convolution.dtype == "bfloat16" and layer.input and layer.weight and not layer.convolution.device
+    problem = layer.convolution
+    if problem.device or not (layer.input and layer.weight):
+        return False
+    if problem.dtype == "bfloat16":
+        return True
+    as_is = sum(catalogue.as_is(problem) for catalogue in CATALOGUES)
+    return as_is <= estimate.JOINT_MARGIN * sum(catalogue.cheapest(problem) for catalogue in CATALOGUES)
 
 
 def _shares_im2row(layer: object) -> bool:
