@@ -128,6 +128,8 @@ def _native(
     pass_: Callable[[str], Callable[..., Tensor]], direction: str, work: estimate.Estimate
 ) -> tuple[Alternative, ...]:
     estimates = {"direct": work, "convgemm": work, **_WINOGRAD}
+    if direction == "backward_weight":
+        estimates = {name: estimate.native_weight_gradient(one) for name, one in estimates.items()}
     return tuple(
         Alternative(
             f"native {row.name}",

@@ -131,3 +131,21 @@ def test_sharing_is_searched_only_where_im2row_is_near_the_best() -> None:
 def test_few_channels_cost_the_gradient_of_the_input_as_many_as_a_vector_has() -> None:
     problem = parse_conv("i3x64x64,k128x7x7,b64")
     assert estimate.as_is_input_gradient(problem) > 2 * estimate.as_is(problem)
+
+
+def test_im2col_pays_for_both_conversions_in_channels_last() -> None:
+    """It took 6 to 7 times as is on VGG16's first layer there."""
+    first = parse_conv("i3x32x32,k64x3x3,b64,p1")
+    last = first._replace(input_layout="channels_last", weight_layout="channels_last")
+    for catalogue in (FORWARD, WEIGHT_GRADIENT):
+        assert "im2col" in catalogue.promising(first)
+        assert "im2col" not in catalogue.promising(last)
+
+
+def test_native_weight_gradients_want_channels_for_a_vector() -> None:
+    for layout in ("channels_first", "channels_last"):
+        few = parse_conv("i3x32x32,k64x3x3,b64,p1")._replace(input_layout=layout, weight_layout=layout)  # type: ignore[arg-type]
+        assert not any(name.startswith("native") for name in WEIGHT_GRADIENT.promising(few))
+        assert "native convgemm" in FORWARD.promising(few)
+    assert "native convgemm" in WEIGHT_GRADIENT.promising(parse_conv("i16x32x32,k64x3x3,b64,p1"))
+    assert "native convgemm" in WEIGHT_GRADIENT.promising(parse_conv("i96x56x56,k96x7x7,b2,p3,g96"))
