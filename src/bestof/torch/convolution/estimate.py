@@ -25,7 +25,7 @@ in place of 21."""
 WINOGRAD_MARGIN = 1.25
 """The same for what multiplies everything, where one of Winograd's algorithms is the cheapest and there are at least
 WINOGRAD_CHANNELS. The estimates are fair to it: on the layers of VGG16 it was 1.1 to 1.7 times further ahead than they
-say of every algorithm but PyTorch as is, which is tried in any case. Trying them took half of what tuning cost."""
+say of every algorithm but PyTorch as is, which is tried in any case. Trying them took half of what trials cost."""
 
 WINOGRAD_CHANNELS = 32
 """Filters and channels at least: two vectors. F(4) has won every layer of VGG16 and ResNet34 from there on."""
