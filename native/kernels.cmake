@@ -5,6 +5,8 @@ set(KERNEL_SOURCES
     conv/depthwise.cpp
     conv/direct.cpp
     conv/im2row.cpp
+    conv/matvec.cpp
+    conv/matvec_bf16.cpp
     conv/winograd2.cpp
     conv/winograd4.cpp
     conv/winograd2_5x5.cpp

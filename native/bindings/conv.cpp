@@ -168,10 +168,10 @@ double promised_error(const Pass& pass, const Problem& p, Direction direction) {
   double terms = static_cast<double>(p.in_channels / p.groups);
   if (direction == Direction::kBackwardInput) terms = static_cast<double>(p.out_channels / p.groups);
   if (direction == Direction::kBackwardWeight) terms = 1.0 * p.batch * p.out_height * p.out_width / 9.0;
-  return pass.error_growth * std::fmax(1.0, std::sqrt(terms / 512.0));
+  return pass.rounding + pass.error_growth * std::fmax(1.0, std::sqrt(terms / 512.0));
 }
 
-using Row = std::tuple<std::string, double, long, double>;
+using Row = std::tuple<std::string, double, long, double, bool>;
 
 std::vector<Row> algorithms(const Problem& p, const std::string& direction_name, int threads) {
   const Direction direction = direction_of(direction_name);
@@ -181,7 +181,7 @@ std::vector<Row> algorithms(const Problem& p, const std::string& direction_name,
     const Pass& pass = pass_of(algorithm, direction);
     if (!applies(algorithm, pass, p)) continue;
     rows.emplace_back(algorithm.name, promised_error(pass, p, direction), run_floats(pass, p, threads) * 4,
-                      pass.flops(p));
+                      pass.flops(p), pass.pack != nullptr);
   }
   return rows;
 }

@@ -15,6 +15,8 @@ struct Pass {
   // Promised rms error over rms of the result, against float64, with up to 512 channels; times sqrt(C / 512) above.
   double error_growth;
   double (*flops)(const Problem&);
+  // What rounding operands to bfloat16 adds to that, however many channels there are.
+  double rounding = 0.0;
 };
 
 struct Algorithm {

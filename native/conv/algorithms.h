@@ -18,6 +18,8 @@ extern const Algorithm kWinograd4Column7;
 extern const Algorithm kWinograd2Square5;
 extern const Algorithm kWinograd4Square5;
 extern const Algorithm kDepthwise;
+extern const Algorithm kMatvec;
+extern const Algorithm kMatvecBf16;
 
 }  // namespace BESTOF_REST
 

@@ -68,6 +68,13 @@ LONG = (
     Case((0, 8, 8, 4), (4, 5, 5, 4), padding=((2, 2), (2, 2))),
 )
 
+# Linear layers of few rows: VGG16's last one, every number of rows with outputs that are not its blocks, few inputs.
+FEW_ROWS = (
+    Case((1, 1, 1, 4096), (1000, 1, 1, 4096)),
+    *(Case((1, 1, rows, 16 * rows + 3), (37 - rows, 1, 1, 16 * rows + 3)) for rows in range(1, 9)),
+    *(Case((2, 2, 1, inputs), (3, 1, 1, inputs)) for inputs in (1, 5, 8, 31)),
+)
+
 CASES = (
     # Layers of real networks: VGG16, ResNet50, GoogLeNet's asymmetric kernels, MobileNet's depthwise.
     _square(1, 56, 64, 64, 3, 1, 1),
@@ -99,6 +106,7 @@ CASES = (
     Case((1, 9, 6, 8), (8, 3, 3, 1), (2, 1), ((1, 0), (1, 1)), (1, 2), 8),
     Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
     *LONG,
+    *FEW_ROWS,
 )
 
 

@@ -114,7 +114,11 @@ ACTIVATIONS = {
     "silu": lambda v: v / (1 + np.exp(-v)),
     "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
 }
-EPILOGUE_CASES = (CASES[15], Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19))
+EPILOGUE_CASES = (
+    CASES[15],
+    Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19),
+    Case((5, 1, 1, 40), (19, 1, 1, 40)),
+)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
@@ -127,8 +131,8 @@ def test_epilogue_and_packed_weights(case: Case, packed: bool, activation: kerne
     bias = rng.standard_normal(case.w_shape[0], dtype=np.float32)
     residual = rng.standard_normal(case.y_shape, dtype=np.float32)
     wanted = ACTIVATIONS[activation](convolution.forward(case, x, w) + bias + residual)
-    for name in _names(case, "forward"):
-        weights = kernels.pack_weights(w, name, groups=case.groups) if packed else w
+    for name, row in kernels.conv2d_algorithms(case.x_shape, case.w_shape, **case.geometry).items():
+        weights = kernels.pack_weights(w, name, groups=case.groups) if packed and row.packs else w
         y, _ = _guarded(case.y_shape)
         kernels.conv2d(
             x,

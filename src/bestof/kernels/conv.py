@@ -28,12 +28,14 @@ class Algorithm(NamedTuple):
     """What an algorithm promises for a problem.
 
     error_bound: rms error over rms of the result, against float64. scratch_bytes: memory beside the arguments, packed
-    weights included. flops: multiplications and additions that it performs, its transforms left out.
+    weights included. flops: multiplications and additions that it performs, its transforms left out. packs: whether
+    it wants weights in a layout of its own, which `pack_weights` makes ahead.
     """
 
     error_bound: float
     scratch_bytes: int
     flops: float
+    packs: bool
 
 
 def conv2d(
@@ -154,7 +156,7 @@ def conv2d_algorithms(
         dtype_of(None, dtype),
     )
     rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
-    return MappingProxyType({name: Algorithm(error, scratch, flops) for name, error, scratch, flops in rows})
+    return MappingProxyType({name: Algorithm(*promises) for name, *promises in rows})
 
 
 def pack_weights(

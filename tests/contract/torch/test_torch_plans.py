@@ -19,8 +19,8 @@ import bestof.torch as bt
 from bestof.torch.plan import arena
 from bestof.torch.plan.selection import selector
 
-# What F(4) promises a layer, rms of the error over rms of the result; `relaxed` allows F(6).
-PROMISED = {"float32": 5e-6, "relaxed": 2.5e-5}
+# What F(4) promises a layer, rms of the error over rms of the result; `relaxed` allows bfloat16 inside.
+PROMISED = {"float32": 5e-6, "relaxed": 3e-3}
 # More steps than any of these models has; errors of single steps add up at worst.
 STEPS = 30
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy
 from numpy.typing import NDArray
 
 from bestof import kernels
 from bestof.bench.peers.case import Array, Case, Operands, aligned, samples_of
 from bestof.bench.peers.run import Run
-from bestof.errors import KernelError
 
 _DIRECTIONS = {
     "forward": "forward",
@@ -67,9 +64,8 @@ def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, opti
     out = aligned({"forward": case.y_shape, "input gradient": case.x_shape}.get(case.direction, case.w_shape))
     addresses = first.ctypes.data, out.ctypes.data, operands.bias.ctypes.data if forward else 0
     weights: int | kernels.PackedWeights = second.ctypes.data
-    if forward:
-        with suppress(KernelError):  # an algorithm that takes the weights as they are
-            weights = kernels.pack_weights(operands.w, name, groups=case.groups)
+    if forward and row.packs:
+        weights = kernels.pack_weights(operands.w, name, groups=case.groups)
 
     def call() -> None:
         plan.run(addresses[0], weights, addresses[1], addresses[2])

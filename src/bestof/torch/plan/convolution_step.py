@@ -17,10 +17,10 @@ from bestof.torch.plan.operation import Convolution, activate
 from bestof.torch.plan.selection import (
     ONEDNN,
     PYTORCH,
-    UNPACKED,
     FusedProblem,
     algorithms,
     native_name,
+    packs,
     selector,
 )
 
@@ -119,7 +119,7 @@ class ConvolutionStep:
             activation=(operation.activation, operation.slope) if operation.activation else None,
         )
         weights = operation.weights
-        packed = weights.unpacked() if algorithm.endswith(UNPACKED) else weights.packed(algorithm)
+        packed = weights.packed(algorithm) if packs(problem, algorithm) else weights.unpacked()
         self._packed[algorithm] = packed
         layout = packed.layout.data_ptr() if isinstance(packed.layout, Tensor) else packed.layout
         bias, residual, x = operation.weights.bias, self.residual, self.x

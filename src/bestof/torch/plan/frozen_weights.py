@@ -124,7 +124,8 @@ class FrozenWeights:
         return self._kept((algorithm, isa()), lambda: self._pack(algorithm))
 
     def unpacked(self) -> Packed:
-        """What native algorithms transform at each call: `rows`, in the model's own memory where it lies so."""
+        """What native algorithms read as it is, or transform at each call: `rows`, in the model's own memory where it
+        lies so."""
 
         def make() -> Packed:
             rows = self.rows()

@@ -12,7 +12,7 @@ from torch import Tensor
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.memory import memory_of
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, UNPACKED, selector
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, UNPACKED, packs, selector
 
 _TRIALS = 3
 
@@ -80,7 +80,8 @@ def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
     chosen = step.algorithm
     if chosen is not None and chosen not in options:  # the only one, or ordered: nothing was timed
         options[chosen] = 0.0, _bytes(step, chosen)
-    if chosen not in (None, ONEDNN, PYTORCH) and not step.problem.linear:
+    problem = step.problem
+    if chosen not in (None, ONEDNN, PYTORCH) and not problem.linear and packs(problem.convolution, chosen):
         name = f"{chosen}{UNPACKED}"
         options[name] = _seconds(step, name), _bytes(step, name)
     return options
@@ -89,12 +90,12 @@ def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
 def _bytes(step: ConvolutionStep, algorithm: str) -> int:
     """What is kept of the weights by an algorithm: packed to see, and freed again unless it is the chosen one."""
     weights, operation = step.operation.weights, step.operation
-    if algorithm == PYTORCH or algorithm.endswith(UNPACKED):
-        return weights.weight.nbytes
     if algorithm == ONEDNN:
         assert isinstance(step.x, Tensor)
         geometry = operation.padding, operation.stride, operation.dilation, operation.groups
         return weights.onednn(*geometry, list(step.x.shape)).nbytes
+    if algorithm == PYTORCH or not packs(step.problem.convolution, algorithm):
+        return weights.weight.nbytes
     return weights.packed(algorithm).nbytes
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bestof.kernels import conv2d_algorithms
+from bestof.kernels import conv2d_algorithms, isa
 from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, allows
 from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
@@ -16,9 +16,16 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.depends import DEPENDS
 
 # Weights are packed once here, so the native im2row's own copy is worth trying beside the table of the passes.
-_NATIVE: dict[str, Accuracy] = {"im2row": DEFAULT_ACCURACY, **{row.name: row.accuracy for row in NATIVE_ALGORITHMS}}
-# The kernels of one pixel do the same work under several names.
-LINEAR = "convgemm"
+_NATIVE: dict[str, Accuracy] = {
+    "im2row": DEFAULT_ACCURACY,
+    "matvec": DEFAULT_ACCURACY,
+    "matvec_bf16": "relaxed",
+    "convgemm_bf16": "relaxed",
+    **{row.name: row.accuracy for row in NATIVE_ALGORITHMS},
+}
+# The other kernels of one pixel do the same work under several names.
+_PACKING = frozenset({"convgemm", "convgemm_bf16"})
+_LINEAR = _PACKING | {"matvec", "matvec_bf16"}
 PYTORCH = "pytorch"
 ONEDNN = "onednn"
 
@@ -32,8 +39,13 @@ _POLICY = Race(max_trials=12)
 
 # Where its own packing or blocking makes the difference they win, by a few percent; not where multiplications do.
 _LIKE_CONVGEMM = frozenset({"direct", "im2row"})
+
+
 # More than most caches beyond the second level hold for one core.
 _LARGE_BYTES = 16 * 2**20
+# Instruction sets without products of bfloat16 give the same results, slower than float32.
+_PAIRS = "convgemm_bf16"
+_FAST_PAIRS = "avx512_bf16"
 
 
 class FusedProblem(NamedTuple):
@@ -103,11 +115,13 @@ def _supports(name: str) -> Callable[[Any], bool]:
             return bool(onednn)
         if name == PYTORCH:
             return not onednn
-        if not allows(problem.accuracy, _NATIVE[name]):
+        if not is_allowed(problem, name):
             return False
-        if problem.linear and (name != LINEAR or _only_streams(problem.convolution)):
+        if problem.linear and (name not in _LINEAR or (name in _PACKING and _only_streams(problem.convolution))):
             return False
         offered = algorithms(problem.convolution)
+        if name == _PAIRS and (isa() != _FAST_PAIRS or "depthwise" in offered):
+            return False
         return name in offered and not (name in _LIKE_CONVGEMM and _winograd_wins(problem.convolution, offered))
 
     return answer
@@ -124,13 +138,14 @@ def _winograd_wins(problem: ConvProblem, offered: Any) -> bool:
 
 
 def _only_streams(problem: ConvProblem) -> bool:
-    """Whether a linear layer reads large weights for a single row: then memory sets the pace.
+    """Whether a linear layer reads large weights for so few rows that memory sets the pace.
 
-    Measured on 25088 to 4096 features: 8.3 GB/s by PyTorch, 8.2 by ours, where packing would double 411 MB. For 8 rows
-    it is 3.4 against 9.0.
+    Measured on 25088 to 4096 features, for 1 and 2 rows: 11.8 and 12.0 ms by matvec, 12.0 and 11.9 by convgemm, which
+    would keep the 411 MB a second time; 5.8 and 6.1 by matvec_bf16, 5.9 and 5.9 by convgemm_bf16, which rounds the rows
+    as well. For 8 rows they are 16.5, 12.1, 9.8 and 5.9. PyTorch takes 18.5, 38.1 and 38.8.
     """
     rows = problem.input_shape[0] * problem.input_shape[3]
-    return rows == 1 and 4 * problem.weight_shape[0] * problem.weight_shape[1] > _LARGE_BYTES
+    return rows <= 2 and 4 * problem.weight_shape[0] * problem.weight_shape[1] > _LARGE_BYTES
 
 
 def native_name(algorithm: str) -> str:
@@ -138,8 +153,27 @@ def native_name(algorithm: str) -> str:
     return algorithm.removesuffix(UNPACKED)
 
 
+def is_allowed(problem: FusedProblem, algorithm: str) -> bool:
+    """Whether the accuracy of a problem allows a native algorithm."""
+    needed = _NATIVE.get(native_name(algorithm))
+    return needed is not None and allows(problem.accuracy, needed)
+
+
+def promised_error(problem: FusedProblem, algorithm: str | None) -> float:
+    """The promised rms error over the rms of the result; where it is not chosen yet, that of any that may be."""
+    offered = algorithms(problem.convolution)
+    if algorithm is not None:
+        return float(offered[native_name(algorithm)].error_bound)
+    return float(max((row.error_bound for name, row in offered.items() if is_allowed(problem, name)), default=0.0))
+
+
+def packs(problem: ConvProblem, algorithm: str) -> bool:
+    """Whether a native algorithm keeps weights in a layout of its own; the others read the model's memory."""
+    return not algorithm.endswith(UNPACKED) and bool(algorithms(problem)[algorithm].packs)
+
+
 def algorithms(problem: ConvProblem) -> Any:
-    """What kernels offer for a problem: name -> promised error, scratch, operations."""
+    """What kernels offer for a problem: name -> promised error, scratch, operations, whether weights are packed."""
     (n, c, h, w), (k, i, r, s) = problem.input_shape, problem.weight_shape
     return conv2d_algorithms(
         (n, h, w, c),

@@ -13,7 +13,7 @@ from bestof.torch.plan.convolution_step import is_activation
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms, native_name
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms, is_allowed, native_name
 from bestof.torch.plan.writing import rows, writing_form
 
 
@@ -44,7 +44,8 @@ def check_decisions(program: Program, decisions: dict[str, str]) -> None:
         _expect(name in steps, f"step {name!r}")
         problem = steps[name]
         known = algorithm == PYTORCH or (algorithm == ONEDNN and not problem.linear)
-        _expect(known or native_name(algorithm) in algorithms(problem.convolution), f"algorithm {algorithm!r}")
+        native = native_name(algorithm) in algorithms(problem.convolution) and is_allowed(problem, algorithm)
+        _expect(known or native, f"algorithm {algorithm!r}")
 
 
 def _check_convolution(node: Node) -> None:

@@ -13,7 +13,7 @@ from bestof.torch.plan import tuning
 from bestof.torch.plan.convolution_step import problem_of
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.operation import Convolution
-from bestof.torch.plan.selection import Accuracy, FusedProblem, _other_batches, selector
+from bestof.torch.plan.selection import Accuracy, FusedProblem, _other_batches, packs, promised_error, selector
 
 
 def problem(
@@ -23,9 +23,9 @@ def problem(
     return problem_of(Convolution(weights, padding=(1, 1), activation=activation), accuracy, x, False)
 
 
-def linear(rows: int, ins: int, outs: int) -> FusedProblem:
+def linear(rows: int, ins: int, outs: int, accuracy: Accuracy = "float32") -> FusedProblem:
     weights = FrozenWeights(torch.empty(outs, ins), None, None, 1)
-    return problem_of(Convolution(weights, linear=True), "float32", (rows, ins), False)
+    return problem_of(Convolution(weights, linear=True), accuracy, (rows, ins), False)
 
 
 def applying(one: FusedProblem) -> set[str]:
@@ -62,10 +62,31 @@ def test_where_winograd_saves_most_only_one_algorithm_multiplies_everything() ->
     assert {"direct", "im2row"} <= applying(problem())
 
 
-def test_a_single_row_of_large_weights_stays_with_pytorch() -> None:
-    assert applying(linear(1, 4096, 2048)) == {"pytorch"}
-    assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm"}
-    assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm"}
+def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
+    assert applying(linear(1, 4096, 2048)) == applying(linear(2, 4096, 2048)) == {"pytorch", "matvec"}
+    assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm", "matvec"}
+    assert applying(linear(9, 4096, 2048)) == {"pytorch", "convgemm"}
+    assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm", "matvec"}
+    assert not packs(linear(1, 64, 32).convolution, "matvec")
+    assert packs(linear(1, 64, 32).convolution, "convgemm")
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_weights_of_bfloat16_are_for_those_who_asked(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestof.torch.plan.selection.isa", lambda: "avx512_bf16" if fast else "avx512")
+    pairs = {"convgemm_bf16"} if fast else set()  # elsewhere the same, and slower than float32
+    assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
+    assert applying(linear(8, 64, 32, "relaxed")) == {"pytorch", "matvec", "matvec_bf16", "convgemm"} | pairs
+    assert applying(problem("relaxed")) & {"convgemm_bf16"} == pairs
+    assert not {name for name in applying(problem()) | applying(linear(1, 64, 32)) if name.endswith("_bf16")}
+    weights = FrozenWeights(torch.empty(8, 1, 3, 3), None, None, 8)
+    depthwise = problem_of(Convolution(weights, padding=(1, 1), groups=8), "relaxed", (1, 8, 12, 12), False)
+    assert "convgemm_bf16" not in applying(depthwise)
+
+
+def test_an_undecided_layer_errs_by_what_its_accuracy_allows() -> None:
+    assert promised_error(problem(), None) == promised_error(problem(), "winograd4") < 1e-5
+    assert promised_error(problem("relaxed"), None) == promised_error(problem("relaxed"), "convgemm_bf16") > 1e-3
 
 
 def test_layers_with_equal_problems_share_the_decision() -> None:

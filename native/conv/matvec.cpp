@@ -1,0 +1,25 @@
+// Linear layers of few rows, on weights as they are: nothing is packed, so nothing is kept twice.
+#include "conv/matvec.h"
+
+#include "conv/algorithms.h"
+#include "conv/weights.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+void run_forward(const Problem& p, const Call& call) {
+  run_few_rows(p, call.second, call);
+}
+
+}  // namespace
+
+const Algorithm kMatvec = {
+    "matvec",
+    {has_few_rows, nullptr, nullptr, no_scratch, run_forward, 1e-6, lowered_flops},
+    {},
+    {},
+};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

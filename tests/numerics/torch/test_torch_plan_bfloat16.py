@@ -1,0 +1,109 @@
+"""Layers of a relaxed plan on bfloat16 products: against float64, each element within what the roundings allow; and
+what a plan is not allowed to hide behind them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.errors import BestofWarning
+from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.verification import verify
+
+UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
+EPSILON = float(torch.finfo(torch.float32).eps) / 2
+
+CONVOLUTION = nn.Conv2d(40, 24, 1, stride=2)
+STEM = nn.Conv2d(3, 16, 7, stride=2, padding=3)
+LINEAR = nn.Linear(300, 70)
+CASES: list[tuple[nn.Module, tuple[int, ...], str]] = [
+    (CONVOLUTION, (2, 40, 9, 11), "convgemm_bf16"),
+    (STEM, (1, 3, 20, 17), "convgemm_bf16"),
+    (LINEAR, (3, 300), "convgemm_bf16"),
+    (LINEAR, (1, 300), "matvec_bf16"),
+    (LINEAR, (7, 300), "matvec_bf16"),
+]
+
+
+def _program(plan: OptimizedModel) -> Program:
+    return next(reversed(plan._programs.values()))[2]
+
+
+def _settled(layer: nn.Module, x: Tensor, algorithm: str, accuracy: Any = "relaxed") -> OptimizedModel:
+    plan = bt.optimize(nn.Sequential(layer, nn.ReLU()).eval(), x, accuracy=accuracy, tune=False)
+    program = _program(plan)
+    (name,) = [node.meta["name"] for node in program.problems]
+    program.fixed[name] = algorithm
+    program.bind_anew()
+    return plan
+
+
+def _drawn(shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("layer", "shape", "algorithm"), CASES)
+def test_every_element_is_within_its_roundings(layer: Any, shape: tuple[int, ...], algorithm: str) -> None:
+    x = _drawn(shape)
+    got = _settled(layer, x, algorithm)(x)
+    both = 2 * UNIT + UNIT**2 if algorithm == "convgemm_bf16" else UNIT  # x and the weights, or those alone
+    magnitudes = _apply(layer, x.double().abs(), layer.weight.double().abs(), layer.bias.double().abs())
+    wanted = _apply(layer, x.double(), layer.weight.double(), layer.bias.double()).relu()
+    terms = layer.weight[0].numel() + 2
+    error = (got - wanted).abs()
+    assert (error <= (both + EPSILON * terms) * magnitudes).all()
+    assert error.max() > 2 * EPSILON * terms * magnitudes.max()  # float32 would not have erred so much
+
+
+def _apply(layer: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if isinstance(layer, nn.Linear):
+        return nn.functional.linear(x, weight, bias)
+    return nn.functional.conv2d(x, weight, bias, layer.stride, layer.padding)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("layer", "shape", "algorithm"), CASES)
+def test_a_plan_that_keeps_its_promise_is_verified(layer: Any, shape: tuple[int, ...], algorithm: str) -> None:
+    x = _drawn(shape)
+    plan = _settled(layer, x, algorithm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BestofWarning)
+        verify(_program(plan), [x], [layer(x).relu()])
+    assert set(_program(plan).decisions().values()) == {algorithm}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("layer", "shape", "algorithm"), CASES)
+def test_four_times_the_promise_is_found(
+    layer: Any, shape: tuple[int, ...], algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound holds a factor of 1.5 for the steepest activation, and PyTorch's own error."""
+    x = _drawn(shape)
+    right = ConvolutionStep.runner
+
+    def wrong(step: ConvolutionStep, name: str) -> Any:
+        run = right(step, name)
+        if name != algorithm:
+            return run
+
+        def off() -> None:
+            run()
+            noise = torch.randn(step.out.shape, generator=torch.Generator().manual_seed(4))
+            plain = _apply(layer, x, layer.weight, layer.bias)
+            step.out.add_(noise * (4 * 3e-3 * plain.square().mean().sqrt()))
+
+        return off
+
+    monkeypatch.setattr(ConvolutionStep, "runner", wrong)
+    plan = _settled(layer, x, algorithm)
+    with pytest.warns(BestofWarning, match=f"{algorithm} is off by"):
+        verify(_program(plan), [x], [layer(x).relu()])
+    assert set(_program(plan).decisions().values()) == {"pytorch"}
