@@ -156,7 +156,9 @@ def conv2d_algorithms(
         dtype_of(None, dtype),
     )
     rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
-    return MappingProxyType({name: Algorithm(*promises) for name, *promises in rows})
+    return MappingProxyType(
+        {name: Algorithm(error, scratch, flops, packs) for name, error, scratch, flops, packs in rows}
+    )
 
 
 def pack_weights(
