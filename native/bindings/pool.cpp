@@ -66,6 +66,18 @@ void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool m
   kernels().pool_forward(p, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
 }
 
+// A run whose problem was checked once: addresses in, nothing checked.
+struct PoolPlan {
+  PoolProblem problem;
+
+  void run(std::size_t x, std::size_t y) const {
+    if (problem.batch == 0) return;
+    nb::gil_scoped_release release;
+    kernels().pool_forward(problem, reinterpret_cast<const float*>(x), reinterpret_cast<float*>(y),
+                           omp_get_max_threads());
+  }
+};
+
 void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum,
                    bool count_padding, int threads) {
   const Array gradient = read_array(grad, "grad", 4), to = write_array(out, "out", 4);
@@ -86,6 +98,12 @@ void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vec
 }  // namespace
 
 void bind_pool(nb::module_& m) {
+  nb::class_<PoolPlan>(m, "PoolPlan")
+      .def("__init__",
+           [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
+              bool count_padding) { new (self) PoolPlan{make_problem(x, numbers, maximum, count_padding)}; })
+      .def_prop_ro("y_shape", [](const PoolPlan& plan) { return nb::tuple(nb::cast(pooled_shape(plan.problem))); })
+      .def("run", &PoolPlan::run);
   m.def("pool", &pool);
   m.def("pool_backward", &pool_backward, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
         nb::arg());

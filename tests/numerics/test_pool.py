@@ -97,3 +97,31 @@ def test_bad_arguments() -> None:
             kernels.pool2d(x, **arguments)
     with pytest.raises(KernelError, match="x: expected the array that was pooled"):
         kernels.pool2d_backward(x, (1, 8, 8, 2), 2)
+
+
+@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_plan_computes_what_the_call_computes(case: Case, kind: str) -> None:
+    x = np.random.default_rng(2).standard_normal(case.shape, dtype=np.float32)
+    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": False}
+    wanted = kernels.pool2d(x, case.kernel, **options)  # type: ignore[arg-type]
+    plan = kernels.Pool2dPlan(case.shape, case.kernel, **options)  # type: ignore[arg-type]
+    assert (plan.x_shape, plan.y_shape) == (case.shape, wanted.shape)
+    y = np.full(wanted.shape, np.nan, np.float32)
+    plan.run(x.ctypes.data, y.ctypes.data)
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_a_plan_refuses_what_cannot_be_pooled() -> None:
+    with pytest.raises(KernelError, match="x_shape: expected 4 extents"):
+        kernels.Pool2dPlan((1, 4, 4), 2)
+    with pytest.raises(KernelError, match="x_shape: expected 4 extents"):
+        kernels.Pool2dPlan((1, 4, 0, 4), 2)
+    with pytest.raises(KernelError, match="kernel: expected one that fits"):
+        kernels.Pool2dPlan((1, 4, 4, 3), 5)
+    plan = kernels.Pool2dPlan((1, 4, 4, 3), 2)
+    for addresses in ((0, 64), (64, 0)):
+        with pytest.raises(KernelError, match="addresses: expected two that are not 0"):
+            plan.run(*addresses)
+    with pytest.raises(KernelError, match="addresses: expected integers from 0 on"):
+        plan.run(-64, 64)

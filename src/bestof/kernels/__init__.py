@@ -16,7 +16,7 @@ from bestof.kernels.conv import (
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.isa import isa, isas, use_isa
 from bestof.kernels.peak import multiply_adds
-from bestof.kernels.pool import pool2d, pool2d_backward
+from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "FocalLoss",
     "PackedWeights",
     "build",
+    "Pool2dPlan",
     "conv2d",
     "conv2d_algorithms",
     "conv2d_backward_input",

@@ -44,6 +44,42 @@ def pool2d(
     return out
 
 
+class Pool2dPlan:
+    """A pooling whose problem is checked once, run on addresses: the cheapest call.
+
+    `run` takes those of x and y, float32 arrays in the layout of this module; that they are such is the caller's word.
+    Raises KernelError at construction for what cannot be computed. The arguments are those of `pool2d`.
+    """
+
+    __slots__ = ("_plan", "x_shape", "y_shape")
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        kernel: Pair,
+        *,
+        kind: str = "max",
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        count_padding: bool = True,
+    ) -> None:
+        numbers = _numbers(kernel, stride, padding, kind, count_padding)
+        self.x_shape = shape_tuple(x_shape, "x_shape")
+        if len(self.x_shape) != 4 or min(self.x_shape[1:]) < 1 or self.x_shape[0] < 0:
+            raise KernelError(f"x_shape: expected 4 extents (N, H, W, C) of at least 1 (N: 0); got {self.x_shape}")
+        self._plan = _native.PoolPlan(self.x_shape, numbers, kind == "max", count_padding)
+        self.y_shape = self._plan.y_shape
+
+    def run(self, x: int, y: int) -> None:
+        """Runs it, on as many threads as OpenMP uses."""
+        if not (x and y) and all(self.x_shape):  # empty arrays have no address
+            raise KernelError(f"addresses: expected two that are not 0; got {x!r}, {y!r}")
+        try:
+            self._plan.run(x, y)
+        except TypeError:
+            raise KernelError(f"addresses: expected integers from 0 on; got {x!r}, {y!r}") from None
+
+
 def pool2d_backward(
     grad: Array,
     x_shape: Sequence[int],

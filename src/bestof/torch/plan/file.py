@@ -23,7 +23,7 @@ from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.soundness import check_decisions, check_program
-from bestof.torch.plan.writing import rows
+from bestof.torch.plan.writing import columns, rows
 
 _FORMAT = "bestof plan"
 _VERSION = 2
@@ -31,6 +31,7 @@ _MARKERS: dict[str, Any] = {
     "bestof.convolution": convolution,
     "bestof.pooling": pooling,
     "bestof.rows": rows,
+    "bestof.columns": columns,
     "operator.getitem": operator.getitem,
 }
 _NAMES = {target: name for name, target in _MARKERS.items()}

@@ -14,7 +14,7 @@ from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import ONEDNN, PYTORCH, algorithms, is_allowed, native_name
-from bestof.torch.plan.writing import rows, writing_form
+from bestof.torch.plan.writing import columns, rows, writing_form
 
 
 def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
@@ -31,6 +31,9 @@ def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
             _check_pooling(node)
         elif node.target is rows:
             _expect(_is_rows(node) and _val(node.args[0]).shape == _val(node).shape, node.name)
+        elif node.target is columns:
+            given = node.args[0]
+            _expect(_is_rows(given) and not node.meta["rows"] and _is_alike(node, given), node.name)
         elif writing_form(node) is not None:
             target: Any = node.target
             found = target(*_values(node.args), **_values(node.kwargs))
@@ -81,6 +84,10 @@ def _is_rows(node: Any) -> bool:
     planned = node.target in (convolution, pooling, rows) or writing_form(node) is not None
     value = _val(node)
     return planned and node.meta["rows"] is True and value.dim() == 4 and value.dtype is torch.float32
+
+
+def _is_alike(one: Node, other: Any) -> bool:
+    return _val(one).shape == _val(other).shape and _val(one).dtype is _val(other).dtype
 
 
 def _val(node: Any) -> Tensor:

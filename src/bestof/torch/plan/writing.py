@@ -1,4 +1,5 @@
-"""Operators of PyTorch that can write into memory of the plan, and the step that brings a value into channels last."""
+"""Operators of PyTorch that can write into memory of the plan, and the steps that bring a value into channels last, or
+back."""
 
 from __future__ import annotations
 
@@ -38,6 +39,15 @@ def rows(*_: Any) -> Any:
     raise AssertionError
 
 
+def columns(*_: Any) -> Any:
+    """Marks a node that copies a channels-last value of the plan into channels first; never called."""
+    raise AssertionError
+
+
+# Views of what is contiguous.
+RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
+
+
 def writing_form(node: Node) -> Any:
     """The operator that writes this node's value, in channels last, into memory that is given; None for the others."""
     return _WRITING.get(node.target) if node.meta.get("rows", False) else None
@@ -72,6 +82,27 @@ def bring_into_rows(module: GraphModule) -> None:
         copy.meta = {"val": node.meta["val"], "rows": True}
         for reader in readers:
             reader.replace_input_with(node, copy)
+    for node in list(graph.nodes):
+        if node.meta["rows"] and _has_pixels(node):
+            _bring_into_columns(node)
+
+
+def _has_pixels(node: Node) -> bool:
+    """Whether the two layouts differ."""
+    _, channels, height, width = node.meta["val"].shape
+    return bool(channels > 1 and height * width > 1)
+
+
+def _bring_into_columns(node: Node) -> None:
+    """Put a copy into channels first before the readers that would make one anyway, each by PyTorch."""
+    readers = [user for user in node.users if user.target in RESHAPING]
+    if not readers:
+        return
+    with node.graph.inserting_after(node):
+        copy = node.graph.call_function(columns, (node,))
+    copy.meta = {"val": node.meta["val"].contiguous(), "rows": False}
+    for reader in readers:
+        reader.replace_input_with(node, copy)
 
 
 def _yields_rows(node: Node) -> bool:

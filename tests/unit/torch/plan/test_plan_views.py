@@ -1,0 +1,91 @@
+"""Reshaped values of a plan: bound once where they lie, copied where the layout is another, never the caller's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.errors import TorchError
+from bestof.torch.plan.optimized import OptimizedModel
+
+X = torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)
+
+
+class Net(nn.Module):
+    def __init__(self, forward: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(3, 8, 3, padding=1)
+        self.other = nn.Conv2d(8, 8, 3, padding=1)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.few = nn.Linear(8, 5)
+        self.many = nn.Linear(8 * 12 * 12, 5)
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, self.convolution(x))
+
+
+def read_late(net: Any, h: Tensor) -> Tensor:
+    """The view outlives other values, which must not take its place."""
+    pooled, flat = net.pool(h).flatten(1), h.flatten(1)
+    for _ in range(3):
+        h = net.other(h)
+    return net.few(pooled) + net.many(flat) + net.few(net.pool(h).reshape(-1, 8))
+
+
+KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
+    "of one pixel": (lambda net, h: net.few(net.pool(h).flatten(1)), []),
+    "of a view": (lambda net, h: net.few(net.pool(h).flatten(1).reshape(2, 1, 8).flatten(1)), []),
+    "of many pixels": (lambda net, h: net.many(h.view(h.shape[0], -1)), ["to channels first"]),
+    "twice": (lambda net, h: net.many(h.flatten(1)) + h.reshape(2, 8, -1).sum((1, 2))[:, None], ["to channels first"]),
+    "read late": (read_late, ["to channels first"]),
+    "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(2, 8, 144)), ["to channels first"]),
+}
+
+
+def outputs(found: Any) -> list[Tensor]:
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+def layouts(plan: OptimizedModel) -> list[str]:
+    steps = [step.problem for step in plan.explain(repeats=1).steps]
+    return [step for step in steps if "reshape" in step or "flatten" in step or step == "to channels first"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("function", "steps"), KINDS.values(), ids=KINDS)
+def test_values_and_steps(function: Callable[[Any, Tensor], Any], steps: list[str]) -> None:
+    model = Net(function).eval()
+    plan = bt.optimize(model, X)
+    assert layouts(plan) == steps
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    for one in (plan, bt.load(file)):
+        first = outputs(one(X))
+        kept = [value.clone() for value in first]
+        for given in (-X, X.flip(2)):
+            for got, right in zip(outputs(one(given)), outputs(model(given)), strict=True):
+                torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+                assert got.stride() == right.stride()
+        assert all(map(torch.equal, first, kept)), "a result lies in the arena"
+
+
+def test_a_file_that_copies_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are given addresses: what a file says of them must fit."""
+    plan = bt.optimize(Net(KINDS["of many pixels"][0]).eval(), X)
+    program = next(reversed(plan._programs.values()))[2]
+    (node,) = [node for node in program.nodes if getattr(node.target, "__name__", "") == "columns"]
+    monkeypatch.setitem(node.meta, "val", torch.empty(2, 8, 12, 24, device="meta"))
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    with pytest.raises(TorchError, match="columns"):
+        bt.load(file)
