@@ -15,7 +15,7 @@ from bestof.errors import BestofWarning
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.verification import verify
+from bestof.torch.plan.verification import _magnified, verify
 
 UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
 EPSILON = float(torch.finfo(torch.float32).eps) / 2
@@ -78,6 +78,15 @@ def test_a_plan_that_keeps_its_promise_is_verified(layer: Any, shape: tuple[int,
         warnings.simplefilter("error", BestofWarning)
         verify(_program(plan), [x], [layer(x).relu()])
     assert set(_program(plan).decisions().values()) == {algorithm}
+
+
+@torch.no_grad()
+def test_injected_errors_stay_small() -> None:
+    """How a network answers to errors of this size is measured; to 64 times as much it may answer out of proportion."""
+    x = _drawn((2, 300))
+    for algorithm, magnified in (("convgemm", 64.0), ("matvec_bf16", 1.5), ("convgemm_bf16", 1.0)):
+        found = _magnified(_program(_settled(LINEAR, x, algorithm)))
+        assert found == pytest.approx(magnified, abs=0.1)
 
 
 @torch.no_grad()

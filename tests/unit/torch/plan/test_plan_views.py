@@ -78,6 +78,42 @@ def test_values_and_steps(function: Callable[[Any, Tensor], Any], steps: list[st
         assert all(map(torch.equal, first, kept)), "a result lies in the arena"
 
 
+@torch.no_grad()
+def test_a_file_that_reshapes_channels_last_itself() -> None:
+    """As plans did before they copied to channels first: PyTorch copies."""
+    model = Net(KINDS["of many pixels"][0]).eval()
+    plan = bt.optimize(model, X)
+    program = next(reversed(plan._programs.values()))[2]
+    (node,) = [node for node in program.nodes if getattr(node.target, "__name__", "") == "columns"]
+    node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]  # it is a node
+    program.graph.erase_node(node)
+    program.nodes.remove(node)
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    loaded = bt.load(file)
+    torch.testing.assert_close(loaded(X), model(X), rtol=1e-4, atol=1e-5)
+    assert layouts(loaded) == ["aten.reshape.default"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d(3, 2, 1),
+        nn.MaxPool2d((2, 3), (1, 2)),
+        nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        nn.AvgPool2d(3, 2, 1),
+    ],
+    ids=str,
+)
+def test_poolings(pool: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), pool).eval()
+    plan = bt.optimize(model, X)
+    for given in (X, -X):
+        torch.testing.assert_close(plan(given), model(given), rtol=1e-4, atol=1e-5)
+
+
 def test_a_file_that_copies_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are given addresses: what a file says of them must fit."""
     plan = bt.optimize(Net(KINDS["of many pixels"][0]).eval(), X)
