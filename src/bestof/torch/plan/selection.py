@@ -23,7 +23,7 @@ _NATIVE: dict[str, Accuracy] = {
     "convgemm_bf16": "relaxed",
     **{row.name: row.accuracy for row in NATIVE_ALGORITHMS},
 }
-# The other kernels of one pixel do the same work under several names.
+# What a linear layer is offered: the other kernels of one pixel do the same work under other names.
 _PACKING = frozenset({"convgemm", "convgemm_bf16"})
 _LINEAR = _PACKING | {"matvec", "matvec_bf16"}
 PYTORCH = "pytorch"
@@ -39,7 +39,6 @@ _POLICY = Race(max_trials=12)
 
 # Where its own packing or blocking makes the difference they win, by a few percent; not where multiplications do.
 _LIKE_CONVGEMM = frozenset({"direct", "im2row"})
-
 
 # More than most caches beyond the second level hold for one core.
 _LARGE_BYTES = 16 * 2**20
