@@ -4,6 +4,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <initializer_list>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "simd/kernels.h"
 
@@ -63,6 +68,22 @@ const Isa* find_isa(const char* name) {
 
 long assumed_level3 = 0;
 
+// Bytes of the unified cache of that level, which some cores share, as the processor tells; 0 where it does not. The
+// system's own answer is no use on AMD: glibc 2.36 tells the sum over all groups of cores, 320 MiB where each has 32.
+long cache_bytes(unsigned level) {
+#if defined(__x86_64__)
+  unsigned a, b, c, d;
+  for (unsigned leaf : {0x8000001Du, 4u}) {  // AMD's and Intel's, of the same form
+    for (unsigned cache = 0; __get_cpuid_count(leaf, cache, &a, &b, &c, &d) && a & 31; ++cache) {
+      if ((a & 31) != 3 || (a >> 5 & 7) != level) continue;
+      return ((b >> 22) + 1L) * ((b >> 12 & 1023) + 1) * ((b & 4095) + 1) * (c + 1L);
+    }
+  }
+#endif
+  (void)level;
+  return 0;
+}
+
 }  // namespace
 
 const char* const* isa_names(int* count) {
@@ -99,7 +120,8 @@ long level2_bytes() {
 long level3_bytes() {
   if (assumed_level3 > 0) return assumed_level3;
   static const long bytes = [] {
-    const long told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    long told = cache_bytes(3);
+    if (told <= 0) told = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return told > 0 ? told : 32L << 20;
   }();
   return bytes;

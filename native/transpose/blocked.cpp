@@ -10,51 +10,110 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Turns the kLanes x kLanes tile in `v`: log2(kLanes) rounds of interleaving halves.
+// Vectors of pairs, and of quads as pairs of pairs: a tile is turned by moving whole ones of them where that is
+// cheaper.
+typedef double VecPairs __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
+typedef long long VecPairsIndex __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
+constexpr long kQuads = kLanes / 4;
+
+// In every quad: the first (or last) two of a, each followed by its neighbour in b.
+template <int kLast>
+BESTOF_INLINE Vec interleave(Vec a, Vec b) {
+  VecInt from;
+#pragma GCC unroll 16
+  for (int k = 0; k < kLanes; ++k) from[k] = k / 4 * 4 + 2 * kLast + k % 4 / 2 + k % 2 * kLanes;
+  return __builtin_shuffle(a, b, from);
+}
+
+// In every quad: the first (or last) pair of a, then that of b.
+template <int kLast>
+BESTOF_INLINE Vec interleave_pairs(Vec a, Vec b) {
+  VecPairsIndex from;
+#pragma GCC unroll 8
+  for (int k = 0; k < kLanes / 2; ++k) from[k] = k / 2 * 2 + kLast + k % 2 * (kLanes / 2);
+  return reinterpret_cast<Vec>(__builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
+}
+
+// The even (or odd) quads of a, then those of b.
+template <int kOdd>
+BESTOF_INLINE Vec every_other_quad(Vec a, Vec b) {
+  VecPairsIndex from;
+#pragma GCC unroll 8
+  for (int k = 0; k < kLanes / 2; ++k) from[k] = k / 2 * 4 + 2 * kOdd + k % 2;
+  return reinterpret_cast<Vec>(__builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
+}
+
+// Turns the kLanes x kLanes tile in `v`: 4 x 4 inside the quads, then the quads. Every step is one shuffle of fixed
+// places; log2(kLanes) rounds of permutes by an index, as many instructions, took 1.3 times as long (AVX-512, in L1).
 BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
 #pragma GCC unroll 4
-  for (int round = 1; round < kLanes; round *= 2) {
+  for (int i = 0; i < kLanes; i += 4) {
+    const Vec first = interleave<0>(v[i], v[i + 1]), last = interleave<1>(v[i], v[i + 1]);
+    const Vec first_below = interleave<0>(v[i + 2], v[i + 3]), last_below = interleave<1>(v[i + 2], v[i + 3]);
+    v[i] = interleave_pairs<0>(first, first_below);
+    v[i + 1] = interleave_pairs<1>(first, first_below);
+    v[i + 2] = interleave_pairs<0>(last, last_below);
+    v[i + 3] = interleave_pairs<1>(last, last_below);
+  }
+#pragma GCC unroll 2
+  for (int round = 1; round < kQuads; round *= 2) {
     Vec next[kLanes];
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int i = 0; i < kLanes / 2; ++i) {
-      VecInt low, high;
-#pragma GCC unroll 16
-      for (int k = 0; k < kLanes; ++k) {
-        low[k] = k / 2 + (k % 2) * kLanes;
-        high[k] = kLanes / 2 + k / 2 + (k % 2) * kLanes;
-      }
-      next[2 * i] = __builtin_shuffle(v[i], v[i + kLanes / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kLanes / 2], high);
+      const int upper = i / 4 * 8 + i % 4;
+      next[i] = every_other_quad<0>(v[upper], v[upper + 4]);
+      next[kLanes / 2 + i] = every_other_quad<1>(v[upper], v[upper + 4]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) v[i] = next[i];
   }
 }
 
-// Columns of x that are asked for in advance: no hardware follows as many rows as a block has.
-constexpr long kAhead = 64;
+// Floats of a cache line.
+constexpr long kLine = 16;
 
-// y[c][r] = x[r][c] for rows x columns. With kStream, lines of y go to memory past the caches.
+// Asks for a block of x while the one before it is turned, row by row: no hardware follows as many rows as a block has.
+struct Ahead {
+  const float* row;
+  long stride, rows, width, column;
+
+  BESTOF_INLINE void ask(long lines) {
+    while (lines > 0 && rows > 0) {
+      const long run = smaller(lines, divide_up(width - column, kLine));
+      for (long i = 0; i < run; ++i) __builtin_prefetch(row + column + i * kLine, 0, 2);
+      lines -= run;
+      column += run * kLine;
+      if (column < width) continue;
+      column = 0;
+      row += stride;
+      --rows;
+    }
+  }
+};
+
+// y[c][r] = x[r][c] for rows x columns, tiles of a row of x one after the other, or with `down` those of a row of y.
+// With kStream, lines of y go to memory past the caches.
 template <bool kStream>
-inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows, long columns) {
-  for (long c = 0; c < columns; c += kLanes) {
-    for (long r = 0; r < rows; r += kLanes) {
+inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows, long columns, bool down,
+                       Ahead ahead) {
+  const long outer = down ? columns : rows, inner = down ? rows : columns;
+  for (long a = 0; a < outer; a += kLanes) {
+    for (long b = 0; b < inner; b += kLanes) {
+      const long c = down ? a : b, r = down ? b : a;
+      if constexpr (kStream) ahead.ask(kLanes * kLanes / kLine);
       if (r + kLanes <= rows && c + kLanes <= columns) {
         Vec tile[kLanes];
         const float* from = x + r * x_stride + c;
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          tile[i] = load(from + i * x_stride);
-          if constexpr (kStream) __builtin_prefetch(from + i * x_stride + kAhead, 0, 2);
-        }
+        for (int i = 0; i < kLanes; ++i) tile[i] = load(from + i * x_stride);
         turn(tile);
+        float* to = y + c * y_stride + r;
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
-          float* to = y + (c + i) * y_stride + r;
           if constexpr (kStream) {
-            stream(to, tile[i]);
+            stream(to + i * y_stride, tile[i]);
           } else {
-            store(to, tile[i]);
+            store(to + i * y_stride, tile[i]);
           }
         }
       } else {
@@ -66,12 +125,25 @@ inline void turn_block(const float* x, long x_stride, float* y, long y_stride, l
   }
 }
 
+// The largest power of two that divides `stride`: rows so far apart fall into the fewer sets of a cache, the larger it
+// is.
+BESTOF_INLINE long common_power(long stride) {
+  return stride & -stride;
+}
+
 // Copies `count` floats past the caches.
 inline void stream_copy(const float* x, float* y, long count) {
   long i = 0;
   for (; i + kLanes <= count; i += kLanes) stream(y + i, load(x + i));
   for (; i < count; ++i) y[i] = x[i];
 }
+
+// What one thread turns or copies at a time.
+struct Block {
+  const float* from;
+  float* to;
+  long rows, columns;
+};
 
 }  // namespace
 
@@ -87,45 +159,51 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
   long outer = 1, total = 1;
   for (int i = 0; i < axes.count; ++i) total *= axes.extent[i];
   const bool large = beyond_caches(2 * total);
-  // Streamed, few rows at a time and far along them: 32 x 256 moves 15.4 GB/s (64 channels @224, batch 8, to NHWC)
-  // where 64 x 64 moves 11.9, and 9.7 without streaming; a copy moves 18 to 20. From L3, 256 x 64 is as good as any.
-  const long row_step = large ? 32 : 256, column_step = copy ? 16384 : large ? 256 : 64;
+  const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
+  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @ 112, batch 8) 32 x
+  // 128 moves 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and 0.76. Back, 128 x 128 moves 0.95 and 0.92, 32 x 256
+  // 0.87 and 0.82. From L3, along the side whose rows fall into the fewer sets, so that what shares a set is used up at
+  // once: 0.75 of a copy to NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
+  const bool down = large || common_power(y_stride) >= common_power(x_stride);
+  const long row_step = large ? (columns > rows ? 32 : 128) : down ? 256 : 64;
+  const long column_step = copy ? 16384 : large ? 128 : down ? 64 : 256;
   const long row_blocks = divide_up(rows, row_step), column_blocks = divide_up(columns, column_step);
   for (int i = 0; i < axes.count; ++i) {
     if (i != last_read && i != last_write) outer *= axes.extent[i];
   }
+  const long items = outer * row_blocks * column_blocks;
+  const auto place = [&](long item) {
+    // Row blocks run fastest: they are neighbours in y.
+    const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * row_step;
+    Block block = {x, y, smaller(rows - r, row_step), smaller(columns - c, column_step)};
+    long at = item / (row_blocks * column_blocks);
+    for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
+      if (i == last_read || i == last_write) continue;
+      block.from += at % axes.extent[i] * axes.read[i];
+      block.to += at % axes.extent[i] * axes.write[i];
+      at /= axes.extent[i];
+    }
+    block.from += copy ? c : r * x_stride + c;
+    block.to += copy ? c : c * y_stride + r;
+    return block;
+  };
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static) nowait
-    for (long item = 0; item < outer * row_blocks * column_blocks; ++item) {
-      long at = item / (row_blocks * column_blocks);
-      const float* from = x;
-      float* to = y;
-      for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
-        if (i == last_read || i == last_write) continue;
-        from += at % axes.extent[i] * axes.read[i];
-        to += at % axes.extent[i] * axes.write[i];
-        at /= axes.extent[i];
-      }
-      // Row blocks run fastest: they are neighbours in y.
-      const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * row_step;
-      const long width = smaller(columns - c, column_step);
+    for (long item = 0; item < items; ++item) {
+      const Block block = place(item);
       if (copy) {
-        if (large && streamable(to + c)) {
-          stream_copy(from + c, to + c, width);
+        if (large && streamable(block.to)) {
+          stream_copy(block.from, block.to, block.columns);
         } else {
-          __builtin_memcpy(to + c, from + c, width * sizeof(float));
+          __builtin_memcpy(block.to, block.from, block.columns * sizeof(float));
         }
+      } else if (large && streamable(block.to) && y_stride % kLanes == 0) {
+        const Block next = place(smaller(item + 1, items - 1));
+        const Ahead ahead = {next.from, x_stride, next.rows, next.columns, 0};
+        turn_block<true>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down, ahead);
       } else {
-        const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
-        const float* block = from + r * x_stride + c;
-        float* turned = to + c * y_stride + r;
-        const long height = smaller(rows - r, row_step);
-        if (large && streamable(turned) && y_stride % kLanes == 0) {
-          turn_block<true>(block, x_stride, turned, y_stride, height, width);
-        } else {
-          turn_block<false>(block, x_stride, turned, y_stride, height, width);
-        }
+        turn_block<false>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down, {});
       }
     }
     end_stream();
