@@ -71,6 +71,7 @@ NB_MODULE(_native, m) {
   m.def("isa", &bestof::isa);
   m.def("use_isa", &bestof::use_isa);
   m.def("multiply_adds", &bestof::multiply_adds);
+  m.def("level3_bytes", &bestof::level3_bytes);
   m.def("assume_level3", &bestof::assume_level3);
   m.def("check_scratch", &bestof::check_scratch);
   bestof::bind_conv(m);

@@ -5,25 +5,42 @@
 #include <omp.h>
 
 #include "simd/kernels.h"
+#include "simd/stream.h"
 #include "simd/vector.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Beyond it exp(-x) is below the smallest normal float, and `exponential` clamps.
+// Beyond it exp(-x) is below the smallest normal float.
 constexpr float kFarthest = 87.0f;
 
 // Vectors between two looks at whether all targets are 0 or 1.
-constexpr long kRun = 16;
+constexpr long kRun = 32;
+
+constexpr int kSign = static_cast<int>(0x80000000u);
 
 BESTOF_INLINE Vec magnitude(Vec x) {
-  return x < Vec{} ? -x : x;
+  return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & ~kSign);
 }
 
-// exp(-x) for x >= 0, and 0 where that is no normal number.
+// exp(-x) for x >= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite reduction, and a
+// minimax polynomial within 1e-7; far away every step may overflow, as nothing of it is used. `exponential` takes six
+// more instructions: it clamps on both sides and has a degree more.
 BESTOF_INLINE Vec decay(Vec x) {
-  return x > broadcast(kFarthest) ? Vec{} : exponential(-x);
+  const Vec magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Vec shifted = x * -1.44269504088896341f + magic;
+  const Vec n = shifted - magic;
+  const Vec r = n * 2.12194440e-4f - (n * 0.693359375f + x);
+  Vec p = broadcast(0.00829031312f);
+  p = p * r + 0.04189793782f;
+  p = p * r + 0.1666763627f;
+  p = p * r + 0.4999914947f;
+  p = p * r + 0.9999997072f;
+  p = p * r + 1.0f;
+  // As p is in [0.7, 1.42] and the result normal, n is added to the exponent.
+  const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) + (reinterpret_cast<VecInt>(shifted) << 23));
+  return x > broadcast(kFarthest) ? Vec{} : result;
 }
 
 // log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e; relative error below 2e-7.
@@ -47,23 +64,31 @@ struct Results {
   Vec loss, gradient;
 };
 
-// Targets of 0 or 1. With z the logit seen from the own class, q = sigmoid(-z) and p = sigmoid(z):
-// ce = -log p, L = q^gamma ce, dL/dz = -q^gamma (gamma p ce + q).
+// What a problem multiplies by: losses of class 1 and of class 0, and the exponent.
+struct Weights {
+  float one, zero, gamma;
+};
+
+// Targets of 0 or 1. With z the logit seen from the other class, q = sigmoid(z) and p = sigmoid(-z):
+// ce = -log p, L = q^gamma ce, dL/dz = q^gamma (gamma p ce + q).
 template <Power kPower>
-BESTOF_INLINE Results hard(Vec x, Vec y, float gamma) {
-  const Vec sign = 2.0f * y - 1.0f;
-  const Vec z = sign * x, far = magnitude(z);
+BESTOF_INLINE Results hard(Vec x, Vec y, const Weights& weights) {
+  // The sign of x is turned where y is 1, whose bit 29 is set.
+  const VecInt turned = (reinterpret_cast<VecInt>(y) << 2) & kSign;
+  const Vec z = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) ^ turned), far = magnitude(x);
   const Vec e = decay(far), r = 1.0f / (1.0f + e), rest = e * r;
-  const Vec p = z < Vec{} ? rest : r, q = z < Vec{} ? r : rest;
+  const Vec p = z > Vec{} ? rest : r, q = z > Vec{} ? r : rest;
   const Vec tail = log1p(e);
-  const Vec ce = at_least(-z, Vec{}) + tail;
+  const Vec ce = at_least(z, Vec{}) + tail;
   // Far away p or ce is 0, and the other may be infinite.
   const Vec product = far > broadcast(kFarthest) ? Vec{} : p * ce;
-  Vec power = broadcast(1.0f);
-  if constexpr (kPower == Power::kOne) power = q;
-  if constexpr (kPower == Power::kTwo) power = q * q;
-  if constexpr (kPower == Power::kAny) power = decay(gamma * (at_least(z, Vec{}) + tail));  // -log q = max(z, 0) + tail
-  return {power * ce, -sign * power * (gamma * product + q)};
+  Vec power = y > Vec{} ? broadcast(weights.one) : broadcast(weights.zero);
+  if constexpr (kPower == Power::kOne) power *= q;
+  if constexpr (kPower == Power::kTwo) power *= q * q;
+  if constexpr (kPower == Power::kAny)
+    power *= decay(weights.gamma * (at_least(-z, Vec{}) + tail));  // -log q = max(-z, 0) + tail
+  const Vec slope = power * (weights.gamma * product + q);
+  return {power * ce, reinterpret_cast<Vec>(reinterpret_cast<VecInt>(slope) ^ turned)};
 }
 
 BESTOF_INLINE Vec raise(Vec base, float exponent) {
@@ -89,44 +114,51 @@ BESTOF_INLINE Results soft(Vec x, Vec y, float gamma) {
 }
 
 template <Power kPower, bool kSoft>
-BESTOF_INLINE Results focal(const FocalProblem& p, Vec x, Vec y) {
-  Results results = hard<kPower>(x, y, p.gamma);
+BESTOF_INLINE Results focal(const FocalProblem& p, const Weights& weights, Vec x, Vec y) {
+  Results results = hard<kPower>(x, y, weights);
   if constexpr (kSoft) {
     const Results between = soft<kPower>(x, y, p.gamma);
     const VecInt sure = (y == Vec{}) | (y == broadcast(1.0f));
-    results.loss = sure ? results.loss : between.loss;
-    results.gradient = sure ? results.gradient : between.gradient;
+    Vec weight = broadcast(p.scale);
+    if (p.alpha >= 0.0f) weight *= p.alpha * y + (1.0f - p.alpha) * (1.0f - y);
+    results.loss = sure ? results.loss : between.loss * weight;
+    results.gradient = sure ? results.gradient : between.gradient * weight;
   }
-  Vec weight = broadcast(p.scale);
-  if (p.alpha >= 0.0f) weight *= p.alpha * y + (1.0f - p.alpha) * (1.0f - y);
-  results.loss *= weight;
-  results.gradient *= weight;
   return results;
 }
 
 BESTOF_INLINE double total(Vec v) {
-  double sum = 0.0;
-  for (long i = 0; i < kLanes; ++i) sum += v[i];
-  return sum;
+  // In four chains, as one would wait for every sum.
+  double sums[4] = {};
+  for (long i = 0; i < kLanes; ++i) sums[i % 4] += v[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// `count` elements, at most kRun vectors; returns the sum of their losses.
-template <Power kPower, bool kSoft>
+// `count` elements, at most kRun vectors; returns the sum of their losses. With kStream, gradients go to memory past
+// the caches.
+template <Power kPower, bool kSoft, bool kStream>
 inline double run(const FocalProblem& p, const float* x, const float* y, long count, float* loss, float* gradient) {
+  const bool classes = p.alpha >= 0.0f;
+  const Weights weights = {classes ? p.scale * p.alpha : p.scale, classes ? p.scale * (1.0f - p.alpha) : p.scale,
+                           p.gamma};
   Vec sum = Vec{};
-  for (long i = 0; i < count; i += kLanes) {
-    const long n = smaller(count - i, kLanes);
-    if (n == kLanes) {
-      const Results results = focal<kPower, kSoft>(p, load(x + i), load(y + i));
-      sum += results.loss;
-      if (loss) store(loss + i, results.loss);
-      store(gradient + i, results.gradient);
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Results results = focal<kPower, kSoft>(p, weights, load(x + i), load(y + i));
+    sum += results.loss;
+    if (loss) store(loss + i, results.loss);
+    if constexpr (kStream) {
+      stream(gradient + i, results.gradient);
     } else {
-      const Results results = focal<kPower, kSoft>(p, load_first(x + i, n), load_first(y + i, n));
-      for (long j = 0; j < n; ++j) sum[j] += results.loss[j];
-      if (loss) store_first(loss + i, results.loss, n);
-      store_first(gradient + i, results.gradient, n);
+      store(gradient + i, results.gradient);
     }
+  }
+  if (i < count) {
+    const long n = count - i;
+    const Results results = focal<kPower, kSoft>(p, weights, load_first(x + i, n), load_first(y + i, n));
+    for (long j = 0; j < n; ++j) sum[j] += results.loss[j];
+    if (loss) store_first(loss + i, results.loss, n);
+    store_first(gradient + i, results.gradient, n);
   }
   return total(sum);
 }
@@ -136,7 +168,7 @@ BESTOF_INLINE bool any_soft(const float* y, long count) {
   for (long i = 0; i < count; i += kLanes) {
     const long n = smaller(count - i, kLanes);
     const Vec v = n == kLanes ? load(y + i) : load_first(y + i, n);
-    soft |= (v != Vec{}) & (v != broadcast(1.0f));
+    soft |= reinterpret_cast<VecInt>(v * v - v);  // no bit is set for 0 and 1
   }
   int any = 0;
   for (long i = 0; i < kLanes; ++i) any |= soft[i];
@@ -146,17 +178,27 @@ BESTOF_INLINE bool any_soft(const float* y, long count) {
 template <Power kPower>
 inline void run_parts(const FocalProblem& p, const float* x, const float* y, float* loss, float* gradient, double* sums,
                       int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (long part = 0; part < focal_parts(p.count); ++part) {
-    const long end = smaller(p.count, (part + 1) * kFocalPart);
-    double sum = 0.0;
-    for (long i = part * kFocalPart; i < end; i += kRun * kLanes) {
-      const long count = smaller(end - i, kRun * kLanes);
-      float* losses = loss ? loss + i : nullptr;
-      sum += any_soft(y + i, count) ? run<kPower, true>(p, x + i, y + i, count, losses, gradient + i)
-                                    : run<kPower, false>(p, x + i, y + i, count, losses, gradient + i);
+  const bool streamed = beyond_caches(3 * p.count) && streamable(gradient);
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp for schedule(static) nowait
+    for (long part = 0; part < focal_parts(p.count); ++part) {
+      const long end = smaller(p.count, (part + 1) * kFocalPart);
+      double sum = 0.0;
+      for (long i = part * kFocalPart; i < end; i += kRun * kLanes) {
+        const long count = smaller(end - i, kRun * kLanes);
+        float* losses = loss ? loss + i : nullptr;
+        if (any_soft(y + i, count)) {
+          sum += run<kPower, true, false>(p, x + i, y + i, count, losses, gradient + i);
+        } else if (streamed) {
+          sum += run<kPower, false, true>(p, x + i, y + i, count, losses, gradient + i);
+        } else {
+          sum += run<kPower, false, false>(p, x + i, y + i, count, losses, gradient + i);
+        }
+      }
+      sums[part] = sum;
     }
-    sums[part] = sum;
+    end_stream();
   }
 }
 

@@ -39,6 +39,22 @@ def test_every_permutation(shape: tuple[int, ...], offset: int) -> None:
         assert np.isnan(whole).sum() == whole.size - x.size, axes
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_focal_loss(reduction: str, offset: int) -> None:
+    draw = np.random.default_rng(7)
+    x = draw.standard_normal((3, 16384 + 7), np.float32)
+    targets = (draw.random(x.shape) < 0.01).astype(np.float32)
+    targets[1, :700] = 0.5
+    out, whole = guarded(x.shape, offset)
+    loss, _ = kernels.focal_loss(x, targets, gradient=out, reduction=reduction, threads=2)
+    _native.assume_level3(0)
+    wanted, gradient = kernels.focal_loss(x, targets, reduction=reduction, threads=2)
+    np.testing.assert_array_equal(loss, wanted)
+    np.testing.assert_array_equal(out, gradient)
+    assert np.isnan(whole).sum() == whole.size - x.size
+
+
 @pytest.mark.parametrize("offset", [0, 4])
 @pytest.mark.parametrize("channels", [16, 48, 20])
 @pytest.mark.parametrize("algorithm", ["winograd2", "winograd4", "winograd6"])
