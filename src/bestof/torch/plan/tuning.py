@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.program import Binding, Program
-from bestof.torch.plan.selection import applicable, selector
+from bestof.torch.plan.selection import applicable
 
 _MOST_RUNS = 1000
 
@@ -41,10 +41,15 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                 for one in heat:
                     for algorithm in applicable(one.problem):
                         one.runner(algorithm)  # packs the weights, which is no part of a call's time
+                runs = _runs(binding, heat)
                 for _ in range(_MOST_RUNS):
-                    _run(binding, inputs, heat)
-                    if all(one.learn() for one in heat):
+                    binding.slots[: len(inputs)] = list(inputs)
+                    for run in runs:
+                        run()
+                    settled = [one.learn() for one in heat]
+                    if all(settled):
                         break
+                binding.refresh()
         binding.refresh()
     finally:
         program.give_back(binding)
@@ -70,16 +75,15 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
         yield heat
 
 
-def _run(binding: Binding, inputs: Sequence[Tensor], heat: Sequence[ConvolutionStep]) -> None:
-    """One call of the program: trials of those that race, what was decided, and else the first that applies."""
-    binding.slots[: len(inputs)] = list(inputs)
+def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[], object]]:
+    """What a call of the program is while these layers race: of those still to come, the first that applies."""
+    runs = []
     for step in binding.steps:
         one = step.convolution
         if one is None:
-            step.run()
-        elif one.learn():
-            one.run()
-        elif any(one is other for other in heat):
-            selector()(one)
+            runs.append(step.run)
+        elif one.algorithm is None and not any(one is other for other in heat):
+            runs.append(one.runner(applicable(one.problem)[0]))
         else:
-            one.runner(applicable(one.problem)[0])()
+            runs.append(one.run)
+    return runs
