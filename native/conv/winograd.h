@@ -260,9 +260,9 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       const long wanted = next < t.blocks ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
       transform_input<M>(p, t, x, first, count, 0, t.channels, v);
       BlockLines lines;
-      lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, 1);
-      if (!t.streamed) lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0);
-      if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0);
+      if (!t.streamed) lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+      if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+      lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top, 2 - p.pad_top);
       lines.spread(kFrequencies * t.panels * cut_rows(count).tiles);
       for (long xi = 0; xi < kFrequencies; ++xi) {
         multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step, &lines);

@@ -76,8 +76,11 @@ class ConvolutionStep:
         """Runs it by one algorithm; its weights are packed at the first request."""
         runner = self._runners.get(algorithm)
         if runner is None:
-            make = {ONEDNN: self._onednn, PYTORCH: self._pytorch}.get(algorithm)
-            runner = self._runners[algorithm] = make() if make is not None else self._native(algorithm)
+            if algorithm == PYTORCH or (algorithm == ONEDNN and self.operation.linear):  # ordered to take the first
+                runner = self._pytorch()
+            else:
+                runner = self._onednn() if algorithm == ONEDNN else self._native(algorithm)
+            self._runners[algorithm] = runner
         return runner
 
     def settle(self, algorithm: str) -> None:
@@ -121,19 +124,23 @@ class ConvolutionStep:
         weights = operation.weights
         packed = weights.packed(algorithm) if packs(problem, algorithm) else weights.unpacked()
         self._packed[algorithm] = packed
-        layout = packed.layout.data_ptr() if isinstance(packed.layout, Tensor) else packed.layout
+        layout = packed.layout
         bias, residual, x = operation.weights.bias, self.residual, self.x
         addresses = (
             self.out.data_ptr(),
             0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
         )
+        find_layout = layout.data_ptr if isinstance(layout, Tensor) else None
         if isinstance(x, Tensor):
-            return partial(plan.run, x.data_ptr(), layout, *addresses)
+            at = x.data_ptr()
+            if find_layout is None:
+                return partial(plan.run, at, layout, *addresses)
+            return lambda: plan.run(at, find_layout(), *addresses)  # the model's memory may move: model.share_memory()
 
         def run() -> None:
             given = _checked(x(), c, w)  # held until the kernel is done
-            plan.run(given.data_ptr(), layout, *addresses)
+            plan.run(given.data_ptr(), layout if find_layout is None else find_layout(), *addresses)
 
         return run
 

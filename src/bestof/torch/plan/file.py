@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from bestof.errors import TorchError
 from bestof.kernels import isa
 from bestof.torch.accuracy import Accuracy, parse_accuracy
+from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
@@ -126,7 +127,7 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
 
 def _host() -> list[str]:
     """What decisions depend on."""
-    return [platform.machine(), platform.processor(), isa(), torch.__version__]
+    return [platform.machine(), platform.processor(), isa(), *DEPENDS]
 
 
 def _digest(text: str, tensors: list[Tensor]) -> str:

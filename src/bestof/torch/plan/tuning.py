@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.program import Binding, Program
-from bestof.torch.plan.selection import applicable
+from bestof.torch.plan.selection import PYTORCH, applicable
 
 _MOST_RUNS = 1000
 
-# Of weights whose layers race at once: an algorithm's layout takes up to seven times as much, and there are a few.
-_RACED_BYTES = 2**28
+# Of packed weights of the layers that race at once, by an estimate of twice the weight for each algorithm: F(6) takes
+# seven times as much, F(4) four, most others as much.
+_RACED_BYTES = 2**29
 
 
 def return_freed_memory() -> None:
@@ -38,17 +40,19 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
     try:
         with torch.no_grad():
             for heat in _heats(binding):
-                for one in heat:
-                    for algorithm in applicable(one.problem):
-                        one.runner(algorithm)  # packs the weights, which is no part of a call's time
                 runs = _runs(binding, heat)
-                for _ in range(_MOST_RUNS):
+                for turn in range(_MOST_RUNS):
                     binding.slots[: len(inputs)] = list(inputs)
                     for run in runs:
                         run()
-                    settled = [one.learn() for one in heat]
-                    if all(settled):
+                    undecided = [one for one in heat if not one.learn()]
+                    if not undecided:
                         break
+                    if turn == 0:  # no earlier run has decided, nor an order
+                        for one in undecided:
+                            _prepare(one)
+                else:
+                    break  # by a policy that does not end its search within these calls
                 binding.refresh()
         binding.refresh()
     finally:
@@ -65,7 +69,7 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
     heat: list[ConvolutionStep] = []
     taken = 0
     for one in first.values():
-        size = one.operation.weights.weight.nbytes
+        size = 2 * len(applicable(one.problem)) * one.operation.weights.weight.nbytes
         if heat and taken + size > _RACED_BYTES:
             yield heat
             heat, taken = [], 0
@@ -75,15 +79,22 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
         yield heat
 
 
+def _prepare(one: ConvolutionStep) -> None:
+    """Pack the weights for all that races, which is no part of a call's time."""
+    for algorithm in applicable(one.problem):
+        with suppress(Exception):  # it fails at its trial again, where the selector takes it out and says so
+            one.runner(algorithm)
+
+
 def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[], object]]:
-    """What a call of the program is while these layers race: of those still to come, the first that applies."""
+    """What a call of the program is while these layers race: those still to come run as PyTorch does, unpacked."""
     runs = []
     for step in binding.steps:
         one = step.convolution
         if one is None:
             runs.append(step.run)
         elif one.algorithm is None and not any(one is other for other in heat):
-            runs.append(one.runner(applicable(one.problem)[0]))
+            runs.append(one.runner(PYTORCH))
         else:
             runs.append(one.run)
     return runs

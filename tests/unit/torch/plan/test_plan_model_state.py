@@ -34,6 +34,30 @@ def test_parameters_may_move_to_shared_memory() -> None:
     assert torch.equal(plan(x), before)
 
 
+@pytest.mark.parametrize(
+    ("read", "shape"),
+    [
+        (nn.Sequential(nn.Linear(300, 70), nn.ReLU(), nn.Linear(70, 9)), (1, 300)),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(64, 32, 1)), (1, 64, 5, 5)),
+    ],
+)
+def test_weights_that_are_read_where_they_lie_may_move_to_shared_memory(
+    read: nn.Module, shape: tuple[int, ...]
+) -> None:
+    x = torch.randn(shape)
+    read = read.eval()
+    plan = bt.optimize(read, x, tune=False)
+    (_, _, program, _) = next(iter(plan._programs.values()))
+    program.fixed.update(dict.fromkeys((node.meta["name"] for node in program.problems), "matvec"))
+    program.bind_anew()
+    before = plan(x)
+    assert set(program.decisions().values()) == {"matvec"}
+    read.share_memory()
+    kept = [torch.full((n,), float("nan")) for n in (9, 70, 300, 2048, 630, 21000) for _ in range(20)]
+    assert torch.equal(plan(x), before)
+    assert kept
+
+
 def _replaced(one: nn.Module) -> None:
     one[0].bias = nn.Parameter(torch.ones(4))  # type: ignore[index]
 

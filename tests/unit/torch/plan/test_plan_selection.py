@@ -8,9 +8,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
+from bestof.errors import BestofWarning
 from bestof.kernels import build
 from bestof.torch.plan import tuning
-from bestof.torch.plan.convolution_step import problem_of
+from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.operation import Convolution
 from bestof.torch.plan.selection import Accuracy, FusedProblem, _other_batches, packs, promised_error, selector
@@ -132,3 +133,40 @@ def test_one_layer_of_each_problem_races_and_as_many_at_a_time_as_memory_allows(
     assert len(program.decisions()) == len(convolutions) == 4
     with torch.no_grad():
         torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def _fails(self: ConvolutionStep) -> None:
+    raise RuntimeError("could not create a primitive")
+
+
+def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConvolutionStep, "_onednn", _fails)
+    model = nn.Sequential(nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)).eval()
+    x = torch.randn(1, 7, 23, 29)  # of no other test
+    with pytest.warns(BestofWarning, match="could not create a primitive"), torch.no_grad():
+        plan = bt.optimize(model, x)
+        torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_decided_already_is_not_packed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[str] = []
+    pack = FrozenWeights.packed
+    monkeypatch.setattr(FrozenWeights, "packed", lambda self, name: (packed.append(name), pack(self, name))[1])
+    monkeypatch.setenv("BESTOF_FORCE", "fused convolution=convgemm")
+    selector.cache_clear()  # orders are read when a selector is made
+    try:
+        bt.optimize(nn.Conv2d(7, 7, 3, padding=1).eval(), torch.randn(1, 7, 31, 29))
+    finally:
+        selector.cache_clear()
+    assert set(packed) == {"convgemm"}
+
+
+def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_MOST_RUNS", 5)
+    model = nn.Sequential(nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)).eval()
+    x = torch.randn(1, 7, 33, 29)  # of no other test
+    plan = bt.optimize(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
+    (_, _, program, _) = next(iter(plan._programs.values()))
+    assert program.decisions() == {}
