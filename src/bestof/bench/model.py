@@ -15,12 +15,13 @@ import numpy as np
 from bestof.bench.model_error import relative_error
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import LayerTimes, layer_times
-from bestof.bench.model_peers.table import REFERENCE, Peer
+from bestof.bench.model_peers.table import OVER_AUTOCAST, REFERENCE, Peer
 from bestof.bench.model_process import PeerProcess
 from bestof.errors import InvalidArgument, TorchError
 
 # Steps whose losses are compared: in the first one nothing has been learned from a wrong gradient.
 _COMPARED_STEPS = 3
+_ROUNDED = "reference-bfloat16.npy"
 _MEMORY_CALLS = 3
 
 
@@ -180,6 +181,9 @@ def _prepare(runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder
     runner.facts["prepare_seconds"] = answer["seconds"] + first["seconds"][0]
     runner.facts["prepare_bytes"] = answer["peak"]
     runner.first = first["seconds"]
+    if runner.peer is REFERENCE and not job.train:
+        runner.ask("rounded", effort.patience, file=str(reference.with_name(_ROUNDED)))
+        runner.reason = None  # a model that autocast cannot run is measured all the same
     _compare(runner, job, file, reference)
 
 
@@ -213,6 +217,10 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
     error = relative_error(got.reshape(expected.shape), expected)
     runner.facts["error"] = max(error, runner.facts.get("error", 0.0))
     allowed = runner.peer.tolerance_on(job.device)
+    rounded = reference.with_name(_ROUNDED)
+    if runner.peer.rounds and rounded.exists():
+        lost = relative_error(np.load(rounded).astype(np.float64).reshape(expected.shape), expected)
+        allowed = max(allowed, OVER_AUTOCAST * lost)
     if not error <= allowed:
         runner.reason = f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
 

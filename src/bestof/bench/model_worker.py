@@ -69,6 +69,12 @@ class Worker:
         np.save(file, np.array(results) if self.job.train else _array(results[0]))
         return {"seconds": seconds}
 
+    def rounded(self, file: str) -> dict[str, Any]:
+        """What the model gives under PyTorch's autocast to bfloat16, written to a .npy."""
+        with torch.autocast(self.job.device, dtype=torch.bfloat16):
+            np.save(file, _array(self._timed()[0].float()))
+        return {}
+
     def again(self, file: str) -> dict[str, Any]:
         """What one more call of inference gives, once settled, written to a .npy."""
         np.save(file, _array(self._timed()[0]))
