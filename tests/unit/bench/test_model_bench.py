@@ -56,7 +56,8 @@ class FakeProcess:
         if self.script.fails.get(self.peer) == order:
             raise TorchError("it did not\nwork")
         if "file" in arguments:
-            np.save(arguments["file"], self.script.results.get(self.peer, LOGITS))
+            of = "autocast" if order == "rounded" else self.peer
+            np.save(arguments["file"], self.script.results.get(of, LOGITS))
         if order == "time":
             self.rounds += 1
             return {"seconds": [self.script.seconds[self.peer][self.rounds - 1]] * 2}
@@ -67,6 +68,7 @@ class FakeProcess:
             "settle": {"seconds": [2.0, 1.0], "settled": self.peer != "enable", "trials": 5},
             "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "difference": 1e-6},
             "again": {},
+            "rounded": {},
         }[order]
 
 
@@ -101,6 +103,16 @@ def test_ratios_are_against_the_best_that_is_not_ours_round_by_round(script: Scr
     assert enable.first_seconds == (3.0, 2.0, 1.0)
     assert enable.prepare_seconds == 7.0
     assert (enable.prepare_bytes, enable.peak_bytes) == (3000, 2000)
+
+
+@pytest.mark.parametrize(("lost", "right"), [(0.0, False), (0.2, False), (0.25, True)])
+def test_what_rounds_to_bfloat16_may_lose_what_autocast_loses(script: Script, lost: float, right: bool) -> None:
+    script.seconds = {"eager": [1, 1, 1], "optimize-relaxed": [1, 1, 1]}
+    size = np.sqrt(np.mean(np.square(LOGITS)))
+    script.results = {"optimize-relaxed": LOGITS + 0.33 * size, "autocast": LOGITS + lost * size}
+    (relaxed,) = find_peers(("optimize-relaxed",))
+    (_, time) = measure(script, (EAGER, relaxed)).peers
+    assert (time.reason is None) == right
 
 
 def test_memory_is_weighed_last_and_no_reason_to_lose_a_time(script: Script) -> None:
