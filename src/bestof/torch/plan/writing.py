@@ -95,7 +95,8 @@ def _has_pixels(node: Node) -> bool:
 
 def _bring_into_columns(node: Node) -> None:
     """Put a copy into channels first before the readers that would make one anyway, each by PyTorch."""
-    readers = [user for user in node.users if user.target in RESHAPING]
+    alike = torch.empty(node.meta["val"].shape, device="meta", memory_format=torch.channels_last)
+    readers = [user for user in node.users if user.target in RESHAPING and not _stays(alike, user)]
     if not readers:
         return
     with node.graph.inserting_after(node):
@@ -103,6 +104,23 @@ def _bring_into_columns(node: Node) -> None:
     copy.meta = {"val": node.meta["val"].contiguous(), "rows": False}
     for reader in readers:
         reader.replace_input_with(node, copy)
+
+
+def _stays(alike: Tensor, reader: Node) -> bool:
+    """Whether a reader takes a value with the strides of `alike` as it lies, and so do those of what it reshapes.
+
+    `flatten(2)` merges rows and columns in either layout, and the patches of a vision transformer, transposed next, are
+    contiguous in channels last.
+    """
+    if reader.target is convolution:
+        return alike.is_contiguous()
+    if reader.target not in RESHAPING:
+        return True
+    try:
+        reshaped = alike.view(reader.meta["val"].shape)
+    except RuntimeError:
+        return False
+    return all(_stays(reshaped, user) for user in reader.users)
 
 
 def _yields_rows(node: Node) -> bool:

@@ -14,7 +14,7 @@ import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.torch.plan.optimized import OptimizedModel
 
-X = torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)
+X = torch.linspace(-1, 1, 3 * 3 * 12 * 12).reshape(3, 3, 12, 12)
 
 
 class Net(nn.Module):
@@ -26,10 +26,19 @@ class Net(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.few = nn.Linear(8, 5)
         self.many = nn.Linear(8 * 12 * 12, 5)
+        self.pixels = nn.Linear(12 * 12, 5)
         self.function = forward
 
     def forward(self, x: Tensor) -> Any:
         return self.function(self, self.convolution(x))
+
+
+def patches_read_late(net: Any, h: Tensor) -> Tensor:
+    """The view is read, as it lies, once three more values were written."""
+    flat = h.flatten(2)
+    for _ in range(3):
+        h = net.other(h)
+    return net.few(flat.transpose(1, 2)) + net.few(net.pool(h).flatten(1))[:, None]
 
 
 def read_late(net: Any, h: Tensor) -> Tensor:
@@ -40,13 +49,24 @@ def read_late(net: Any, h: Tensor) -> Tensor:
     return net.few(pooled) + net.many(flat) + net.few(net.pool(h).reshape(-1, 8))
 
 
+RESHAPE, FLATTEN = "aten.reshape.default", "aten.flatten.using_ints"
 KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "of one pixel": (lambda net, h: net.few(net.pool(h).flatten(1)), []),
-    "of a view": (lambda net, h: net.few(net.pool(h).flatten(1).reshape(2, 1, 8).flatten(1)), []),
+    "of a view": (lambda net, h: net.few(net.pool(h).flatten(1).reshape(-1, 1, 8).flatten(1)), []),
     "of many pixels": (lambda net, h: net.many(h.view(h.shape[0], -1)), ["to channels first"]),
-    "twice": (lambda net, h: net.many(h.flatten(1)) + h.reshape(2, 8, -1).sum((1, 2))[:, None], ["to channels first"]),
+    "twice": (
+        lambda net, h: net.many(h.flatten(1)) + h.reshape(len(h), 8, -1).sum((1, 2))[:, None],
+        ["to channels first", RESHAPE],
+    ),
     "read late": (read_late, ["to channels first"]),
-    "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(2, 8, 144)), ["to channels first"]),
+    "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(len(h), 8, 144)), [RESHAPE]),
+    "patches": (lambda net, h: net.few(h.flatten(2).transpose(1, 2)), [FLATTEN]),
+    "patches, by a view": (lambda net, h: net.few(h.view(len(h), 8, -1).permute(0, 2, 1)), [RESHAPE]),
+    "patches, read late": (patches_read_late, [FLATTEN]),
+    "patches, returned": (lambda net, h: (net.few(t := h.flatten(2).transpose(1, 2)), t), [FLATTEN]),
+    "rows of pixels": (lambda net, h: net.pixels(h.flatten(2)), ["to channels first"]),
+    "reshaped twice": (lambda net, h: net.many(h.flatten(2).flatten(1)), ["to channels first"]),
+    "groups of channels": (lambda net, h: h.view(len(h), 2, 4, 12, 12).transpose(1, 2) + 1, [RESHAPE]),
 }
 
 
@@ -61,17 +81,18 @@ def layouts(plan: OptimizedModel) -> list[str]:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("function", "steps"), KINDS.values(), ids=KINDS)
-def test_values_and_steps(function: Callable[[Any, Tensor], Any], steps: list[str]) -> None:
-    model = Net(function).eval()
-    plan = bt.optimize(model, X)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_values_and_steps(function: Callable[[Any, Tensor], Any], steps: list[str], batch: int) -> None:
+    model, x = Net(function).eval(), X[:batch]
+    plan = bt.optimize(model, x)
     assert layouts(plan) == steps
     file = io.BytesIO()
     plan.save(file)
     file.seek(0)
     for one in (plan, bt.load(file)):
-        first = outputs(one(X))
+        first = outputs(one(x))
         kept = [value.clone() for value in first]
-        for given in (-X, X.flip(2)):
+        for given in (-x, x.flip(2)):
             for got, right in zip(outputs(one(given)), outputs(model(given)), strict=True):
                 torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
                 assert got.stride() == right.stride()
