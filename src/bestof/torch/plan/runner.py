@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.errors import TorchError
 from bestof.kernels import Pool2dPlan, transpose
 from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.operation import Pooling
@@ -20,7 +21,7 @@ Runner = Callable[[], object]
 
 def pooling_runner(pool: Pooling, x: Tensor, out: Tensor) -> Runner:
     """Pools x into `out`, both in channels last. By addresses: a call takes 20 us where the code has left the caches,
-    and by arrays it took 60."""
+    and by arrays it took 60. TorchError where `out` has another shape: the kernel is not told how large it is."""
     n, c, h, w = x.shape
     plan = Pool2dPlan(
         (n, h, w, c),
@@ -30,6 +31,12 @@ def pooling_runner(pool: Pooling, x: Tensor, out: Tensor) -> Runner:
         padding=pool.padding,
         count_padding=pool.count_padding,
     )
+    into = out.permute(0, 2, 3, 1).shape
+    if into != plan.y_shape:
+        raise TorchError(
+            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)}; the plan keeps "
+            f"{tuple(into)} for it: make the plan anew"
+        )
     return partial(plan.run, x.data_ptr(), out.data_ptr())
 
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
+from bestof.torch.plan.operation import Pooling
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.runner import pooling_runner
 
 X = torch.linspace(-1, 1, 3 * 3 * 12 * 12).reshape(3, 3, 12, 12)
 
@@ -133,6 +135,12 @@ def test_poolings(pool: nn.Module) -> None:
     plan = bt.optimize(model, X)
     for given in (X, -X):
         torch.testing.assert_close(plan(given), model(given), rtol=1e-4, atol=1e-5)
+
+
+def test_memory_of_another_shape_than_a_pooling_yields_is_refused() -> None:
+    x, out = (torch.empty(shape).to(memory_format=torch.channels_last) for shape in ((2, 3, 8, 8), (2, 3, 4, 3)))
+    with pytest.raises(TorchError, match=r"\(2, 4, 4, 3\); the plan keeps \(2, 4, 3, 3\)"):
+        pooling_runner(Pooling("max", (2, 2), (2, 2), (0, 0), True), x, out)
 
 
 def test_a_file_that_copies_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
