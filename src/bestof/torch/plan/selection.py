@@ -33,7 +33,8 @@ ONEDNN = "onednn"
 # tries it, for it never wins one; it is taken where memory is limited.
 UNPACKED = " unpacked"
 
-# The layers of a plan are tuned one after the other, and a user waits: near-ties are not worth more rounds.
+# The layers of a plan race at once, in the running plan: a further round is a call of the whole model for each
+# alternative, and a user waits. Near-ties are not worth more of them.
 _POLICY = Race(max_trials=12)
 
 

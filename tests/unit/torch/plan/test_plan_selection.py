@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,10 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.errors import BestofWarning
 from bestof.kernels import build
+from bestof.selection import BestOf
+from bestof.torch.convolution.layer import ConvolutionLayer
+from bestof.torch.convolution.originals import Originals
+from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.plan import tuning
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import FrozenWeights
@@ -110,8 +116,24 @@ def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
     assert linear(2, 64, 32) in rows
 
 
-def test_stored_times_of_another_build_of_the_kernels_are_not_believed() -> None:
-    assert all(f"kernels {build()}" in alternative.version for alternative in selector().alternatives)
+def of_a_layer() -> list[BestOf]:
+    aten = torch.ops.aten
+    layer = ConvolutionLayer(Originals(aten.convolution.default, aten.convolution_backward.default))
+    return [layer.layer, *(one for one, _ in layer.passes)]
+
+
+SELECTORS: dict[str, Callable[[], list[BestOf]]] = {
+    "plan": lambda: [selector()],
+    "layer and passes": of_a_layer,
+    "maximum pooling": lambda: [MaxPoolOverride().selector],
+}
+
+
+@pytest.mark.parametrize("selectors", SELECTORS.values(), ids=SELECTORS)
+def test_stored_times_of_another_build_of_the_kernels_are_not_believed(selectors: Callable[[], list[BestOf]]) -> None:
+    alternatives = [alternative for one in selectors() for alternative in one.alternatives]
+    assert alternatives
+    assert not [one.name for one in alternatives if f"kernels {build()}" not in one.version]
 
 
 @pytest.mark.parametrize("budget", [1, 2**40])
