@@ -173,6 +173,31 @@ def test_a_wrong_algorithm_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch
         assert torch.allclose(plan(x), model(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("row", range(8))
+def test_a_wrong_row_of_a_linear_layer_is_found(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are multiplied in blocks, and any of them may be wrong."""
+    right = ConvolutionStep._native
+
+    def wrong(step: ConvolutionStep, algorithm: str) -> Any:
+        run = right(step, algorithm)
+
+        def off_by_a_thousandth() -> None:
+            run()
+            step.out[row].mul_(1.001)
+
+        return off_by_a_thousandth
+
+    monkeypatch.setattr(ConvolutionStep, "_native", wrong)
+    monkeypatch.setenv("BESTOF_FORCE", "fused convolution=matvec")
+    selector.cache_clear()
+    model, x = nn.Linear(16, 5).eval(), torch.randn(8, 16)
+    with pytest.warns(BestofWarning, match="matvec is off by"):
+        plan = bt.optimize(model, x)
+    selector.cache_clear()
+    with torch.no_grad():
+        assert torch.allclose(plan(x), model(x), rtol=1e-5, atol=1e-6)
+
+
 def test_a_wrong_plan_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Program.run
 
