@@ -9,11 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from bestof.bench.model import ModelTimes, PeerTime
+from bestof.bench.model import Effort, ModelTimes, PeerTime
 from bestof.bench.model_job import Job
 from bestof.bench.model_layers import LayerTimes
 from bestof.bench.model_matrix import MatrixRow
 from bestof.errors import InvalidArgument
+from bestof.kernels import build
 
 _Result = TypeVar("_Result")
 
@@ -43,6 +44,9 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
+# Of a line that is kept: under which key its conditions stand, and what it begins with.
+_CONDITIONS = "conditions"
+_BEGINNING = '{"job": {'
 _JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device")
 
 
@@ -84,35 +88,58 @@ def row_from_dict(content: Any) -> MatrixRow:
         ) from error
 
 
-def read_kept(path: Path) -> tuple[ModelTimes, ...]:
-    """What `keep` wrote of models to the file; nothing where there is none. Raises InvalidArgument for any other
-    line."""
-    return merged(_read_lines(path, times_from_dict))
+def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
+    """What `keep` wrote of models to the file with this effort, and these kernels; nothing where there is none.
+
+    Raises InvalidArgument for any other line; the last one may be cut off, as by a process that was ended.
+    """
+    return merged(_read_lines(path, effort, times_from_dict))
 
 
-def read_kept_rows(path: Path) -> tuple[MatrixRow, ...]:
+def read_kept_rows(path: Path, effort: Effort) -> tuple[MatrixRow, ...]:
     """Likewise the rows of the matrix."""
-    return tuple(_read_lines(path, row_from_dict))
+    return tuple(_read_lines(path, effort, row_from_dict))
 
 
-def _read_lines(path: Path, parse: Callable[[Any], _Result]) -> list[_Result]:
+def _read_lines(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> list[_Result]:
     if not path.exists():
         return []
-    results = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and _is_cut_off(lines[-1]):
+        lines.pop()
+    results, alike = [], _conditions(effort)
+    for number, line in enumerate(lines, 1):
         try:
-            results.append(parse(json.loads(line)))
+            content = json.loads(line)
+            conditions = content.pop(_CONDITIONS, None) if isinstance(content, dict) else None
+            result = parse(content)
         except ValueError as error:  # InvalidArgument is one
             raise InvalidArgument(
                 f"{path}, line {number}: no measurement of this version, or of another table; name another file"
             ) from error
+        if conditions == alike:
+            results.append(result)
     return results
 
 
-def keep(path: Path, times: ModelTimes | MatrixRow) -> None:
-    """Append one, as a line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(to_dict(times)) + "\n")
+def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
+    """Append one, as a line, with what its times depend on; in the place of a line that was cut off."""
+    with path.open("a+b") as file:
+        file.seek(0)
+        lines = file.read().decode().splitlines(keepends=True)
+        if lines and _is_cut_off(lines[-1]):
+            file.truncate(sum(len(line.encode()) for line in lines[:-1]))
+        file.write((json.dumps({**to_dict(times), _CONDITIONS: _conditions(effort)}) + "\n").encode())
+
+
+def _is_cut_off(line: str) -> bool:
+    """Whether it is the beginning of one of ours, and no more: what somebody else wrote is not to be lost."""
+    return not line.endswith("\n") and (line.startswith(_BEGINNING) or _BEGINNING.startswith(line))
+
+
+def _conditions(effort: Effort) -> dict[str, Any]:
+    """What times of the same job may not differ by, if they are to stand in one table."""
+    return {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
 
 
 def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:

@@ -130,7 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls")
     parser.add_argument("--read", nargs="+", metavar="FILE", help="show what --json printed before; later files win")
-    parser.add_argument("--keep", metavar="FILE", help="keep what was measured; measure only what the file lacks")
+    parser.add_argument(
+        "--keep", metavar="FILE", help="keep what was measured; measure only what the file lacks, of equal effort"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     parser.add_argument("--csv", metavar="FILE", help="write a line for each model and peer as well")
     parser.add_argument("--png", metavar="FILE", help="draw as well; further pictures beside it, the name extended")
@@ -141,7 +143,7 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
     every = options.peers or options.reach
     peers = _peers(options, tuple(peer.name for peer in PEERS) if every else _FEW)
     jobs, effort = promised_jobs() if options.reach else _jobs(options, options.models), _effort(options)
-    kept = {one.job: one for one in read_kept(Path(options.keep))} if options.keep else {}
+    kept = {one.job: one for one in read_kept(Path(options.keep), effort)} if options.keep else {}
     results = []
     with _progress() as progress:
         for job in jobs:
@@ -150,7 +152,7 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
                 layers = options.layers or options.device != "cpu"
                 times = measure_model(job, peers, effort, layers=layers, progress=told)
                 if options.keep:
-                    keep(Path(options.keep), times)
+                    keep(Path(options.keep), effort, times)
             results.append(times)
     return tuple(results)
 
@@ -159,12 +161,12 @@ def _matrix(options: argparse.Namespace) -> int:
     peers = _peers(options, ("enable", "optimize"))
     names = options.models or [model.name for model in MODELS]
     jobs = _jobs(options, names, modes=(True,) if options.train else (False, True))
-    kept: dict[str, Any] = {}
+    effort, kept = _effort(options), dict[str, Any]()
     if options.keep:
         file = Path(options.keep)
-        kept = {"kept": read_kept_rows(file), "keep": partial(keep, file)}
+        kept = {"kept": read_kept_rows(file, effort), "keep": partial(keep, file, effort)}
     with _progress() as progress:
-        rows = measure_matrix(jobs, peers, _effort(options), progress=progress, **kept)
+        rows = measure_matrix(jobs, peers, effort, progress=progress, **kept)
     if options.json:
         print(json.dumps([to_dict(row) for row in rows], indent=2))
     else:
