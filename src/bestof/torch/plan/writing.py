@@ -47,6 +47,8 @@ def columns(*_: Any) -> Any:
 # Views of what is contiguous.
 RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
 
+_TURNING = frozenset({aten.transpose.int, aten.permute.default})
+
 
 def writing_form(node: Node) -> Any:
     """The operator that writes this node's value, in channels last, into memory that is given; None for the others."""
@@ -110,17 +112,21 @@ def _stays(alike: Tensor, reader: Node) -> bool:
     """Whether a reader takes a value with the strides of `alike` as it lies, and so do those of what it reshapes.
 
     `flatten(2)` merges rows and columns in either layout, and the patches of a vision transformer, transposed next, are
-    contiguous in channels last.
+    contiguous in channels last. Channels that are shuffled are copied in either layout, and faster from channels first:
+    116 us with the copy into it, 244 without, for 8 images of 116 channels @28.
     """
     if reader.target is convolution:
         return alike.is_contiguous()
-    if reader.target not in RESHAPING:
+    if reader.target in _TURNING:
+        found: Tensor = reader.target(alike, *reader.args[1:], **reader.kwargs)
+    elif reader.target in RESHAPING:
+        try:
+            found = alike.view(reader.meta["val"].shape)
+        except RuntimeError:
+            return False
+    else:
         return True
-    try:
-        reshaped = alike.view(reader.meta["val"].shape)
-    except RuntimeError:
-        return False
-    return all(_stays(reshaped, user) for user in reader.users)
+    return all(_stays(found, user) for user in reader.users)
 
 
 def _yields_rows(node: Node) -> bool:

@@ -68,6 +68,10 @@ KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "patches, returned": (lambda net, h: (net.few(t := h.flatten(2).transpose(1, 2)), t), [FLATTEN]),
     "rows of pixels": (lambda net, h: net.pixels(h.flatten(2)), ["to channels first"]),
     "reshaped twice": (lambda net, h: net.many(h.flatten(2).flatten(1)), ["to channels first"]),
+    "shuffled": (
+        lambda net, h: net.other(h.view(len(h), 2, 4, 12, 12).transpose(1, 2).reshape(h.shape)),
+        ["to channels first", RESHAPE],
+    ),
     "groups of channels": (lambda net, h: h.view(len(h), 2, 4, 12, 12).transpose(1, 2) + 1, [RESHAPE]),
 }
 
