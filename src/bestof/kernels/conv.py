@@ -27,9 +27,12 @@ Activation: TypeAlias = "str | tuple[str, float] | None"
 class Algorithm(NamedTuple):
     """What an algorithm promises for a problem.
 
-    error_bound: rms error over rms of the result, against float64. scratch_bytes: memory beside the arguments, packed
-    weights included. flops: multiplications and additions that it performs, its transforms left out. packs: whether
-    it wants weights in a layout of its own, which `pack_weights` makes ahead.
+    error_bound: rms error over rms of the result, against float64. That of an algorithm named for bfloat16 is for
+    operands at random and many results; what holds for all, element by element, is 2^-8 of the sum of the magnitudes of
+    the products by `matvec_bf16`, which rounds the weights, twice that plus 2^-16 by `convgemm_bf16`, which rounds x
+    too, and 2^-8 of the result where tensors are of bfloat16, each beside what float32 sums err. scratch_bytes: memory
+    beside the arguments, packed weights included. flops: multiplications and additions that it performs, its transforms
+    left out. packs: whether it wants weights in a layout of its own, which `pack_weights` makes ahead.
     """
 
     error_bound: float

@@ -16,7 +16,7 @@ from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.operation import Convolution, activate
 from bestof.torch.plan.program import Binding, Program, Step
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, promised_error
+from bestof.torch.plan.selection import ONEDNN, PYTORCH, native_name, promised_error
 
 _EPS = float(torch.finfo(torch.float32).eps)
 # The steepest slope of the activations, that of hard_swish at 3.
@@ -30,6 +30,10 @@ _SQUARED_FLOATS = 2**22
 _BLOCKED_ROWS = 8
 # Injected errors are independent, and add up by their squares; real ones may be alike, and then their sum is larger.
 _ALIKE = 8.0
+# What these round to bfloat16, x or only the weights. That errs by up to 2^-8 of the sum of the magnitudes of the terms
+# (twice, plus 2^-16, where both are rounded), and by what is promised at random only: so a step is held to the sums of
+# what it multiplies.
+_ROUNDS_X = {"matvec_bf16": False, "convgemm_bf16": True}
 
 
 def verify(program: Program, inputs: Sequence[Tensor], expected: Sequence[Any]) -> None:
@@ -59,6 +63,12 @@ def error_of(step: ConvolutionStep) -> float:
     if step.algorithm in (ONEDNN, PYTORCH):
         return 2 * theirs
     return theirs + max(theirs, promised_error(step.problem, step.algorithm))
+
+
+def _error_of_sums(step: ConvolutionStep) -> float:
+    """As `error_of`, of the sums alone, where operands are rounded to bfloat16 first: those are as PyTorch's."""
+    _, channels, height, width = step.problem.convolution.weight_shape
+    return 2 * summation_bound(channels * height * width, "float32").rms
 
 
 def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
@@ -107,20 +117,24 @@ def _compared(one: ConvolutionStep, images: int) -> list[int]:
 
 
 def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tuple[float, Tensor]:
-    """The rms error that is allowed, and the result by PyTorch.
+    """The rms error that is allowed, and the result by PyTorch, of operands rounded as the algorithm rounds them.
 
     Promises are relative to the rms of the sum; where terms cancel beyond chance, to that of a sum of such terms with
     random signs.
     """
     operation = one.operation
     weight, bias = operation.weights.folded(), operation.weights.bias
-    plain = _product(operation, x, weight)
+    rounds_x = None if one.algorithm is None else _ROUNDS_X.get(native_name(one.algorithm))
+    error = error_of(one) if rounds_x is None else _error_of_sums(one)
+    if rounds_x:
+        x = _rounded(x)
+    plain = _product(operation, x, weight) if rounds_x is None else _rounded_product(operation, x, weight)
     scale = max(_rms(plain), sqrt(_mean_of_squares(operation, x, weight)))
     if bias is not None:
         plain += bias if operation.linear else bias[:, None, None]
     if residual is not None:
         plain += residual
-    allowed = _SLOPE * (error_of(one) * scale + 2 * _EPS * _rms(plain))
+    allowed = _SLOPE * (error * scale + 2 * _EPS * _rms(plain))
     return allowed, activate(plain, operation.activation, operation.slope)
 
 
@@ -130,14 +144,30 @@ def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(x, weight, None, operation.stride, operation.padding, operation.dilation, operation.groups)
 
 
+def _rounded(values: Tensor) -> Tensor:
+    return values.bfloat16().float()
+
+
+def _rounded_product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
+    """The product with weights rounded to bfloat16, some filters at a time: see `_mean_of_squares`."""
+    if operation.groups > 1:
+        return _product(operation, x, _rounded(weight))
+    parts = torch.split(weight, _filters_at_once(weight))
+    return torch.cat([_product(operation, x, _rounded(part)) for part in parts], dim=1)
+
+
+def _filters_at_once(weight: Tensor) -> int:
+    return max(1, _SQUARED_FLOATS // weight[0].numel())
+
+
 def _mean_of_squares(operation: Convolution, x: Tensor, weight: Tensor) -> float:
     """The mean of the sums of squared terms, some filters at a time: squares of the 411 MB of VGG16's first linear
     layer are as many bytes again, and were the peak of memory."""
     if operation.groups > 1:
         return float(_product(operation, x.square(), weight.square()).mean())
     squares = x.square()
-    step = max(1, _SQUARED_FLOATS // weight[0].numel())
-    parts = ((_product(operation, squares, part.square()), len(part)) for part in torch.split(weight, step))
+    split = torch.split(weight, _filters_at_once(weight))
+    parts = ((_product(operation, squares, part.square()), len(part)) for part in split)
     return sum(float(sums.mean(dtype=torch.float64)) * count for sums, count in parts) / len(weight)
 
 
