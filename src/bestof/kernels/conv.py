@@ -167,8 +167,9 @@ def conv2d_algorithms(
 def pack_weights(
     w: Array, algorithm: str, *, groups: int = 1, dtype: str | None = None, threads: int | None = None
 ) -> PackedWeights:
-    """Weights as `algorithm` wants them: transformed once, used by any number of forward passes of any image size.
+    """Weights as `algorithm` wants them: transformed once, used by any number of forward passes.
 
+    Images may have any size that the algorithm takes: `matvec_bf16` takes 8 pixels in all.
     The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use, and
     images of every dtype that the algorithm takes. dtype: that of w, as in `conv2d`.
     """

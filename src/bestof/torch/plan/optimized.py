@@ -269,7 +269,8 @@ def optimize(
     example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when they first come.
     accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer, and operands rounded to bfloat16 inside
-    convolutions and linear layers, whose sums stay float32: 3e-3 a layer, of the rms of its sums.
+    convolutions and linear layers, whose sums stay float32: by up to 2^-8 of each operand, which is the bound, and
+    below 3e-3 of the rms of a layer's sums where it was measured, on operands at random and many results.
     tune: choose the algorithms now, on the example inputs; else on the first calls.
     pure: refuse a model that changes its inputs; else only the plan's outputs tell of such a change.
     memory: how many MiB the plan may take once it is released, or "eager" for no more than the model itself at its
