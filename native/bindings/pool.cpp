@@ -33,17 +33,25 @@ long pooled_extent(const char* axis, long extent, long kernel, long stride, long
 // `numbers`: kernel y, x; stride y, x; padding y, x.
 PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
                          bool count_padding) {
+  if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
+  if (numbers.size() != 6) refuse("numbers: expected 6; got " + std::to_string(numbers.size()));
+  double elements = 1.0;  // more than 2^40 are more than any machine holds, and would not stay within 64 bits
+  for (long extent : x) {
+    if (extent < 0 || extent >= 1L << 31) refuse("x: expected extents from 0 to 2^31 - 1; got " + describe(x));
+    elements *= static_cast<double>(extent);
+  }
+  if (elements > static_cast<double>(1L << 40)) refuse("x: expected at most 2^40 elements; got " + describe(x));
   PoolProblem p = {};
   p.batch = x[0];
   p.in_height = x[1];
   p.in_width = x[2];
   p.channels = x[3];
-  p.kernel_height = numbers.at(0);
-  p.kernel_width = numbers.at(1);
-  p.stride_y = numbers.at(2);
-  p.stride_x = numbers.at(3);
-  p.pad_top = numbers.at(4);
-  p.pad_left = numbers.at(5);
+  p.kernel_height = numbers[0];
+  p.kernel_width = numbers[1];
+  p.stride_y = numbers[2];
+  p.stride_x = numbers[3];
+  p.pad_top = numbers[4];
+  p.pad_left = numbers[5];
   p.maximum = maximum;
   p.count_padding = count_padding;
   p.out_height = pooled_extent("height", p.in_height, p.kernel_height, p.stride_y, p.pad_top);

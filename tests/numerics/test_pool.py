@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bestof import kernels
 from bestof.errors import KernelError
+from bestof.kernels import _native
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,33 @@ def test_a_plan_refuses_what_cannot_be_pooled() -> None:
         kernels.Pool2dPlan((1, 4, 0, 4), 2)
     with pytest.raises(KernelError, match="kernel: expected one that fits"):
         kernels.Pool2dPlan((1, 4, 4, 3), 5)
+    for shape in ((1, 2**63 - 1, 4, 1), (2**31, 4, 4, 1)):
+        with pytest.raises(KernelError, match=r"x: expected extents from 0 to 2\^31 - 1"):
+            kernels.Pool2dPlan(shape, 3, padding=1)
+    for shape in ((1, 2**63 - 1, 2**62, 2**62), (1, 2**31, 2**31, 4)):
+        with pytest.raises(KernelError, match="x: expected extents"):
+            kernels.Pool2dPlan(shape, 3)
+    with pytest.raises(KernelError, match=r"x: expected at most 2\^40 elements"):
+        kernels.Pool2dPlan((1, 2**20, 2**20 + 1, 1), 3)
+    assert kernels.Pool2dPlan((1, 2**20, 2**20, 1), 2).y_shape == (1, 2**19, 2**19, 1)
     plan = kernels.Pool2dPlan((1, 4, 4, 3), 2)
     for addresses in ((0, 64), (64, 0)):
         with pytest.raises(KernelError, match="addresses: expected two that are not 0"):
             plan.run(*addresses)
     with pytest.raises(KernelError, match="addresses: expected integers from 0 on"):
         plan.run(-64, 64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "numbers", "said"),
+    [
+        ([1, 2], [1, 1, 1, 1, 0, 0], "x: expected 4 dimensions"),
+        ([1, 2, 3, 4, 5], [1, 1, 1, 1, 0, 0], "x: expected 4 dimensions"),
+        ([1, 4, 4, 1], [1, 1, 1, 1, 0], "numbers: expected 6; got 5"),
+        ([1, 4, 4, 1], [1, 1, 1, 1, 0, 0, 0], "numbers: expected 6; got 7"),
+        ([-1, 4, 4, 1], [1, 1, 1, 1, 0, 0], "x: expected extents"),
+    ],
+)
+def test_the_extension_reads_nothing_past_what_it_is_given(shape: list[int], numbers: list[int], said: str) -> None:
+    with pytest.raises(KernelError, match=said):
+        _native.PoolPlan(shape, numbers, True, True)
