@@ -218,15 +218,17 @@ class Conv2dPlan:
 
     def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
         """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0: no bias, residual."""
-        # Empty arrays have no address.
-        if not (first and second and out) and all((*self.x_shape, *self.w_shape, *self.y_shape)):
-            raise KernelError(f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}")
         try:
+            # Empty arrays have no address.
+            if not (first and second and out) and all((*self.x_shape, *self.w_shape, *self.y_shape)):
+                raise KernelError(f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}")
             if isinstance(second, PackedWeights):
                 self._plan.run_packed(first, second, out, bias, residual)
             else:
                 self._plan.run(first, second, out, bias, residual)
-        except TypeError:
+        except KernelError:
+            raise
+        except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             given = first, second, out, bias, residual
             raise KernelError(f"addresses: expected integers from 0 on, or packed weights; got {given}") from None
 

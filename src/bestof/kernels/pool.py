@@ -72,11 +72,13 @@ class Pool2dPlan:
 
     def run(self, x: int, y: int) -> None:
         """Runs it, on as many threads as OpenMP uses."""
-        if not (x and y) and all(self.x_shape):  # empty arrays have no address
-            raise KernelError(f"addresses: expected two that are not 0; got {x!r}, {y!r}")
         try:
+            if not (x and y) and all(self.x_shape):  # empty arrays have no address
+                raise KernelError(f"addresses: expected two that are not 0; got {x!r}, {y!r}")
             self._plan.run(x, y)
-        except TypeError:
+        except KernelError:
+            raise
+        except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             raise KernelError(f"addresses: expected integers from 0 on; got {x!r}, {y!r}") from None
 
 

@@ -11,6 +11,7 @@ import pytest
 from bestof.errors import KernelError
 from bestof.kernels import (
     Conv2dPlan,
+    Pool2dPlan,
     conv2d,
     conv2d_algorithms,
     conv2d_backward_input,
@@ -109,3 +110,16 @@ def test_a_plan_refuses_addresses_of_nothing() -> None:
     plan = Conv2dPlan(X.shape, W.shape, algorithm="direct")
     with pytest.raises(KernelError, match="addresses: expected three that are not 0; got 0, 0, 0"):
         plan.run(0, 0, 0)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_plan_refuses_arrays_for_addresses(library: str) -> None:
+    """Their truth value is an error of their own library, before a kernel is asked."""
+    a: Any = pytest.importorskip(library).ones(X.shape)
+    for run in (
+        lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(a, a, a),
+        lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(64, 64, 64, a, a),
+        lambda: Pool2dPlan(X.shape, 2).run(a, a),
+    ):
+        with pytest.raises(KernelError, match="addresses: expected integers from 0 on"):
+            run()
