@@ -130,9 +130,10 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
   const long w_count = p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
   const long y_count = p.batch * p.out_height * p.out_width * p.out_channels;
   const Buffer x = exact(x_count, random, true), w = exact(w_count, random, true), g = exact(y_count, random, true);
-  const Buffer bias = exact(p.out_channels, random, true);
+  const Buffer bias = exact(p.out_channels, random, true), residual = exact(y_count, random, true);
+  const bool add = pick(random, 0, 1) == 1;
   std::vector<double> y(y_count), dx(x_count), dw(w_count);
-  for (long i = 0; i < y_count; ++i) y[i] = bias[i % p.out_channels];
+  for (long i = 0; i < y_count; ++i) y[i] = bias[i % p.out_channels] + (add ? residual[i] : 0.0);
   each_product(p, [&](long i, long j, long k) {
     y[k] += static_cast<double>(x[i]) * w[j];
     dx[i] += static_cast<double>(g[k]) * w[j];
@@ -151,7 +152,8 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
       bestof::Call call = {direction == 0 ? x.get() : g.get(),
                            direction == 2 ? x.get() : w.get(),
                            result.get(),
-                           {direction == 0 ? bias.get() : nullptr, nullptr, bestof::Activation::kNone, 0.0f},
+                           {direction == 0 ? bias.get() : nullptr, direction == 0 && add ? residual.get() : nullptr,
+                            bestof::Activation::kNone, 0.0f},
                            scratch.get(),
                            threads};
       Buffer packed;

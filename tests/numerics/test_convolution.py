@@ -118,13 +118,20 @@ EPILOGUE_CASES = (
     CASES[15],
     Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19),
     Case((5, 1, 1, 40), (19, 1, 1, 40)),
+    # Whole panels, 32 results on AVX-512, that meet a residual: alone, and beside a tail in each of two groups.
+    Case((1, 9, 9, 16), (64, 3, 3, 16), padding=((1, 1), (1, 1))),
+    Case((1, 5, 4, 34), (130, 3, 3, 17), padding=((1, 1), (1, 1)), groups=2),
+    Case((1, 26, 26, 8), (32, 3, 3, 8), padding=((1, 1), (1, 1))),  # tiles enough for Winograd's fused blocks
 )
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", EPILOGUE_CASES, ids=str)
-def test_epilogue_and_packed_weights(case: Case, packed: bool, activation: kernels.conv.Activation) -> None:
+def test_epilogue_and_packed_weights(
+    case: Case, threads: int, packed: bool, activation: kernels.conv.Activation
+) -> None:
     rng = np.random.default_rng(11)
     x, w = _operands(case, "forward", False)
     w = w / np.float32(np.sqrt(np.prod(w.shape[1:])))  # so that results have the size of 1, where activations bend
@@ -142,7 +149,7 @@ def test_epilogue_and_packed_weights(case: Case, packed: bool, activation: kerne
             activation=activation,
             algorithm=name,
             out=y,
-            threads=1,
+            threads=threads,
             **case.geometry,
         )
         # 32 roundings beside the convolution's own error, which is below 2.5e-5 for every algorithm of float32.
