@@ -118,7 +118,9 @@ inline void run_few_rows(const Problem& p, const Weight* w, const Call& call) {
   constexpr void (*kRun[kMostRows])(const Problem&, const Weight*, const Call&) = {
       multiply_rows<1, Weight>, multiply_rows<2, Weight>, multiply_rows<3, Weight>, multiply_rows<4, Weight>,
       multiply_rows<5, Weight>, multiply_rows<6, Weight>, multiply_rows<7, Weight>, multiply_rows<8, Weight>};
-  kRun[p.batch * p.in_height * p.in_width - 1](p, w, call);
+  const long rows = p.batch * p.in_height * p.in_width;
+  if (rows == 0) return;
+  kRun[rows - 1](p, w, call);
 }
 
 inline long no_scratch(const Problem&, int) {

@@ -100,11 +100,11 @@ def test_bad_arguments() -> None:
         kernels.pool2d_backward(x, (1, 8, 8, 2), 2)
 
 
-@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize(("kind", "count_padding"), [("max", True), ("average", True), ("average", False)])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_plan_computes_what_the_call_computes(case: Case, kind: str) -> None:
+def test_a_plan_computes_what_the_call_computes(case: Case, kind: str, count_padding: bool) -> None:
     x = np.random.default_rng(2).standard_normal(case.shape, dtype=np.float32)
-    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": False}
+    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": count_padding}
     wanted = kernels.pool2d(x, case.kernel, **options)  # type: ignore[arg-type]
     plan = kernels.Pool2dPlan(case.shape, case.kernel, **options)  # type: ignore[arg-type]
     assert (plan.x_shape, plan.y_shape) == (case.shape, wanted.shape)
