@@ -160,10 +160,11 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
   for (int i = 0; i < axes.count; ++i) total *= axes.extent[i];
   const bool large = beyond_caches(2 * total);
   const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
-  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @ 112, batch 8) 32 x
-  // 128 moves 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and 0.76. Back, 128 x 128 moves 0.95 and 0.92, 32 x 256
-  // 0.87 and 0.82. From L3, along the side whose rows fall into the fewer sets, so that what shares a set is used up at
-  // once: 0.75 of a copy to NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
+  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @ 112, batch 8) blocks
+  // of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and 0.76, in a driver of their own; in the
+  // kernel the former move 0.81 and 0.82. Back, in that driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82.
+  // From L3, along the side whose rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of
+  // a copy to NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
   const bool down = large || common_power(y_stride) >= common_power(x_stride);
   const long row_step = large ? (columns > rows ? 32 : 128) : down ? 256 : 64;
   const long column_step = copy ? 16384 : large ? 128 : down ? 64 : 256;

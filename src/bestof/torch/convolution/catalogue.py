@@ -115,7 +115,7 @@ def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
 
 
 def _winograd_wins(cheapest: str, problem: ConvProblem) -> bool:
-    """Whether the cheapest is one of Winograd's, and may be believed: measured with AVX2 and AVX-512."""
+    """Whether the cheapest is one of Winograd's, and may be believed: measured with AVX-512 alone."""
     channels = min(problem.weight_shape[:2])
     return cheapest in _WINOGRAD_NAMES and channels >= estimate.WINOGRAD_CHANNELS and isa().startswith("avx")
 

@@ -46,10 +46,10 @@ def verify(program: Program, inputs: Sequence[Tensor], expected: Sequence[Any]) 
     if _is_random(program):
         return
     with torch.no_grad():
-        _verify_steps(program, inputs)
+        scales = _verify_steps(program, inputs)
         got = program.run(list(inputs))
         magnified = _magnified(program)
-        shaken = _run_shaken(program, inputs, magnified)
+        shaken = _run_shaken(program, inputs, magnified, scales)
         for position, (plain, rough, right) in enumerate(zip(got, shaken, expected, strict=True)):
             if isinstance(right, Tensor):
                 _compare(f"output {position}", plain, rough, right, magnified)
@@ -71,7 +71,9 @@ def _error_of_sums(step: ConvolutionStep) -> float:
     return 2 * summation_bound(channels * height * width, "float32").rms
 
 
-def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
+def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
+    """What the promised errors of the steps are relative to, by their names."""
+    scales: dict[str, float] = {}
     binding = program.borrow()
     try:
         binding.slots[: len(inputs)] = list(inputs)
@@ -83,7 +85,9 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
             residual = None if one.residual is None else one.residual.clone()  # it may be where the result goes
             x = one.x if isinstance(one.x, Tensor) else one.x()
             some = _compared(one, x.shape[0])
-            allowed, right = _reference(one, x[some], residual if residual is None else residual[some])
+            allowed, right, scales[step.name] = _reference(
+                one, x[some], residual if residual is None else residual[some]
+            )
             one.run()
             off = _rms(one.out[some] - right)
             if not off <= allowed and one.algorithm not in (None, ONEDNN, PYTORCH):
@@ -103,6 +107,7 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> None:
     finally:
         binding.refresh()
         program.give_back(binding)
+    return scales
 
 
 def _compared(one: ConvolutionStep, images: int) -> list[int]:
@@ -116,8 +121,9 @@ def _compared(one: ConvolutionStep, images: int) -> list[int]:
     return [0, images - 1]
 
 
-def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tuple[float, Tensor]:
-    """The rms error that is allowed, and the result by PyTorch, of operands rounded as the algorithm rounds them.
+def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tuple[float, Tensor, float]:
+    """The rms error that is allowed, the result by PyTorch, of operands rounded as the algorithm rounds them, and what
+    the error is relative to.
 
     Promises are relative to the rms of the sum; where terms cancel beyond chance, to that of a sum of such terms with
     random signs.
@@ -135,7 +141,7 @@ def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tupl
     if residual is not None:
         plain += residual
     allowed = _SLOPE * (error * scale + 2 * _EPS * _rms(plain))
-    return allowed, activate(plain, operation.activation, operation.slope)
+    return allowed, activate(plain, operation.activation, operation.slope), scale
 
 
 def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
@@ -181,7 +187,7 @@ def _magnified(program: Program) -> float:
     return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors, default=_EPS)))
 
 
-def _run_shaken(program: Program, inputs: Sequence[Tensor], magnified: float) -> list[Any]:
+def _run_shaken(program: Program, inputs: Sequence[Tensor], magnified: float, scales: dict[str, float]) -> list[Any]:
     """The outputs with errors injected into every value that a step of ours writes."""
     generator = torch.Generator().manual_seed(0)
 
@@ -190,8 +196,9 @@ def _run_shaken(program: Program, inputs: Sequence[Tensor], magnified: float) ->
         out = one.out if one is not None else binding.slots[step.slot]
         if isinstance(out, Tensor) and step.is_planned:
             error = magnified * (error_of(one) if one is not None else 2 * _EPS)
-            noise = torch.empty_like(out).normal_(generator=generator)
-            out.add_(noise.mul_(error * _rms(out)))
+            # Of one size: a single output, whose error is drawn near zero, would be allowed none.
+            signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
+            out.add_(signs.mul_(error * max(_rms(out), scales.get(step.name, 0.0))))
 
     return program.run(list(inputs), after_step=shake)
 

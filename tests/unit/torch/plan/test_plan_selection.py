@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -193,3 +194,11 @@ def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(monkeypatch: pytes
         torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
     (_, _, program, _) = next(iter(plan._programs.values()))
     assert program.decisions() == {}
+
+
+@pytest.mark.parametrize("seed", range(14, 18))
+def test_a_single_output_that_cancels_is_no_reason_to_refuse_bfloat16(seed: int) -> None:
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bt.optimize(nn.Linear(512, 1).eval(), torch.randn(1, 512).relu(), accuracy="relaxed")
