@@ -2,7 +2,7 @@
 // but where their rows collide in L1; those of float32 are rounded first, all of x where taps share pixels, else block
 // by block.
 #include "conv/algorithms.h"
-#include "conv/lowered.h"
+#include "conv/forward_grid.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {

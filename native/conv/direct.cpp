@@ -2,7 +2,7 @@
 // its channels lie together there, so the 7x7x3 stem reduces over 21 elements at a time instead of 3, and no tile
 // meets a border. Made for few input channels, where the copy is small; works for every problem.
 #include "conv/algorithms.h"
-#include "conv/lowered.h"
+#include "conv/forward_grid.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {

@@ -1,6 +1,6 @@
 // Weight gradients as GEMM: dW[k][tap][c] is a sum over output pixels of dY[pixel][k] * X[pixel under tap][c].
 #pragma once
-#include "conv/lowered.h"
+#include "conv/forward_grid.h"
 #include "gemm/outer_product.h"
 
 namespace bestof {
