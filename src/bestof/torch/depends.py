@@ -7,5 +7,5 @@ import torch
 from bestof.kernels import build, isa
 
 DEPENDS = (f"torch=={torch.__version__}", f"kernels {build()} {isa()}")
-"""Evidence that was stored with another PyTorch, another build of the kernels or another
-instruction set, is not believed."""
+"""Evidence that was stored with another PyTorch, another build of the kernels or another instruction set is not
+believed."""

@@ -31,8 +31,7 @@ class Peer:
     `prepare_training(model, step, threads, **options)`; both give a Prepared.
 
     `devices`: where it can. One that `rounds` to bfloat16 inside may err as PyTorch's autocast does. `needs` are the
-    modules without any of which the peer is missing; `ours` is compared with
-    the others.
+    modules without any of which the peer is missing; `ours` is compared with the others.
     """
 
     name: str

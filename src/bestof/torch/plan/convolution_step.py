@@ -14,6 +14,7 @@ from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.operation import Convolution, activate
+from bestof.torch.plan.runner import Runner
 from bestof.torch.plan.selection import (
     ONEDNN,
     PYTORCH,
@@ -23,8 +24,6 @@ from bestof.torch.plan.selection import (
     packs,
     selector,
 )
-
-Runner = Callable[[], object]
 
 # What oneDNN calls the activations.
 _ONEDNN: dict[str, tuple[str, list[float]]] = {

@@ -53,7 +53,6 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                             _prepare(one)
                 else:
                     break  # by a policy that does not end its search within these calls
-                binding.refresh()
         binding.refresh()
     finally:
         program.give_back(binding)
@@ -93,7 +92,7 @@ def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[]
         one = step.convolution
         if one is None:
             runs.append(step.run)
-        elif one.algorithm is None and not any(one is other for other in heat):
+        elif not one.learn() and not any(one is other for other in heat):
             runs.append(one.runner(PYTORCH))
         else:
             runs.append(one.run)

@@ -69,7 +69,7 @@ VGG16 = (
 @pytest.mark.parametrize("notation", VGG16)
 def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything(notation: str, layout: Layout) -> None:
     if not isa().startswith("avx"):
-        pytest.skip(f"measured with AVX2 and AVX-512; these kernels are {isa()}")
+        pytest.skip(f"the rule is for AVX2 and AVX-512; these kernels are {isa()}")
     problem = parse_conv(notation)._replace(threads=2, input_layout=layout, weight_layout=layout)
     for catalogue in CATALOGUES:
         assert catalogue.promising(problem) == {"as is", "native winograd2", "native winograd4"}
