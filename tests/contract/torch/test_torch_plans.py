@@ -12,6 +12,7 @@ import pytest
 import torch
 from plan_models import MODELS, build
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import bestof
@@ -163,6 +164,47 @@ def test_threads_do_not_meet() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert not failed, failed[0]
+
+
+def test_threads_make_plans_at_once() -> None:
+    """PyTorch's tracers do not do so: without a lock around them one of three runs or more failed."""
+    failed: list[BaseException] = []
+
+    def make(name: str) -> None:
+        try:
+            model, x = build(name)
+            for _ in range(3):
+                assert_close(bt.optimize(model, x, tune=False)(x), model, x)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=make, args=(name,)) for name in ("unet", "shuffle", "densenet", "resnet, basic")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed[0]
+
+
+def test_a_plan_runs_while_another_thread_traces() -> None:
+    model, x = build("resnet, basic")
+    plan = bt.optimize(model, x)
+    failed: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            assert_close(plan(x), model, x)
+        except BaseException as error:
+            failed.append(error)
+
+    def traced(given: Tensor) -> Tensor:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        return given + 1
+
+    make_fx(traced, tracing_mode="fake", pre_dispatch=True)(torch.ones(2))
     assert not failed, failed[0]
 
 

@@ -14,7 +14,6 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument, TorchError
@@ -350,10 +349,18 @@ def _refuse_tracing(args: tuple[Any, ...]) -> None:
         under = "torch.jit.trace"
     elif torch._C._functorch.peek_interpreter_stack() is not None:
         under = "a transform of torch.func"
-    elif get_proxy_mode() is not None or any(isinstance(one, FakeTensor) for one in args):
+    elif _records() or any(isinstance(one, FakeTensor) for one in args):
         under = "make_fx or fake tensors"
     if under is not None:
         raise TorchError(f"optimize: a plan cannot run under {under}; trace or transform the original model")
+
+
+def _records() -> bool:
+    """Whether make_fx or torch.export follows this thread: PyTorch's get_proxy_mode also tells of other threads."""
+    return (
+        torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
+    )
 
 
 def _key(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from torch.utils import _pytree as pytree
 from bestof.errors import TorchError
 
 Values = Sequence[Any]
+
+# PyTorch's tracers keep what they follow in variables of the process: of two threads both fail, or one's trace is short.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ def trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     which reads the program. Tensors carry no data meanwhile, so a model whose course depends on values is refused:
     TorchError.
     """
+    with _ONE_AT_A_TIME:
+        return _trace(model, inputs, spec)
+
+
+def _trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     try:
         return _by_fx(model, inputs, spec)
     except TorchError:
