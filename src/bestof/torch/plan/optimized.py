@@ -357,10 +357,9 @@ def _refuse_tracing(args: tuple[Any, ...]) -> None:
 
 def _records() -> bool:
     """Whether make_fx or torch.export follows this thread: PyTorch's get_proxy_mode also tells of other threads."""
-    return (
-        torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
-        or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
-    )
+    return torch._C._get_dispatch_mode(
+        torch._C._TorchDispatchModeKey.PROXY
+    ) is not None or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
 
 
 def _key(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, ...]:

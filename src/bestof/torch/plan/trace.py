@@ -20,7 +20,7 @@ from bestof.errors import TorchError
 
 Values = Sequence[Any]
 
-# PyTorch's tracers keep what they follow in variables of the process: of two threads both fail, or one's trace is short.
+# PyTorch's tracers keep what they follow in variables of the process: two threads at once meet errors.
 _ONE_AT_A_TIME = threading.RLock()
 
 
