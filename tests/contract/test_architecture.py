@@ -13,7 +13,11 @@ import bestof
 
 SOURCE = Path(bestof.__file__).parent
 # A compiled module, and the only folder or file that may import it.
-OWNERS = {"bestof.kernels._native": "kernels/", "bestof.selection._hot_path": "selection/hot_path.py"}
+OWNERS = {
+    "bestof.kernels._native": "kernels/",
+    "bestof.selection._hot_path": "selection/hot_path.py",
+    "bestof.torch._shim": "torch/shim.py",
+}
 
 
 def imported_by(path: Path) -> set[str]:

@@ -14,13 +14,14 @@ from torch import Tensor
 from bestof.errors import TorchError
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.configuration import Configuration
-from bestof.torch.convolution.layer import ConvolutionLayer, Gradients, LayerProblem, Shortcut
+from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
+from bestof.torch.shim import make_shim
 
 # A subclass may mean something else by the operations that alternatives are made of.
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -33,6 +34,7 @@ _deterministic, _tracing, _threads = (
     torch.get_num_threads,
 )
 _Library: Any = torch.library.Library  # has no annotations
+_OPERATIONS = ("aten::convolution", "aten::convolution_backward")
 
 
 def originals(key: str = "CPU") -> Originals:
@@ -45,7 +47,7 @@ def originals(key: str = "CPU") -> Originals:
             f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which its own convolution is kept as the "
             f"first alternative; install torch 2.13 or newer"
         )
-    return Originals(_original("aten::convolution", key), _original("aten::convolution_backward", key))
+    return Originals(*(_original(name, key) for name in _OPERATIONS))
 
 
 def _as_is(originals: Originals, key: str) -> Callable[..., Any]:
@@ -108,6 +110,10 @@ class ConvolutionOverride:
         self.layer = ConvolutionLayer(self.originals, device)
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
+        self._shim = make_shim(self._convolution, self._backward, self.layer.kept.entries) if device is CPU else None
+        self._is_shim_in = False
+        if self._shim is not None:
+            self.layer.forget = self._shim.forget
         self._known = _Known(Configuration().accuracy)
 
     def configure(self, configuration: Configuration) -> None:
@@ -117,11 +123,19 @@ class ConvolutionOverride:
             self.packed.clear()
         if self._known.accuracy != configuration.accuracy:
             self._known = _Known(configuration.accuracy)
+            self.layer.forget()
 
     def register(self) -> None:
         """Put our kernels in; nothing where they are in."""
-        if self._library is not None:
+        if self._library is not None or self._is_shim_in:
             return
+        self._is_shim_in = self._shim is not None and self._shim.put_in()
+        if not self._is_shim_in:
+            self._put_in()
+        for name in _OPERATIONS:
+            keep_kernel(name, self.device.key)
+
+    def _put_in(self) -> None:
         library = _Library("aten", "IMPL")
         try:
             library.impl("convolution", self._convolution, self.device.key, allow_override=True)
@@ -130,11 +144,12 @@ class ConvolutionOverride:
             library._destroy()
             raise
         self._library = library
-        for name in ("aten::convolution", "aten::convolution_backward"):
-            keep_kernel(name, self.device.key)
 
     def remove(self) -> None:
         """Put PyTorch's own kernels back; nothing where they are in."""
+        if self._shim is not None and self._is_shim_in:
+            self._shim.take_out()
+            self._is_shim_in = False
         if self._library is not None:
             self._library._destroy()
             self._library = None
@@ -228,31 +243,26 @@ class ConvolutionOverride:
             )
         problem = None
         key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
-        by_input = by_weight = False
         if key is not None and (bias is None or self._is_bias(bias, weight)):
-            if torch.is_grad_enabled():
-                by_input, by_weight = input.requires_grad, weight.requires_grad
-            layer, seen = self.layer, (key, by_input, by_weight)
-            direct = layer.direct
-            found = direct.get(seen)
-            if found is not None:
-                if next(found.turns) and not ((by_input or by_weight) and len(layer.kept)):
-                    next(found.counts[0])
-                    return self._as_is(  # type: ignore[no-any-return]
-                        input, weight, bias, stride, padding, dilation, False, output_padding, groups
-                    )
-                return layer.ask_forward(found, input, weight, bias)
             problem = self._problem(key, input, weight, bias is not None, stride, padding, dilation, groups)
         if problem is None:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
-        if not (by_input or by_weight):
-            _note(direct, seen, layer.find_forward(problem))
-            return layer.infer(problem, input, weight, bias)
-        trained = LayerProblem(problem, by_input, by_weight)
-        _note(direct, seen, layer.find_forward(trained))
-        return layer.forward(trained, input, weight, bias)
+        met: ConvProblem | LayerProblem = problem
+        is_training = torch.is_grad_enabled()
+        if is_training and (input.requires_grad or weight.requires_grad):
+            met = LayerProblem(problem, input.requires_grad, weight.requires_grad)
+        shim, layer = self._shim, self.layer
+        if shim is None or not self._is_shim_in:
+            return layer.forward(layer.find_forward(met), input, weight, bias)
+        generation = shim.generation  # before the look-up: after a decision since then, what is noted is not believed
+        found = layer.find_forward(met)
+        # The shim cannot see which operands want gradients. Nearly always both do; what else looks so is answered right
+        # all the same, as PyTorch would.
+        if found.chosen and (not is_training or (input.requires_grad and weight.requires_grad)):
+            shim.note(generation, found.counts)
+        return layer.ask_forward(found, input, weight, bias)
 
     def _backward(
         self,
@@ -268,53 +278,38 @@ class ConvolutionOverride:
         groups: int,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        key = None
+        key = problem = None
         if not transposed and self._is_plain(grad_output, input):
             has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
             key = self._key(input, weight, has_bias, stride, padding, dilation, groups)
         if key is not None:
-            layer, mask = self.layer, tuple(output_mask)
-            seen = key, grad_output.shape, grad_output.stride(), mask, input.requires_grad, weight.requires_grad
-            direct = layer.direct
-            found = direct.get(seen)
-            if found is not None:
-                if not next(found.turns):
-                    return layer.ask_backward(found, grad_output, input, weight, mask)  # type: ignore[arg-type]
-                for count in found.counts:
-                    next(count)
-                return self.originals.convolution_backward(  # type: ignore[no-any-return]
-                    grad_output,
-                    input,
-                    weight,
-                    bias_sizes,
-                    stride,
-                    padding,
-                    dilation,
-                    False,
-                    output_padding,
-                    groups,
-                    output_mask,
-                )
             problem = self._problem(key, input, weight, has_bias, stride, padding, dilation, groups)
-            if problem is not None and grad_output.shape == problem.output_shape:
-                grad_layout = layout_of(grad_output)
-                trained = LayerProblem(problem, input.requires_grad, weight.requires_grad)
-                if mask[:2] == trained[1:]:
-                    _note(direct, seen, layer.find_backward(trained, grad_layout))
-                return layer.backward(problem, grad_output, input, weight, grad_layout, mask)  # type: ignore[arg-type]
-        return self.originals.convolution_backward(  # type: ignore[no-any-return]
-            grad_output,
-            input,
-            weight,
-            bias_sizes,
-            stride,
-            padding,
-            dilation,
-            transposed,
-            output_padding,
-            groups,
-            output_mask,
-        )
+        if problem is None or grad_output.shape != problem.output_shape:
+            return self.originals.convolution_backward(  # type: ignore[no-any-return]
+                grad_output,
+                input,
+                weight,
+                bias_sizes,
+                stride,
+                padding,
+                dilation,
+                transposed,
+                output_padding,
+                groups,
+                output_mask,
+            )
+        layer, shim, grad_layout = self.layer, self._shim, layout_of(grad_output)
+        mask: tuple[bool, bool, bool] = tuple(output_mask)  # type: ignore[assignment]
+        trained = LayerProblem(problem, input.requires_grad, weight.requires_grad)
+        if mask[:2] != trained[1:]:
+            return layer.part_of_backward(trained, grad_output, input, weight, grad_layout, mask)
+        if shim is None or not self._is_shim_in:
+            return layer.backward(layer.find_backward(trained, grad_layout), grad_output, input, weight, mask)
+        generation = shim.generation
+        found = layer.find_backward(trained, grad_layout)
+        if found.chosen:
+            shim.note(generation, found.counts)
+        return layer.ask_backward(found, grad_output, input, weight, mask)
 
     def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:
         return (
@@ -354,14 +349,3 @@ def _is_valid(
         and min(*stride, *dilation) > 0
         and min(padding) >= 0
     )
-
-
-def _note(direct: dict[Hashable, Shortcut], seen: Hashable, found: Shortcut) -> None:
-    """Where PyTorch as is was chosen, the next call that looks like this one is not looked into any further.
-
-    `direct` is the table from before `found` was looked up: a decision since then has emptied it by another.
-    """
-    if found.chosen:
-        if len(direct) >= _REMEMBERED:
-            direct.clear()
-        direct[seen] = found

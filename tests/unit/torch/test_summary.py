@@ -15,8 +15,7 @@ from bestof.selection.journal import DecisionEntry, Journal, TrialEntry
 from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
 from bestof.torch.convolution.call_counts import CallCounts
-from bestof.torch.convolution.layer import LayerProblem
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.enable import _State
 from bestof.torch.summary import PassSummary, Summary, _summary
 

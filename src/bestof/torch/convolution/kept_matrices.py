@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -36,6 +36,11 @@ class KeptMatrices:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def entries(self) -> dict[Any, Any]:
+        """What is kept, always in this very dict: for who asks for its length without the interpreter's lock."""
+        return self._kept
 
     @property
     def size(self) -> int:

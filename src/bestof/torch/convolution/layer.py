@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from itertools import cycle, repeat
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -18,7 +18,8 @@ from bestof.torch.convolution.kept_matrices import KeptMatrices
 from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.convolution.shortcut import Shortcut
 from bestof.torch.depends import DEPENDS
 from bestof.torch.device import CPU, Device
 
@@ -34,6 +35,10 @@ SHARED = "shared im2row"
 # 60 rounds would go on for hundreds of steps, to win 2 %. Simulated on VGG16's times, a race at 0.999 over 12 rounds
 # costs 5.2 settled steps, this one 3.3, and either ends at the best but for less than 0.1 %; drift reopens the rest.
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
+# What a call of an alternative costs around it, by Python: 8 microseconds with all in cache, 15 to 40 among layers that
+# have driven it out. A call of PyTorch as is, once chosen, does not go through Python: 2 to 6. Without this MobileNetV2
+# chose channels last for 4 % of 250 microseconds, and lost.
+_PASS_POLICY = replace(_POLICY, favourite=AS_IS, head_start=25e-6)
 # The last, smaller batch of an epoch meets each layer once, or three times where three layers are alike: so many calls
 # of a size that is new take the decision of its neighbour, before a short race verifies it.
 _PATIENCE = 24
@@ -41,37 +46,7 @@ _PATIENCE = 24
 _KEPT_BYTES = 256 * 2**20
 
 
-# A pass that PyTorch as is won asks the selectors once in so many calls, so that they go on seeing how long it takes.
-_ASKED_EVERY = 32
 _REMEMBERED = 4096
-
-
-class Shortcut(NamedTuple):
-    """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true; `counts`
-    are to be told of it then. `chosen`: whether it ever does. `met`: what was looked up."""
-
-    problem: ConvProblem
-    turns: Iterator[bool]
-    counts: tuple[Iterator[None], ...]
-    chosen: bool
-    met: ConvProblem | LayerProblem
-
-
-def _turns(chosen: bool) -> Iterator[bool]:
-    return cycle((*repeat(True, _ASKED_EVERY - 1), False)) if chosen else repeat(False)
-
-
-class LayerProblem(NamedTuple):
-    """A convolution that will be differentiated: by its input, by its weight, or by both."""
-
-    convolution: ConvProblem
-    input: bool
-    weight: bool
-
-    def canonical(self) -> str:
-        """Canonical text, for the store."""
-        wanted = [name for name, is_wanted in (("x", self.input), ("w", self.weight)) if is_wanted]
-        return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
 class ConvolutionLayer:
@@ -85,8 +60,8 @@ class ConvolutionLayer:
         self._decided: dict[tuple[str, Hashable], str] = {}
         self._as_is: dict[ConvProblem | LayerProblem, Shortcut] = {}
         self._joint: dict[tuple[LayerProblem, str], Shortcut] = {}
-        # The same for whoever knows a call by what it looks like; emptied with every decision.
-        self.direct: dict[Hashable, Shortcut] = {}
+        # For who remembers shortcuts beside these: called after every decision, for one may have fallen.
+        self.forget: Callable[[], object] = lambda: None
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
@@ -102,7 +77,7 @@ class ConvolutionLayer:
             ],
             lambda layer, *_: layer,
             on_event=self._listener(name),
-            **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:])),
+            **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), _POLICY),
         )
 
     @property
@@ -114,23 +89,15 @@ class ConvolutionLayer:
             (self.weight_gradient, self.weight_gradient_calls),
         )
 
-    def infer(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """A forward pass that no backward pass will follow."""
-        found = self.find_forward(problem)
-        if next(found.turns):
-            return self._forward_as_is(found.problem, input, weight, bias)
-        return self.ask_forward(found, input, weight, bias)
-
-    def forward(self, problem: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The forward pass of a training step."""
-        found = self.find_forward(problem)
-        if next(found.turns) and not len(self.kept):
-            return self._forward_as_is(found.problem, input, weight, bias)
-        return self.ask_forward(found, input, weight, bias)
-
     def find_forward(self, met: ConvProblem | LayerProblem) -> Shortcut:
         """How a forward pass is computed at present."""
         return self._as_is.get(met) or self._find_as_is(met)
+
+    def forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """A forward pass, by PyTorch as is where that was chosen, but for a turn now and then."""
+        if next(found.turns) and not (isinstance(found.met, LayerProblem) and len(self.kept)):
+            return self._forward_as_is(found.problem, input, weight, bias)
+        return self.ask_forward(found, input, weight, bias)
 
     def ask_forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass by the selectors."""
@@ -138,32 +105,17 @@ class ConvolutionLayer:
             return self.layer(0, found.met, input, weight, bias)  # type: ignore[no-any-return]
         return self._forward(found.problem, input, weight, bias)
 
-    def backward(
-        self,
-        problem: ConvProblem,
-        grad_output: Tensor,
-        input: Tensor,
-        weight: Tensor,
-        grad_layout: str,
-        mask: tuple[bool, bool, bool],
-    ) -> Gradients:
-        """The gradients of input, weight and bias that the mask asks for; None for the others.
-
-        `problem` is that of the forward pass, `grad_layout` the layout of `grad_output`.
-        """
-        layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
-        if mask[:2] == layer[1:]:
-            found = self.find_backward(layer, grad_layout)
-            if next(found.turns):
-                return self._jointly(found.problem, grad_output, input, weight, mask)
-            return self.ask_backward(found, grad_output, input, weight, mask)
-        # Part of a backward pass (torch.autograd.grad) says nothing about the whole, and a compiled graph's forward
-        # pass was none of the group's.
-        return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
-
     def find_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """How the whole of a backward pass is computed at present."""
         return self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+
+    def backward(
+        self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+    ) -> Gradients:
+        """The whole of a backward pass, by PyTorch as is where that was chosen, but for a turn now and then."""
+        if next(found.turns):
+            return self._jointly(found.problem, grad_output, input, weight, mask)
+        return self.ask_backward(found, grad_output, input, weight, mask)
 
     def ask_backward(
         self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
@@ -172,6 +124,19 @@ class ConvolutionLayer:
         grad_layout = found.problem.grad_layout
         return self.layer(1, found.met, grad_output, input, weight, grad_layout, mask)  # type: ignore[no-any-return]
 
+    def part_of_backward(
+        self,
+        layer: LayerProblem,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        grad_layout: str,
+        mask: tuple[bool, bool, bool],
+    ) -> Gradients:
+        """Other gradients than the layer's: torch.autograd.grad for some of them says nothing about the whole, and a
+        compiled graph's forward pass was none of the group's."""
+        return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
+
     def _find_as_is(self, met: ConvProblem | LayerProblem) -> Shortcut:
         """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
         problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
@@ -179,7 +144,7 @@ class ConvolutionLayer:
         if isinstance(met, LayerProblem):
             whole = self._decided.get((self.layer.name, met))
             chosen = whole == JOINT or (chosen and whole == INDEPENDENT)
-        found = Shortcut(problem, _turns(chosen), (self.forward_calls.counter(problem),), chosen, met)
+        found = Shortcut.of(problem, [self.forward_calls.counter(problem)], chosen, met)
         if len(self._as_is) >= _REMEMBERED:
             self._as_is = {}
         self._as_is[met] = found
@@ -196,7 +161,7 @@ class ConvolutionLayer:
         )
         counts = [self.input_gradient_calls.counter(problem)] if layer.input else []
         counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
-        found = Shortcut(problem, _turns(chosen), tuple(counts), chosen, layer)
+        found = Shortcut.of(problem, counts, chosen, layer)
         if len(self._joint) >= _REMEMBERED:
             self._joint = {}
         self._joint[layer, grad_layout] = found
@@ -255,7 +220,8 @@ class ConvolutionLayer:
                 self._decided.pop((name, entry.problem), None)
             if len(self._decided) > 16 * _REMEMBERED:
                 self._decided = {}
-            self._as_is, self._joint, self.direct = {}, {}, {}
+            self._as_is, self._joint = {}, {}
+            self.forget()
 
         return listen
 
@@ -278,7 +244,7 @@ class ConvolutionLayer:
             lambda problem, *_: problem,
             on_event=self._listener(name),
             timer=self._device.timer,
-            **_search(Neighbourhood(lambda problem: problem)),
+            **_search(Neighbourhood(lambda problem: problem), _POLICY if self._device.timer else _PASS_POLICY),
         )
 
     def _joint_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -355,9 +321,9 @@ class ConvolutionLayer:
         return self.input_gradient(problem, grad_output, weight)  # type: ignore[no-any-return]
 
 
-def _search(neighbourhood: Neighbourhood[Any]) -> dict[str, Any]:
-    """How a selector searches: by the policy for the whole process, which need not fit every selector, or a race."""
-    return {"policy": None if shared_policy() else _POLICY, "neighbours": neighbourhood, "patience": _PATIENCE}
+def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:
+    """How a selector searches: by the policy for the whole process, which need not fit every selector, or this race."""
+    return {"policy": None if shared_policy() else policy, "neighbours": neighbourhood, "patience": _PATIENCE}
 
 
 def _grad_bias(grad_output: Tensor, mask: tuple[bool, bool, bool]) -> Tensor | None:

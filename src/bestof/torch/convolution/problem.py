@@ -162,6 +162,19 @@ class ConvProblem(NamedTuple):
         return " ".join(words)
 
 
+class LayerProblem(NamedTuple):
+    """A convolution that will be differentiated: by its input, by its weight, or by both."""
+
+    convolution: ConvProblem
+    input: bool
+    weight: bool
+
+    def canonical(self) -> str:
+        """Canonical text, for the store."""
+        wanted = [name for name, is_wanted in (("x", self.input), ("w", self.weight)) if is_wanted]
+        return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
+
+
 def _inside(size: int, taps: int, outputs: int, stride: int, padding: int, dilation: int) -> int:
     """How many pairs of an output and a tap meet inside an image of that size, along one axis."""
     pairs = 0

@@ -1,0 +1,57 @@
+// The arguments of a kernel, as PyTorch's stable interface hands them over, and as Python's objects.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "stable_abi.h"
+
+namespace shim {
+
+// The Python functions torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, which gives the very objects that the
+// program holds, and unsafe_alloc_void_ptr_from_tensor. The first one's form for a single tensor does not steal: 2.13
+// leaks the handle.
+struct Conversions {
+  PyObject* to_tensors;
+  PyObject* to_handle;
+};
+
+// Owns what was handed over. `kinds` has a letter for each: T a tensor, L a list of numbers, M one of truth values, b a
+// truth value, i a number; t and l may be absent.
+class Arguments {
+ public:
+  Arguments(stable::Value* stack, const char* kinds) : stack_(stack), kinds_(kinds) {}
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+  ~Arguments() { release(); }
+
+  stable::Tensor tensor(int place) const { return reinterpret_cast<stable::Tensor>(stack_[place]); }
+  // Null where there is none.
+  stable::Tensor* optional_tensor(int place) const { return reinterpret_cast<stable::Tensor*>(stack_[place]); }
+  int64_t number(int place) const { return static_cast<int64_t>(stack_[place]); }
+  bool truth(int place) const { return static_cast<uint8_t>(stack_[place]) != 0; }
+  // How many a list has, of which up to `most` are written.
+  size_t list(int place, int64_t* items, size_t most) const { return items_of(stack_[place], items, most); }
+  size_t optional_list(int place, int64_t* items, size_t most) const {
+    const auto* value = reinterpret_cast<stable::Value*>(stack_[place]);
+    return value == nullptr ? 0 : items_of(*value, items, most);
+  }
+
+  // A new tuple; null with an exception. Tensors and their handles are the tuple's from then on.
+  PyObject* to_python(const Conversions& conversions);
+
+  // Frees what is left.
+  void release();
+
+ private:
+  static size_t items_of(stable::Value list, int64_t* items, size_t most);
+  // A new list of all that are there.
+  PyObject* tensors(PyObject* to_tensors);
+
+  stable::Value* stack_;
+  const char* kinds_;
+};
+
+// What Python's function has returned, as `results` handles in `stack`: false with an exception.
+bool from_python(PyObject* result, stable::Value* stack, uint64_t results, const Conversions& conversions);
+
+}  // namespace shim

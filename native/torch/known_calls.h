@@ -1,0 +1,98 @@
+// What calls look like, and which of them PyTorch as is was chosen for.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace shim {
+
+// Everything that a choice depends on, in a row of words.
+class Call {
+ public:
+  void add(int64_t word) { words_[used_++] = word; }
+  void add(const int64_t* words, int count) {
+    std::memcpy(words_ + used_, words, count * sizeof(int64_t));
+    used_ += count;
+  }
+  bool operator==(const Call& other) const {
+    return used_ == other.used_ && std::memcmp(words_, other.words_, used_ * sizeof(int64_t)) == 0;
+  }
+  uint64_t hash() const {
+    uint64_t mixed = used_;
+    for (int place = 0; place < used_; ++place) {
+      mixed = (mixed ^ static_cast<uint64_t>(words_[place])) * 0x9E3779B97F4A7C15ULL;
+      mixed ^= mixed >> 29;
+    }
+    return mixed;
+  }
+
+ private:
+  static constexpr int MOST = 48;  // a backward pass has 41
+  int64_t words_[MOST];
+  int used_ = 0;
+};
+
+// How often something was met; any thread may raise it.
+struct Count {
+  std::atomic<uint64_t> calls{0};
+};
+
+// One look of calls. It is never freed while the table lives, so that readers need no lock.
+struct Known {
+  Call call;
+  std::vector<std::shared_ptr<Count>> counts;
+  std::atomic<uint64_t> generation;  // of the decisions that it was noted under: later ones may have fallen otherwise
+  std::atomic<uint32_t> turn{0};
+};
+
+// A hash table without locks, which a fork could leave taken: places are only ever filled, and forgetting is one
+// number.
+class KnownCalls {
+ public:
+  ~KnownCalls() {
+    for (auto& place : places_) delete place.load();
+  }
+
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  void forget() { generation_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // Null where PyTorch as is was not chosen, or not yet since something was decided.
+  Known* find(const Call& call) const {
+    Known* known = place_of(call).load(std::memory_order_acquire);
+    return known != nullptr && known->generation.load(std::memory_order_acquire) == generation() ? known : nullptr;
+  }
+
+  // `generation`: that from before the decisions were looked up.
+  void note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
+    std::atomic<Known*>& place = place_of(call);
+    Known* known = place.load(std::memory_order_acquire);
+    if (known == nullptr) {
+      if (held_.fetch_add(1) >= MOST) return;
+      known = new Known{call, std::move(counts), {generation}};
+      Known* other = nullptr;
+      if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel)) delete known;  // the next call tells
+      return;
+    }
+    known->generation.store(generation, std::memory_order_release);
+  }
+
+ private:
+  static constexpr uint64_t PLACES = 4096, MOST = PLACES / 2;
+
+  // Where it stands, or would.
+  std::atomic<Known*>& place_of(const Call& call) const {
+    for (uint64_t place = call.hash();; ++place) {
+      std::atomic<Known*>& here = places_[place % PLACES];
+      const Known* known = here.load(std::memory_order_acquire);
+      if (known == nullptr || known->call == call) return here;
+    }
+  }
+
+  mutable std::atomic<Known*> places_[PLACES] = {};
+  std::atomic<uint64_t> held_{0};
+  std::atomic<uint64_t> generation_{1};
+};
+
+}  // namespace shim

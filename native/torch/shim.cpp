@@ -1,0 +1,225 @@
+#include "shim.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#pragma GCC visibility push(default)
+namespace torch {
+// As in torch/csrc/Exceptions.h: what PyTorch makes a Python exception of this type of. By any other declaration of it
+// RuntimeError comes out, with the same message.
+struct PyTorchError : public std::exception {
+  explicit PyTorchError(std::string text) : msg(std::move(text)) {}
+  virtual PyObject* python_type() = 0;
+  const char* what() const noexcept override { return msg.c_str(); }
+  std::string msg;
+};
+}  // namespace torch
+#pragma GCC visibility pop
+
+namespace shim {
+
+namespace {
+
+// The one that was put in last; a thread may still stand before its kernels after it was taken out.
+std::atomic<Shim*> current{nullptr};
+stable::Library library = nullptr;
+thread_local const Call* asked = nullptr;
+
+class Lock {
+ public:
+  Lock() : state_(PyGILState_Ensure()) {}
+  ~Lock() { PyGILState_Release(state_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// Python's exception, on its way through PyTorch.
+class Raised : public torch::PyTorchError {
+ public:
+  Raised(PyObject* type, std::string text) : PyTorchError(std::move(text)), type_(type) {}
+  PyObject* python_type() override { return type_; }
+
+ private:
+  PyObject* type_;  // never freed: the last copy of an exception may go without the interpreter's lock
+};
+
+[[noreturn]] void throw_what_is_set() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyObject* text = value == nullptr ? nullptr : PyObject_Str(value);
+  const char* read = text == nullptr ? nullptr : PyUnicode_AsUTF8(text);
+  Raised raised(type, read == nullptr ? "" : read);
+  PyErr_Clear();
+  Py_XDECREF(text);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  throw raised;
+}
+
+// Its shape and strides, where it has four dimensions.
+bool describe(stable::Tensor tensor, Call& call) {
+  int64_t dimensions = 0;
+  int64_t* numbers = nullptr;
+  if (stable::aoti_torch_get_dim(tensor, &dimensions) != 0 || dimensions != 4) return false;
+  if (stable::aoti_torch_get_sizes(tensor, &numbers) != 0) return false;
+  call.add(numbers, 4);
+  if (stable::aoti_torch_get_strides(tensor, &numbers) != 0) return false;
+  call.add(numbers, 4);
+  return true;
+}
+
+struct Geometry {
+  int64_t stride[2], padding[2], dilation[2], output_padding[2], groups;
+
+  // The seven arguments from `first` on; false where it is no 2-D convolution.
+  bool read(const Arguments& arguments, int first, Call& call) {
+    if (arguments.truth(first + 3) || arguments.list(first, stride, 2) != 2 ||
+        arguments.list(first + 1, padding, 2) != 2 || arguments.list(first + 2, dilation, 2) != 2 ||
+        arguments.list(first + 4, output_padding, 2) != 2)
+      return false;
+    groups = arguments.number(first + 5);
+    call.add(stride, 2);
+    call.add(padding, 2);
+    call.add(dilation, 2);
+    call.add(groups);
+    return true;
+  }
+};
+
+void add_state(Call& call, stable::Tensor input, bool is_training) {
+  uint32_t threads = 0;
+  int32_t dtype = 0;
+  stable::torch_get_num_threads(&threads);
+  stable::aoti_torch_get_dtype(input, &dtype);
+  call.add(threads);
+  call.add(dtype);
+  call.add(is_training);
+}
+
+// PyTorch's own kernel has failed on what it took before: memory is short.
+[[noreturn]] void throw_failure() {
+  const char* why = stable::torch_exception_get_what_without_backtrace();
+  throw std::runtime_error(why == nullptr ? "convolution failed" : why);
+}
+
+void forward_kernel(stable::Value* stack, uint64_t, uint64_t) {
+  current.load(std::memory_order_acquire)->convolve(stack);
+}
+
+void backward_kernel(stable::Value* stack, uint64_t, uint64_t) {
+  current.load(std::memory_order_acquire)->differentiate(stack);
+}
+
+}  // namespace
+
+Shim::~Shim() {
+  Py_XDECREF(conversions_.to_tensors);
+  Py_XDECREF(conversions_.to_handle);
+  Py_XDECREF(forward_);
+  Py_XDECREF(backward_);
+  Py_XDECREF(kept_);
+}
+
+bool Shim::put_in() {
+  if (library != nullptr) return false;
+  if (stable::aoti_torch_library_init_impl("aten", "CPU", "bestof.torch.shim", 0, &library) != 0) {
+    library = nullptr;
+    return false;
+  }
+  Shim* before = current.exchange(this, std::memory_order_acq_rel);
+  if (stable::torch_library_impl(library, "convolution", forward_kernel, stable::VERSION) == 0 &&
+      stable::torch_library_impl(library, "convolution_backward", backward_kernel, stable::VERSION) == 0)
+    return true;
+  take_out();
+  current.store(before, std::memory_order_release);
+  return false;
+}
+
+void Shim::take_out() {
+  if (library == nullptr || current.load() != this) return;
+  stable::aoti_torch_delete_library_object(library);
+  library = nullptr;
+}
+
+void Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
+  if (asked != nullptr) known_.note(*asked, generation, std::move(counts));
+}
+
+bool Shim::answers(const Call& call, bool is_training) {
+  Known* known = known_.find(call);
+  // The length of a dict is one word, so that it can be read without the interpreter's lock.
+  if (known == nullptr || (is_training && PyDict_GET_SIZE(kept_) > 0)) return false;
+  if (known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1) return false;
+  for (const auto& count : known->counts) count->calls.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Shim::convolve(stable::Value* stack) {
+  Arguments arguments(stack, "TTtLLLbLi");
+  const bool is_training = stable::aoti_torch_grad_mode_is_enabled();
+  Call call;
+  Geometry geometry;
+  stable::Tensor* bias = arguments.optional_tensor(2);
+  call.add(bias != nullptr);
+  const bool has_form =
+      describe(arguments.tensor(0), call) && describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
+  if (has_form) add_state(call, arguments.tensor(0), is_training);
+  if (!has_form || !answers(call, is_training)) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1);
+  stable::Tensor output = nullptr;
+  const int failed = stable::aoti_torch_cpu_convolution(arguments.tensor(0), arguments.tensor(1), bias, geometry.stride,
+                                                        2, geometry.padding, 2, geometry.dilation, 2, 0,
+                                                        geometry.output_padding, 2, geometry.groups, &output);
+  arguments.release();
+  if (failed != 0) throw_failure();
+  stack[0] = reinterpret_cast<stable::Value>(output);
+}
+
+void Shim::differentiate(stable::Value* stack) {
+  Arguments arguments(stack, "TTTlLLLbLiM");
+  Call call;
+  Geometry geometry;
+  int64_t bias_size = 0, mask[3] = {};
+  const size_t bias_sizes = arguments.optional_list(3, &bias_size, 1);
+  call.add(static_cast<int64_t>(bias_sizes));
+  call.add(bias_size);
+  const bool has_form = bias_sizes <= 1 && arguments.list(10, mask, 3) == 3 && describe(arguments.tensor(0), call) &&
+                        describe(arguments.tensor(1), call) && describe(arguments.tensor(2), call) &&
+                        geometry.read(arguments, 4, call);
+  int32_t wanted[3];
+  for (int place = 0; place < 3; ++place) wanted[place] = static_cast<uint8_t>(mask[place]) != 0;
+  if (has_form) {
+    call.add(wanted[0] + 2 * wanted[1] + 4 * wanted[2]);
+    add_state(call, arguments.tensor(1), true);
+  }
+  if (!has_form || !answers(call, false)) return ask(backward_, arguments, has_form ? &call : nullptr, stack, 3);
+  const int64_t* sizes = &bias_size;
+  stable::Tensor gradients[3] = {};
+  const int failed = stable::aoti_torch_cpu_convolution_backward(
+      arguments.tensor(0), arguments.tensor(1), arguments.tensor(2), bias_sizes == 0 ? nullptr : &sizes, bias_sizes,
+      geometry.stride, 2, geometry.padding, 2, geometry.dilation, 2, 0, geometry.output_padding, 2, geometry.groups,
+      wanted, 3, &gradients[0], &gradients[1], &gradients[2]);
+  arguments.release();
+  if (failed != 0) throw_failure();
+  for (int place = 0; place < 3; ++place) stack[place] = reinterpret_cast<stable::Value>(gradients[place]);
+}
+
+void Shim::ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results) {
+  const Call* outer = std::exchange(asked, call);  // an alternative may convolve in turn
+  const Lock lock;
+  PyObject* given = arguments.to_python(conversions_);
+  arguments.release();
+  PyObject* result = given == nullptr ? nullptr : PyObject_Call(function, given, nullptr);
+  Py_XDECREF(given);
+  asked = outer;
+  const bool is_good = result != nullptr && from_python(result, stack, results, conversions_);
+  Py_XDECREF(result);
+  if (!is_good) throw_what_is_set();
+}
+
+}  // namespace shim

@@ -1,0 +1,48 @@
+// The convolutions of PyTorch's dispatcher on the CPU, answered without Python where PyTorch as is was chosen.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <memory>
+#include <vector>
+
+#include "arguments.h"
+#include "known_calls.h"
+#include "stable_abi.h"
+
+namespace shim {
+
+// Every so many calls of a kind are Python's all the same: selectors are to see how long PyTorch as is goes on taking.
+constexpr uint32_t ASKED_EVERY = 32;
+
+class Shim {
+ public:
+  // `forward` and `backward` answer what is not known, with the arguments of aten::convolution and
+  // aten::convolution_backward. A training pass is theirs while the dict `kept` has anything. All references are its
+  // own from here on.
+  Shim(Conversions conversions, PyObject* forward, PyObject* backward, PyObject* kept)
+      : conversions_(conversions), forward_(forward), backward_(backward), kept_(kept) {}
+  ~Shim();
+
+  // False, and nothing is changed, where another one is registered or PyTorch refuses.
+  bool put_in();
+  void take_out();
+
+  uint64_t generation() const { return known_.generation(); }
+  void forget() { known_.forget(); }
+  // Of the call that Python answers in this thread at present: nothing where there is none, or it has another form.
+  void note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts);
+
+  void convolve(stable::Value* stack);
+  void differentiate(stable::Value* stack);
+
+ private:
+  bool answers(const Call& call, bool is_training);
+  void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results);
+
+  Conversions conversions_;
+  PyObject *forward_, *backward_, *kept_;
+  KnownCalls known_;
+};
+
+}  // namespace shim

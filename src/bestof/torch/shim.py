@@ -1,0 +1,40 @@
+"""Convolutions that PyTorch as is answers, without Python: the compiled side of the override."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bestof.torch._shim import ASKED_EVERY, Count, Shim, find
+
+__all__ = ["ASKED_EVERY", "Count", "Shim", "make_shim"]
+
+
+def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]) -> Shim | None:
+    """A shim that asks these two for what it does not know, and for training passes while `kept` has anything.
+
+    None where PyTorch does not offer what it is made of, and where somebody else's kernel is in place: by the shim, as
+    is means PyTorch's own.
+    """
+    conversions = _conversions()
+    operations = ("aten::convolution", "aten::convolution_backward")
+    if conversions is None or any(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations):
+        return None
+    return Shim(*conversions, forward, backward, kept)
+
+
+@cache
+def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """From handles to tensors, and from one back; None where this PyTorch lacks anything that the shim calls."""
+    module = getattr(torch._C, "_aoti", None)
+    names = ("alloc_tensors_by_stealing_from_void_ptrs", "unsafe_alloc_void_ptr_from_tensor")
+    if any(not hasattr(module, name) for name in names):
+        return None
+    libraries = Path(torch.__file__).parent / "lib"
+    if not any(find(str(path)) for path in libraries.glob("libtorch_cpu.*")):
+        return None
+    return getattr(module, names[0]), getattr(module, names[1])
