@@ -19,16 +19,18 @@ ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Non
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings of the key `kernel`.
+    """The settings of all keys.
 
-    enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of weights may
-    take, 0 for no such copies. pooling: whether maximum pooling is chosen too.
+    Of `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of
+    weights may take, 0 for no such copies. pooling: whether maximum pooling is chosen too.
+    Of `memory`: keep_freed: whether memory that is freed stays in the process.
     """
 
     enable: bool = True
     accuracy: Accuracy = DEFAULT_ACCURACY
     packed_mib: int = 512
     pooling: bool = True
+    keep_freed: bool = True
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
@@ -40,11 +42,14 @@ def parse_configuration(config: ConfigurationLike) -> Configuration:
         return Configuration()
     settings: Any = _read(Path(config)) if isinstance(config, (str, os.PathLike)) else config
     _check_mapping(settings, "config")
-    _check_keys(settings, {"kernel": _PARSERS})
-    kernel = settings.get("kernel")
-    if kernel is None:
-        return Configuration()
-    return Configuration(**{key: _PARSERS[key](value, f"config: kernel.{key}") for key, value in kernel.items()})
+    _check_keys(settings, _PARSERS)
+    return Configuration(
+        **{
+            key: _PARSERS[section][key](value, f"config: {section}.{key}")
+            for section, values in settings.items()
+            for key, value in (values or {}).items()
+        }
+    )
 
 
 def _read(path: Path) -> Any:
@@ -101,9 +106,12 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-_PARSERS: dict[str, Callable[[object, str], Any]] = {
-    "enable": _parse_switch,
-    "accuracy": _parse_level,
-    "packed_mib": _parse_size,
-    "pooling": _parse_switch,
+_PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
+    "kernel": {
+        "enable": _parse_switch,
+        "accuracy": _parse_level,
+        "packed_mib": _parse_size,
+        "pooling": _parse_switch,
+    },
+    "memory": {"keep_freed": _parse_switch},
 }

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bestof.errors import InvalidArgument
 from bestof.torch.accuracy import Accuracy, parse_accuracy
+from bestof.torch.allocator import hand_back_freed, keep_freed
 from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.max_pooling import MaxPoolOverride
@@ -24,12 +25,15 @@ class _State:
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = None  # from outside the program, whose own configurations it then stands above
     blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
+    keeps_freed: bool = False  # what the allocator was told
 
 
 def enable(config: ConfigurationLike = None) -> None:
     """From now on every 2-D convolution, in training and in inference, is chosen among alternatives.
 
-    On the CPU, and on CUDA devices where this PyTorch has them. So is maximum pooling on the CPU.
+    On the CPU, and on CUDA devices where this PyTorch has them. So is maximum pooling on the CPU. And memory that is
+    freed stays in the process, where the C library is glibc: what is allocated next meets no page faults, but the
+    process stays as large as it was at its peak.
 
     config: see `set_config`. Enabling again replaces the configuration: the last one holds, for every thread, and what
     it leaves out takes its default. What was found out before stays known.
@@ -56,8 +60,8 @@ def disable() -> None:
 def enabled(config: ConfigurationLike = None) -> Iterator[None]:
     """Tuning inside a `with` block, in every thread of the process; blocks may nest.
 
-    config: see `set_config`; that of the block entered last holds, and the one before holds again at its end. Raises
-    what `enable` raises.
+    config: see `set_config`; that of the block entered last holds, and the one before holds again at its end. The
+    setting of memory is that of `enable`, or of the outermost block. Raises what `enable` raises.
     """
     token, configuration = object(), _enabling(config)
     with _State.lock:
@@ -74,11 +78,13 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None, which enables everything.
 
-    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true}}`, each key of which may be
-    left out.
+    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true}, "memory": {"keep_freed":
+    true}}`, each key of which may be left out.
     enable: false puts PyTorch's own kernels back. accuracy: `exact` (the very bits of PyTorch), `float32` (within the
     bounds of its arithmetic), or `relaxed` (Winograd F(6) too). packed_mib: memory for packed copies of weights that
     stand still in inference; 0 for none. pooling: choose for maximum pooling too, whose results are the same bits.
+    keep_freed: keep freed memory in the process; where the user has set the C library's allocator by its environment
+    variables, these hold.
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
     """
     configuration = parse_configuration(config)
@@ -138,6 +144,8 @@ def _apply() -> None:
             _State.pooling = MaxPoolOverride()
         for pooling in pooling_overrides():
             (pooling.register if wanted.pooling else pooling.remove)()
+        # Not of the block that was entered last: to hand memory back and fetch it anew costs more than a block may win.
+        _keep_freed((_State.everywhere or _State.blocks[0][1]).keep_freed)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -149,6 +157,15 @@ def _remove_all() -> None:
         override.remove()
     for pooling in pooling_overrides():
         pooling.remove()
+    _keep_freed(False)
+
+
+def _keep_freed(wanted: bool) -> None:
+    if wanted and not _State.keeps_freed:
+        _State.keeps_freed = keep_freed()
+    elif not wanted and _State.keeps_freed:
+        hand_back_freed()
+        _State.keeps_freed = False
 
 
 def _after_fork() -> None:

@@ -22,16 +22,16 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 
 
-@pytest.mark.parametrize("config", [None, {}, {"kernel": None}, {"kernel": {}}])
+@pytest.mark.parametrize("config", [None, {}, {"kernel": None}, {"kernel": {}}, {"memory": None}, {"memory": {}}])
 def test_what_is_left_out_keeps_its_default(config: Any) -> None:
-    assert parse_configuration(config) == Configuration(True, "float32", 512)
+    assert parse_configuration(config) == Configuration(True, "float32", 512, True, True)
 
 
 def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
-    config = {"kernel": {"accuracy": "relaxed", "packed_mib": 3}}
+    config = {"kernel": {"accuracy": "relaxed", "packed_mib": 3}, "memory": {"keep_freed": False}}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
-    expected = Configuration(accuracy="relaxed", packed_mib=3)
+    expected = Configuration(accuracy="relaxed", packed_mib=3, keep_freed=False)
     assert parse_configuration(config) == parse_configuration(file) == parse_configuration(str(file)) == expected
 
 
@@ -41,13 +41,17 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"kernels": {}}, r"unknown key 'kernels'; did you mean 'kernel';"),
         ({"kernel": {"acuracy": "exact"}}, r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy';"),
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
-        ({"zebra": 1}, r"unknown key 'zebra'; known keys: kernel, kernel.enable, kernel.accuracy"),
+        ({"zebra": 1}, r"unknown key 'zebra'; known keys: kernel, memory, kernel.enable, kernel.accuracy"),
         ({"kernel": {"accuracy": "fast"}}, "kernel.accuracy: expected one of exact, float32, relaxed; got 'fast'"),
         ({"kernel": {"accuracy": 1}}, "kernel.accuracy: expected one of"),
         ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
         ({"kernel": {"packed_mib": -1}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": {"packed_mib": True}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": []}, "kernel: expected a dict; got list"),
+        ({"memory": {"keep_freed": 0}}, "memory.keep_freed: expected true or false; got 0"),
+        ({"memory": {"keep": True}}, r"unknown key 'memory.keep'; did you mean 'memory.keep_freed';"),
+        ({"keep_freed": True}, r"unknown key 'keep_freed'; did you mean 'memory.keep_freed';"),
+        ({"memory": True}, "memory: expected a dict; got bool"),
         ([], "expected a dict; got list"),
         ("no/such/file.json", "the file 'no/such/file.json' cannot be read"),
     ],

@@ -1,0 +1,67 @@
+"""Memory that is freed: faults of a page of it, counted by the system in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Convolution and rectifier give 80 MiB each: glibc maps and unmaps what takes more than 32, unless it is told to keep.
+_PROGRAM = """
+import ctypes, pathlib, resource
+assert ctypes.CDLL(None).prctl(41, 1, 0, 0, 0) == 0  # PR_SET_THP_DISABLE: a fault is a page
+import torch
+import bestof.torch as bt
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Conv2d(4, 80, 1), torch.nn.ReLU()).eval()
+x = torch.randn(1, 4, 512, 512)
+def faults(calls=4):
+    with torch.no_grad():
+        for _ in range(8):
+            model(x)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(calls):
+            model(x)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // calls
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+kernel = {"accuracy": "exact"}
+print(faults())
+bt.enable({"kernel": kernel, "memory": {"keep_freed": False}})
+print(faults())
+bt.enable({"kernel": kernel})
+print(faults())
+before = resident()
+bt.disable()
+print(before - resident())
+"""
+_PAGES = 2 * (80 << 20) // os.sysconf("SC_PAGE_SIZE")  # of both results
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is no glibc"
+)
+
+
+def measured(environment: dict[str, str]) -> list[int]:
+    """Pages that fault in a call: without tuning, tuned but for memory, tuned; and those that disabling hands back."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], env={**own, **environment}, capture_output=True, text=True, check=True
+    )
+    return [int(line) for line in done.stdout.split()]
+
+
+def test_what_is_freed_is_kept_while_enabled_and_handed_back_at_the_end() -> None:
+    plain, left, kept, handed_back = measured({})
+    assert min(plain, left) >= _PAGES
+    assert kept < _PAGES / 100
+    assert handed_back > 0.9 * _PAGES
+
+
+def test_what_the_user_set_in_the_environment_holds() -> None:
+    plain, left, kept, handed_back = measured({"MALLOC_MMAP_THRESHOLD_": str(32 << 20)})
+    assert min(plain, left, kept) >= _PAGES
+    assert handed_back < 0.1 * _PAGES

@@ -1,0 +1,165 @@
+"""What the C library's allocator is told, and when, as a made-up library hears it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+import pytest
+
+import bestof.torch as integration
+from bestof.torch.allocator import is_set
+from bestof.torch.enable import convolution_override
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
+KEEPS = [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)]
+HANDS_BACK = [(M_MMAP_MAX, 65536), (M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20), "trim"]
+LEFT = {"memory": {"keep_freed": False}}
+
+
+class Library:
+    """It hears, and refuses the settings that it was told to."""
+
+    def __init__(self, *refused: int) -> None:
+        self.refused, self.heard = refused, list[Any]()
+
+    def mallopt(self, parameter: int, value: int) -> int:
+        if parameter in self.refused:
+            return 0
+        self.heard.append((parameter, value))
+        return 1
+
+    def malloc_trim(self, pad: int) -> int:
+        assert pad == 0
+        self.heard.append("trim")
+        return 1
+
+
+class Glibc(Library):
+    def gnu_get_libc_version(self) -> bytes:
+        return b"2.36"
+
+
+def use(monkeypatch: pytest.MonkeyPatch, library: Library) -> list[Any]:
+    """What it hears from now on; the platform is Linux, and the environment says nothing."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    for name in [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]:
+        monkeypatch.delenv(name)
+    return library.heard
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    return use(monkeypatch, Glibc())
+
+
+def test_enabling_twice_keeps_once_and_disabling_twice_hands_back_once(heard: list[Any]) -> None:
+    integration.enable()
+    integration.enable()
+    assert heard == KEEPS
+    integration.disable()
+    integration.disable()
+    assert heard == [*KEEPS, *HANDS_BACK]
+    integration.enable()
+    assert heard == [*KEEPS, *HANDS_BACK, *KEEPS]
+
+
+def test_the_outermost_block_decides(heard: list[Any]) -> None:
+    with integration.enabled(), integration.enabled(LEFT), integration.enabled():
+        assert heard == KEEPS
+    assert heard == [*KEEPS, *HANDS_BACK]
+    heard.clear()
+    with integration.enabled(LEFT), integration.enabled():
+        pass
+    assert heard == []
+
+
+def test_enable_decides_over_blocks(heard: list[Any]) -> None:
+    integration.enable(LEFT)
+    with integration.enabled():
+        assert heard == []
+        integration.enable()
+        assert heard == KEEPS
+    assert heard == KEEPS
+
+
+def test_another_configuration_hands_back(heard: list[Any]) -> None:
+    integration.enable()
+    integration.set_config(LEFT)
+    assert heard == [*KEEPS, *HANDS_BACK]
+    integration.set_config({"kernel": {"accuracy": "exact"}})
+    integration.set_config({"kernel": {"enable": False}})
+    assert heard == [*KEEPS, *HANDS_BACK] * 2
+
+
+def test_an_exception_hands_back(heard: list[Any]) -> None:
+    with pytest.raises(KeyError), integration.enabled():
+        raise KeyError
+    assert heard == [*KEEPS, *HANDS_BACK]
+
+
+def test_enabling_that_fails_hands_back(heard: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    integration.enable()
+    override = convolution_override()
+    assert override is not None
+    monkeypatch.setattr(type(override), "register", lambda _: (_ for _ in ()).throw(KeyError("mine")))
+    with pytest.raises(KeyError):
+        integration.enable()
+    assert heard == [*KEEPS, *HANDS_BACK]
+
+
+def test_a_library_that_refuses_the_first_setting_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = use(monkeypatch, Glibc(M_MMAP_MAX))
+    integration.enable()
+    integration.disable()
+    assert heard == []
+
+
+def test_a_library_that_refuses_the_second_gets_the_first_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = use(monkeypatch, Glibc(M_TRIM_THRESHOLD))
+    integration.enable()
+    assert heard[0] == KEEPS[0]
+    assert HANDS_BACK[0] in heard[1:]
+    told = len(heard)
+    integration.disable()
+    assert len(heard) == told
+
+
+def test_another_c_library_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = use(monkeypatch, Library())
+    integration.enable()
+    integration.disable()
+    assert heard == []
+
+
+def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = use(monkeypatch, Glibc())
+    monkeypatch.setattr(sys, "platform", "darwin")
+    integration.enable()
+    integration.disable()
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MALLOC_MMAP_MAX_", "7"),
+        ("MALLOC_MMAP_THRESHOLD_", "131072"),
+        ("MALLOC_TRIM_THRESHOLD_", "131072"),
+        ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=7:glibc.malloc.trim_threshold=131072"),
+    ],
+)
+def test_what_the_user_has_set_stands(
+    heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    integration.enable()
+    integration.disable()
+    assert heard == []
+
+
+def test_other_settings_of_the_environment_are_not_in_the_way() -> None:
+    assert not is_set({"MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
