@@ -19,9 +19,6 @@ from bestof.torch.plan.optimized import OptimizedModel, optimize
 
 Compiled = Callable[..., Any]
 
-# Each call is a block of its own: one that kept memory would hand it back at its end. `enable` holds where it is on.
-_ALLOCATOR_AS_IT_IS = {"memory": {"keep_freed": False}}
-
 # Plans made anew because parameters had changed; a program that goes on changing them between calls is no inference.
 _REMADE = 3
 
@@ -132,7 +129,7 @@ def _tuned(graph: GraphModule, _: Sequence[Any]) -> Compiled:
     def run(args: list[Any]) -> Any:
         given = tuple(args)
         args.clear()  # the caller hands over its references, so that what is no longer read can be freed
-        with enabled(_ALLOCATOR_AS_IT_IS):
+        with enabled():
             return graph(*given)
 
     run._boxed_call = True  # type: ignore[attr-defined]  # what PyTorch asks for
