@@ -41,7 +41,8 @@ print(before - resident())
 _PAGES = 2 * (80 << 20) // os.sysconf("SC_PAGE_SIZE")  # of both results
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is no glibc"
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"),
+    reason="the C library is no glibc",
 )
 
 

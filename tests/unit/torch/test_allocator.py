@@ -147,9 +147,7 @@ def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=7:glibc.malloc.trim_threshold=131072"),
     ],
 )
-def test_what_the_user_has_set_stands(
-    heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_what_the_user_has_set_stands(heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     integration.enable()
     integration.disable()
