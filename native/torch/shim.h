@@ -13,7 +13,7 @@
 namespace shim {
 
 // Every so many calls of a kind are Python's all the same: selectors are to see how long PyTorch as is goes on taking.
-constexpr uint32_t ASKED_EVERY = 32;
+constexpr uint32_t ASKED_EVERY = 64;
 
 class Shim {
  public:

@@ -15,7 +15,7 @@ from bestof.errors import BestofError
 
 _Cells: TypeAlias = tuple[str, ...]
 _HEADINGS: _Cells = ("", "ns", "spread", f"{THREADS} threads", "reach")
-_TORCH_HEADINGS = ("", "PyTorch us", "a Python pass", "enabled", "spread", "reach")
+_TORCH_HEADINGS = ("", "PyTorch us", "a Python pass", "in Python", "reach", "enabled", "spread", "reach")
 _EPILOG = f"""\
 ns: the median nanoseconds a call; spread: half the distance between the quartiles;
 {THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: what the ns are
@@ -24,7 +24,8 @@ what comes on top of these, and of the policy.
 
 --torch: a convolution of 8 x 8 pixels, in microseconds: PyTorch's own, and what each
 call takes beyond it where it goes through a Python function that only calls PyTorch's
-kernel, and where bestof is enabled and has settled on PyTorch as is."""
+kernel, and where bestof is enabled and has settled on PyTorch as is: without its
+compiled side, and with it."""
 
 
 def call(argv: Sequence[str]) -> int:
@@ -52,7 +53,9 @@ def _torch(options: argparse.Namespace) -> int:
     cells = [
         (
             row.name,
-            *(f"{seconds * 1e6:.1f}" for seconds in (row.pytorch, row.passed, row.enabled)),
+            *(f"{seconds * 1e6:.1f}" for seconds in (row.pytorch, row.passed, row.in_python)),
+            f"{torch_dispatch.REACH_IN_PYTHON * 1e6:.0f}",
+            f"{row.enabled * 1e6:.1f}",
             f"± {row.spread * 1e6:.1f}",
             f"{torch_dispatch.REACH * 1e6:.0f}",
         )

@@ -101,16 +101,20 @@ class ConvolutionOverride:
     while deterministic algorithms or exact results are asked for, goes to PyTorch's own kernel untouched: even two
     gradients that are computed apart differ in their last bits from those computed together. Raises TorchError where
     PyTorch cannot hand its own kernels out.
+
+    by_shim: what PyTorch as is was chosen for is answered without Python, where that can be (see `make_shim`).
     """
 
-    def __init__(self, device: Device = CPU) -> None:
+    def __init__(self, device: Device = CPU, *, by_shim: bool = True) -> None:
         self.device = device
         self.packed = PackedWeightsCache(Configuration().packed_mib << 20)
         self.originals = replace(originals(device.key), packed=self.packed)
         self.layer = ConvolutionLayer(self.originals, device)
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
-        self._shim = make_shim(self._convolution, self._backward, self.layer.kept.entries) if device is CPU else None
+        self._shim = None
+        if by_shim and device is CPU:
+            self._shim = make_shim(self._convolution, self._backward, self.layer.kept.entries)
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget

@@ -10,26 +10,31 @@ import torch
 from bestof.bench import torch_dispatch
 from bestof.bench.torch_dispatch import measure
 from bestof.errors import InvalidArgument
+from bestof.torch.shim import ASKED_EVERY
 
 
 def test_every_case_is_measured_and_pytorch_is_as_it_was() -> None:
     rows = measure(repeats=2, calls=5)
     assert [row.name for row in rows] == ["forward, without gradients", "forward, with gradients", "backward"]
-    assert all(math.isfinite(time) for row in rows for time in (row.pytorch, row.passed, row.enabled, row.spread))
+    assert all(math.isfinite(time) for row in rows for time in (row.pytorch, row.passed, row.in_python, row.enabled))
     assert all(row.pytorch > 0 for row in rows)
     for name in ("aten::convolution", "aten::convolution_backward"):
         assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
-def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is() -> None:
-    override = torch_dispatch._settled_override()
+@pytest.mark.parametrize("by_shim", [True, False])
+def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is(by_shim: bool) -> None:
+    override = torch_dispatch._settled_override(by_shim)
+    asked = sum(selector.settled_calls for selector, _ in override.layer.passes)
     override.register()
     for _, work in torch_dispatch._cases():
-        work(2)
+        work(2 * ASKED_EVERY)
     override.remove()
-    kinds = {(len(seen) > 3, seen[1:3] == (False, False)) for seen in override.layer.direct}  # type: ignore[arg-type, index]
-    assert len(override.layer.direct) == 3
-    assert len(kinds) == 3
+    assert override._shim is not None or not by_shim
+    assert [found.chosen for found in override.layer._as_is.values()] == [True] * 2
+    assert [found.chosen for found in override.layer._joint.values()] == [True]
+    # Two rounds of each case; the last computes both gradients, after one forward pass.
+    assert sum(selector.settled_calls for selector, _ in override.layer.passes) - asked in range(8, 12)
 
 
 @pytest.mark.parametrize(("repeats", "calls"), [(1, 10), (2, 0)])

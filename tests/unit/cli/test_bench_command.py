@@ -84,14 +84,14 @@ def test_what_an_enabled_call_costs_beside_the_reach(
     rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch_dispatch = pytest.importorskip("bestof.bench.torch_dispatch")
-    rows = [torch_dispatch.CallTime("backward", 20e-6, 6.51e-6, 8.04e-6, 0.26e-6)]
+    rows = [torch_dispatch.CallTime("backward", 20e-6, 6.51e-6, 8.04e-6, 1.93e-6, 0.26e-6)]
     monkeypatch.setattr(torch_dispatch, "measure", lambda repeats, calls: rows if (repeats, calls) == (3, 40) else [])
     if not rich:
         monkeypatch.setattr(bench_dispatch, "find_spec", lambda name: None if name == "rich" else find_spec(name))
     assert main(["bench", "dispatch", "--torch", "--repeats", "3", "--calls", "40"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["PyTorch", "us", "a", "Python", "pass", "enabled", "spread", "reach"],
-        ["backward", "20.0", "6.5", "8.0", "±", "0.3", "10"],
+        ["PyTorch", "us", "a", "Python", "pass", "in", "Python", "reach", "enabled", "spread", "reach"],
+        ["backward", "20.0", "6.5", "8.0", "10", "1.9", "±", "0.3", "2"],
     ]
     assert main(["bench", "dispatch", "--torch", "--repeats", "3", "--calls", "40", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["enabled"] == 8.04e-6
+    assert json.loads(capsys.readouterr().out)[0]["enabled"] == 1.93e-6
