@@ -5,6 +5,7 @@
 #include "conv/block_lines.h"
 #include "conv/epilogue.h"
 #include "conv/problem.h"
+#include "conv/shares.h"
 #include "conv/weights.h"
 #include "conv/winograd_matrices.h"
 #include "conv/winograd_tiles.h"
@@ -242,22 +243,18 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
   constexpr long kFrequencies = (M + 2) * (M + 2);
   const long u_step = t.panels * t.channels * kPanel;
   const float* residual = static_cast<const float*>(epilogue.residual);
-  long taken = 0;
+  Shares shares(t.blocks, threads);
 #pragma omp parallel num_threads(threads)
   {
-    float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
+    const long thread = omp_get_thread_num();
+    float* v = scratch + thread * kFrequencies * (t.v_step + t.m_step);
     float* m = v + kFrequencies * t.v_step;
-    long item;
-#pragma omp atomic capture
-    item = taken++;
-    while (item < t.blocks) {
-      long next;
-#pragma omp atomic capture
-      next = taken++;
+    for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
+      const long next = shares.coming(thread);
       const long first = part_begin(t.tiles, t.blocks, item);
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
-      const long coming = next < t.blocks ? part_begin(t.tiles, t.blocks, next) : 0;
-      const long wanted = next < t.blocks ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
+      const long coming = next >= 0 ? part_begin(t.tiles, t.blocks, next) : 0;
+      const long wanted = next >= 0 ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
       transform_input<M>(p, t, x, first, count, 0, t.channels, v);
       BlockLines lines;
       if (!t.streamed) lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
@@ -268,15 +265,14 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
         multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step, &lines);
       }
       transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
-      item = next;
     }
     if (t.streamed) end_stream();
   }
 }
 
 // Few tiles: three phases, the products split over frequencies and panels, so that U is read once in all. Threads take
-// neighbouring parts, for each asks for the one behind it: one part at a time takes 1.09 as long where U comes from
-// memory (256 channels @14, 512 @7).
+// neighbouring parts, for each asks for the one behind it (one part at a time takes 1.09 as long where U comes from
+// memory: 256 channels @14, 512 @7), and in every call the same ones.
 template <int M>
 inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, const float* u,
                            const Epilogue& epilogue, float* y, float* scratch, int threads) {
@@ -287,6 +283,7 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
   const long v_parts = divide_up(t.channels, 4 * kLanes), m_parts = divide_up(t.outputs, 4 * kLanes);
   const long wanted = divide_up(16L * threads, kFrequencies);
   const long u_parts = smaller(t.panels, wanted);
+  Shares shares(kFrequencies * u_parts, threads);
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
@@ -294,12 +291,13 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
       const long tile = item / v_parts, from = item % v_parts * 4 * kLanes;
       transform_input<M>(p, t, x, tile, 1, from, smaller(from + 4 * kLanes, t.channels), v + tile * t.v_stride);
     }
-#pragma omp for schedule(guided)
-    for (long item = 0; item < kFrequencies * u_parts; ++item) {
+    const long thread = omp_get_thread_num();
+    for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long xi = item / u_parts, part = item % u_parts;
       multiply_frequency(t, t.tiles, v + xi * t.v_step, u + xi * u_step, part_begin(t.panels, u_parts, part),
                          part_begin(t.panels, u_parts, part + 1), m + xi * t.m_step);
     }
+#pragma omp barrier
 #pragma omp for schedule(static)
     for (long item = 0; item < t.tiles * m_parts; ++item) {
       const long tile = item / m_parts, from = item % m_parts * 4 * kLanes;

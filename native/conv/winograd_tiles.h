@@ -45,17 +45,21 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
   t.v_stride = round_up(t.channels, kLanes) + 16;
   t.m_stride = t.panels * kPanel + 16;
   // Where U fits in L2, a third of it for V and the products measured best: 14 tiles of 64 channels in 1 MiB, 28 in 2.
-  // Where U streams from L3, 28 tiles a MiB of L2: with 1 MiB, 56 and 112 are 20 to 30 % slower for 128 and 256
-  // channels, with 2 MiB 112 are 4 to 8 %. Where L3 cannot keep U beside all else, it streams from memory and is spread
-  // over twice as many tiles; fewer than 112 a thread are then better left to the phases that read it once (512
-  // channels @14, batch 8: 1.4 times).
+  // Where U streams from L3, as many as keep V and the products in L2, and 28 a MiB at most: with 1 MiB, 56 and 112 are
+  // 20 to 30 % slower for 128 and 256 channels, with 2 MiB 112 are 4 to 8 %; 14 in place of 28 take 0.92 of the time
+  // for 256 channels @56, 0.89 for 128 @112 by F(6), because stores to products beyond L2 hold up the micro-kernel.
+  // Where L3 cannot keep U beside all else, it streams from memory and is spread over twice as many tiles; fewer than
+  // 112 a thread are then better left to the phases that read it once (512 channels @14, batch 8: 1.4 times).
   const long tile_bytes = 4 * kFrequencies * (t.v_stride + t.m_stride);
   const long weight_bytes = 4 * kFrequencies * t.channels * t.panels * kPanel;
   const bool from_memory = weight_bytes > level3_bytes() / 3;
   const long streaming = smaller(larger(level2_bytes() >> 20, 1), 2) * 28;
   long wanted = smaller(larger(level2_bytes() / 3 / tile_bytes, 14), 96);
-  if (weight_bytes > level2_bytes()) wanted = from_memory ? 2 * streaming : streaming;
-  t.stationary = t.tiles < (from_memory ? 112 : wanted) * threads;
+  if (weight_bytes > level2_bytes()) {
+    wanted = from_memory ? 2 * streaming : smaller(larger(level2_bytes() / tile_bytes, 14), streaming);
+  }
+  const long few = from_memory ? 112 : weight_bytes > level2_bytes() ? streaming : wanted;
+  t.stationary = t.tiles < few * threads;
   if (t.stationary) {
     t.block = t.tiles;
     t.blocks = 1;
