@@ -3,6 +3,7 @@
 // meets a border. Made for few input channels, where the copy is small; works for every problem.
 #include "conv/algorithms.h"
 #include "conv/forward_grid.h"
+#include "conv/shares.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -81,14 +82,15 @@ void run_forward(const Problem& p, const Call& call) {
   const Bands b = plan_bands(p, call.threads);
   const long outputs = p.out_channels / p.groups, inputs = p.in_channels / p.groups;
   const long panels = divide_up(outputs, kPanel);
+  Shares shares(p.batch * b.per_image, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
-    float* mine = call.scratch + omp_get_thread_num() * b.thread;
+    const long thread = omp_get_thread_num();
+    float* mine = call.scratch + thread * b.thread;
     float* band = mine + b.pointers;
     RowBlock<float, float> block =
         place_row_block<float, float>(mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
-#pragma omp for schedule(dynamic, 1)
-    for (long item = 0; item < p.batch * b.per_image; ++item) {
+    for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long n = item / b.per_image, first = item % b.per_image * b.rows;
       const long rows = smaller(b.rows, p.out_height - first);
       copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels, first * p.stride_y - p.pad_top, band);

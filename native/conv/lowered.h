@@ -5,6 +5,7 @@
 
 #include "conv/epilogue.h"
 #include "conv/problem.h"
+#include "conv/shares.h"
 #include "conv/weights.h"
 #include "gemm/micro_kernel.h"
 #include "gemm/pair_kernel.h"
@@ -294,15 +295,16 @@ inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count,
 // `From` is not `In`; without, the taps are read where they lie (implicit GEMM).
 template <class In, bool kCopy, class From, class Out>
 inline void convolve_blocks(const Grid& grid, const From* input, const In* packed, Out* output, long groups,
-                            const Epilogue& epilogue, const From* zeros, float* mine, const GridScratch& s) {
+                            const Epilogue& epilogue, const From* zeros, float* mine, const GridScratch& s,
+                            Shares& shares) {
   const long pixels = grid.batch * grid.rows * grid.columns;
   const long depth = grid.in_channels / groups, outputs = grid.out_channels / groups;
   const long taps = grid.taps_y * grid.taps_x, panels = divide_up(outputs, kPanel);
   RowBlock<From, Out> block = place_row_block<From, Out>(mine, s.rows, taps, depth, grid.step_x * grid.in_channels);
   RowBlock<In, Out> copied;
   long pointed = -1;
-#pragma omp for schedule(dynamic, 1)
-  for (long item = 0; item < s.blocks * s.parts; ++item) {
+  const long thread = omp_get_thread_num();
+  for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
     const long at = item / s.parts, part = item % s.parts;
     const long first = part_begin(pixels, s.blocks, at);
     const long count = part_begin(pixels, s.blocks, at + 1) - first;
@@ -335,6 +337,7 @@ inline void convolve_grid(const Grid& grid, const From* input, const In* packed,
                                          grid.out_channels / groups, kCopy, kRound ? elements : 0, threads);
   for (long i = 0; i < s.zeros; ++i) scratch[i] = 0.0f;
   In* rounded = reinterpret_cast<In*>(scratch + s.zeros);
+  Shares shares(s.blocks * s.parts, threads);
 #pragma omp parallel num_threads(threads)
   {
     float* mine = scratch + s.zeros + s.rounded + omp_get_thread_num() * s.thread;
@@ -345,10 +348,10 @@ inline void convolve_grid(const Grid& grid, const From* input, const In* packed,
         round_or_copy(input + first, rounded + first, smaller(kPart, elements - first));
       }
       convolve_blocks<In, false>(grid, static_cast<const In*>(rounded), packed, output, groups, epilogue,
-                                 reinterpret_cast<const In*>(scratch), mine, s);
+                                 reinterpret_cast<const In*>(scratch), mine, s, shares);
     } else {
       convolve_blocks<In, kCopy>(grid, input, packed, output, groups, epilogue, reinterpret_cast<const From*>(scratch),
-                                 mine, s);
+                                 mine, s, shares);
     }
   }
 }

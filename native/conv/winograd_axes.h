@@ -3,6 +3,7 @@
 #pragma once
 #include <omp.h>
 
+#include "conv/shares.h"
 #include "conv/winograd.h"
 
 namespace bestof {
@@ -188,12 +189,13 @@ struct WinogradAxes {
                        float* scratch, int threads) {
     const TilePlan t = plan(p, threads);
     const long u_step = t.panels * t.channels * kPanel;
+    Shares shares(t.blocks, threads);
 #pragma omp parallel num_threads(threads)
     {
-      float* v = scratch + omp_get_thread_num() * kFrequencies * (t.v_step + t.m_step);
+      const long thread = omp_get_thread_num();
+      float* v = scratch + thread * kFrequencies * (t.v_step + t.m_step);
       float* m = v + kFrequencies * t.v_step;
-#pragma omp for schedule(dynamic, 1)
-      for (long item = 0; item < t.blocks; ++item) {
+      for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
         const long first = part_begin(t.tiles, t.blocks, item);
         const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
         transform_input(p, t, x, first, count, v);
