@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -165,6 +167,36 @@ def test_threads_do_not_meet() -> None:
     for thread in threads:
         thread.join()
     assert not failed, failed[0]
+
+
+def test_a_fork_plans_though_a_thread_of_its_parent_was_at_it() -> None:
+    code = """
+import os, signal, threading, torch
+import bestof.torch as bt
+from bestof.torch.plan import trace
+torch.set_num_threads(1)
+model, x = torch.nn.Conv2d(4, 4, 3).eval(), torch.randn(1, 4, 8, 8)
+bt.optimize(model, (x,))
+begun, end, by_fx = threading.Event(), threading.Event(), trace._by_fx
+def slow(*given):
+    begun.set()
+    end.wait()
+    return by_fx(*given)
+trace._by_fx = slow
+thread = threading.Thread(target=bt.optimize, args=(model, (x,)))
+thread.start()
+begun.wait()
+if (child := os.fork()) == 0:
+    signal.alarm(60)
+    trace._by_fx = by_fx
+    plan = bt.optimize(model, (x,))
+    os._exit(0 if torch.allclose(plan(x), model(x), atol=1e-4) else 1)
+print(os.waitpid(child, 0)[1])
+end.set()
+thread.join()
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
 
 
 def test_threads_make_plans_at_once() -> None:

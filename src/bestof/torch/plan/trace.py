@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -20,8 +21,18 @@ from bestof.errors import TorchError
 
 Values = Sequence[Any]
 
-# PyTorch's tracers keep what they follow in variables of the process: two threads at once meet errors.
-_ONE_AT_A_TIME = threading.RLock()
+
+class _State:
+    # PyTorch's tracers keep what they follow in variables of the process: two threads at once meet errors.
+    lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    _State.lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ def trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     which reads the program. Tensors carry no data meanwhile, so a model whose course depends on values is refused:
     TorchError.
     """
-    with _ONE_AT_A_TIME:
+    with _State.lock:
         return _trace(model, inputs, spec)
 
 
@@ -135,7 +146,7 @@ def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 def without_mutation(traced: Trace) -> Trace:
     """The same computation by operators that change none of their arguments; TorchError where it keeps state."""
     placeholders = [node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"]
-    with torch.no_grad():
+    with _State.lock, torch.no_grad():
         functional = torch.func.functionalize(traced.graph, remove="mutations_and_views")
         with placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode():
             tracer = make_fx(functional, tracing_mode="real", _allow_non_fake_inputs=True)
