@@ -5,27 +5,9 @@
 #include <string>
 #include <utility>
 
-#pragma GCC visibility push(default)
-namespace torch {
-// As in torch/csrc/Exceptions.h: what PyTorch makes a Python exception of this type of. By any other declaration of it
-// RuntimeError comes out, with the same message.
-struct PyTorchError : public std::exception {
-  explicit PyTorchError(std::string text) : msg(std::move(text)) {}
-  virtual PyObject* python_type() = 0;
-  const char* what() const noexcept override { return msg.c_str(); }
-  std::string msg;
-};
-}  // namespace torch
-#pragma GCC visibility pop
-
 namespace shim {
 
 namespace {
-
-// The one that was put in last; a thread may still stand before its kernels after it was taken out.
-std::atomic<Shim*> current{nullptr};
-stable::Library library = nullptr;
-thread_local const Call* asked = nullptr;
 
 class Lock {
  public:
@@ -38,15 +20,47 @@ class Lock {
   PyGILState_STATE state_;
 };
 
-// Python's exception, on its way through PyTorch.
-class Raised : public torch::PyTorchError {
- public:
-  Raised(PyObject* type, std::string text) : PyTorchError(std::move(text)), type_(type) {}
-  PyObject* python_type() override { return type_; }
+}  // namespace
 
- private:
-  PyObject* type_;  // never freed: the last copy of an exception may go without the interpreter's lock
+}  // namespace shim
+
+#pragma GCC visibility push(default)
+// Python's exception on its way through PyTorch, as in torch/csrc/Exceptions.h: who catches it knows it by this name
+// and takes the first three fields. Of what is derived from PyTorchError only type and text would come out, and not
+// every exception can be made of a text: UnicodeDecodeError became TypeError, SystemExit(3) ended the process with 1.
+struct python_error : public std::exception {
+  // Takes the references over.
+  python_error(PyObject* type, PyObject* value, PyObject* traceback, std::string message)
+      : type(type), value(value), traceback(traceback), message(std::move(message)) {}
+  python_error(const python_error& other)
+      : type(other.type), value(other.value), traceback(other.traceback), message(other.message) {
+    const shim::Lock lock;
+    Py_XINCREF(type);
+    Py_XINCREF(value);
+    Py_XINCREF(traceback);
+  }
+  python_error& operator=(const python_error&) = delete;
+  ~python_error() override {
+    const shim::Lock lock;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  }
+  const char* what() const noexcept override { return message.c_str(); }
+
+  PyObject *type, *value, *traceback;
+  std::string message;
 };
+#pragma GCC visibility pop
+
+namespace shim {
+
+namespace {
+
+// The one that was put in last; a thread may still stand before its kernels after it was taken out.
+std::atomic<Shim*> current{nullptr};
+stable::Library library = nullptr;
+thread_local const Call* asked = nullptr;
 
 [[noreturn]] void throw_what_is_set() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -54,12 +68,10 @@ class Raised : public torch::PyTorchError {
   PyErr_NormalizeException(&type, &value, &traceback);
   PyObject* text = value == nullptr ? nullptr : PyObject_Str(value);
   const char* read = text == nullptr ? nullptr : PyUnicode_AsUTF8(text);
-  Raised raised(type, read == nullptr ? "" : read);
+  std::string message = read == nullptr ? "" : read;
   PyErr_Clear();
   Py_XDECREF(text);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  throw raised;
+  throw python_error(type, value, traceback, std::move(message));
 }
 
 // Its shape and strides, where it has four dimensions.

@@ -195,17 +195,32 @@ def test_training_is_pythons_while_a_matrix_is_kept(
     assert len(met) == 1
 
 
-@pytest.mark.parametrize("error", [KeyError("k"), KeyboardInterrupt(), RuntimeError("what is wrong")])
-def test_what_python_raises_keeps_its_type(
-    override: ConvolutionOverride, error: BaseException, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("k"), KeyboardInterrupt(), SystemExit(3), UnicodeDecodeError("utf-8", b"?", 0, 1, "why")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_python_raises_comes_out_itself(
+    override: ConvolutionOverride, error: BaseException, backward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(override.layer, "find_forward", fail)
+    operand = operands()
+    result = torch.conv2d(*operand) if backward else None
+    monkeypatch.setattr(override.layer, "find_backward" if backward else "find_forward", fail)
     with pytest.raises(type(error)) as raised:
-        torch.conv2d(*operands())
-    assert str(error) in str(raised.value)
+        torch.conv2d(*operand) if result is None else result.sum().backward()
+    assert raised.value is error
+    assert fail.__name__ in [entry.name for entry in raised.traceback]
+    references = sys.getrefcount(error)
+    for _ in range(10):
+        with pytest.raises(type(error)):
+            torch.conv2d(*operand) if result is None else torch.conv2d(*operand).sum().backward()
+    del raised
+    gc.collect()
+    assert sys.getrefcount(error) <= references
 
 
 def test_errors_are_pytorchs_own(either: ConvolutionOverride) -> None:
