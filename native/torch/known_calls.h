@@ -29,7 +29,7 @@ class Call {
   }
 
  private:
-  static constexpr int MOST = 48;  // a backward pass has 41
+  static constexpr int MOST = 48;  // a backward pass has 38
   int64_t words_[MOST];
   int used_ = 0;
 };
@@ -64,18 +64,19 @@ class KnownCalls {
     return known != nullptr && known->generation.load(std::memory_order_acquire) == generation() ? known : nullptr;
   }
 
-  // `generation`: that from before the decisions were looked up.
-  void note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
+  // `generation`: that from before the decisions were looked up. False where there is no place left.
+  bool note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
     std::atomic<Known*>& place = place_of(call);
     Known* known = place.load(std::memory_order_acquire);
     if (known == nullptr) {
-      if (held_.fetch_add(1) >= MOST) return;
+      if (held_.fetch_add(1) >= MOST) return false;
       known = new Known{call, std::move(counts), {generation}};
       Known* other = nullptr;
       if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel)) delete known;  // the next call tells
-      return;
+      return true;
     }
     known->generation.store(generation, std::memory_order_release);
+    return true;
   }
 
  private:

@@ -32,6 +32,7 @@ NB_MODULE(_shim, module) {
       .def("__init__", make)
       .def("put_in", &shim::Shim::put_in)
       .def("take_out", &shim::Shim::take_out)
+      .def("set_level", &shim::Shim::set_level)
       .def("forget", &shim::Shim::forget)
       .def("note", &shim::Shim::note)
       .def_prop_ro("generation", &shim::Shim::generation);

@@ -104,7 +104,13 @@ struct Geometry {
   }
 };
 
-void add_state(Call& call, stable::Tensor input, bool is_training) {
+// Operators above pass a tensor that is not defined where there is no bias.
+bool is_there(const stable::Tensor* tensor) {
+  bool is_defined = false;
+  return tensor != nullptr && stable::aoti_torch_is_defined(*tensor, &is_defined) == 0 && is_defined;
+}
+
+void add_state(Call& call, stable::Tensor input, bool is_training, int64_t level) {
   uint32_t threads = 0;
   int32_t dtype = 0;
   stable::torch_get_num_threads(&threads);
@@ -112,6 +118,7 @@ void add_state(Call& call, stable::Tensor input, bool is_training) {
   call.add(threads);
   call.add(dtype);
   call.add(is_training);
+  call.add(level);
 }
 
 // PyTorch's own kernel has failed on what it took before: memory is short.
@@ -159,8 +166,13 @@ void Shim::take_out() {
   library = nullptr;
 }
 
-void Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
-  if (asked != nullptr) known_.note(*asked, generation, std::move(counts));
+void Shim::set_level(int64_t level) {
+  level_.store(level, std::memory_order_relaxed);
+  forget();
+}
+
+bool Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
+  return asked != nullptr && known_.note(*asked, generation, std::move(counts));
 }
 
 bool Shim::answers(const Call& call, bool is_training) {
@@ -178,10 +190,10 @@ void Shim::convolve(stable::Value* stack) {
   Call call;
   Geometry geometry;
   stable::Tensor* bias = arguments.optional_tensor(2);
-  call.add(bias != nullptr);
+  call.add(is_there(bias));
   const bool has_form =
       describe(arguments.tensor(0), call) && describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
-  if (has_form) add_state(call, arguments.tensor(0), is_training);
+  if (has_form) add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
   if (!has_form || !answers(call, is_training)) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1);
   stable::Tensor output = nullptr;
   const int failed = stable::aoti_torch_cpu_convolution(arguments.tensor(0), arguments.tensor(1), bias, geometry.stride,
@@ -207,7 +219,7 @@ void Shim::differentiate(stable::Value* stack) {
   for (int place = 0; place < 3; ++place) wanted[place] = static_cast<uint8_t>(mask[place]) != 0;
   if (has_form) {
     call.add(wanted[0] + 2 * wanted[1] + 4 * wanted[2]);
-    add_state(call, arguments.tensor(1), true);
+    add_state(call, arguments.tensor(1), true, level_.load(std::memory_order_relaxed));
   }
   if (!has_form || !answers(call, false)) return ask(backward_, arguments, has_form ? &call : nullptr, stack, 3);
   const int64_t* sizes = &bias_size;

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -30,8 +31,11 @@ class Shim {
 
   uint64_t generation() const { return known_.generation(); }
   void forget() { known_.forget(); }
-  // Of the call that Python answers in this thread at present: nothing where there is none, or it has another form.
-  void note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts);
+  // A level is part of what every call looks like: under another one the same tensors are another problem's.
+  void set_level(int64_t level);
+  // Of the call that Python answers in this thread at present. False where the shim will not answer such calls: there
+  // is none, it has another form, or the table is full.
+  bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts);
 
   void convolve(stable::Value* stack);
   void differentiate(stable::Value* stack);
@@ -43,6 +47,7 @@ class Shim {
   Conversions conversions_;
   PyObject *forward_, *backward_, *kept_;
   KnownCalls known_;
+  std::atomic<int64_t> level_{0};
 };
 
 }  // namespace shim

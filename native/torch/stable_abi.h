@@ -2,7 +2,8 @@
 // library, and one build serves every release that has these functions.
 //
 // Declared as in torch/csrc/stable/c/shim.h, torch/csrc/inductor/aoti_torch/c/shim.h and its generated c_shim_cpu.h.
-// What returns an int returns 0, or another number where it has failed, and has then written why to standard error.
+// What returns an int returns 0, or another number where it has failed; torch_exception_get_what_without_backtrace
+// tells why.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,7 @@ constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
   X(aoti_torch_grad_mode_is_enabled, bool, ())                                                                        \
   X(aoti_torch_new_uninitialized_tensor, int, (Tensor * undefined))                                                   \
   X(aoti_torch_delete_tensor_object, int, (Tensor))                                                                   \
+  X(aoti_torch_is_defined, int, (Tensor, bool* is_defined))                                                           \
   X(aoti_torch_get_dim, int, (Tensor, int64_t* dimensions))                                                           \
   X(aoti_torch_get_dtype, int, (Tensor, int32_t* dtype))                                                              \
   X(aoti_torch_get_sizes, int, (Tensor, int64_t** borrowed))                                                          \

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
-from bestof.torch.accuracy import Accuracy
+from bestof.torch.accuracy import ACCURACIES, Accuracy
 from bestof.torch.configuration import Configuration
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.memory_format import layout_of
@@ -118,7 +118,7 @@ class ConvolutionOverride:
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget
-        self._known = _Known(Configuration().accuracy)
+        self._know(Configuration().accuracy)
 
     def configure(self, configuration: Configuration) -> None:
         """From now on calls are answered within this accuracy, and packed weights take this much memory."""
@@ -126,8 +126,12 @@ class ConvolutionOverride:
         if self.packed.size > self.packed.limit:
             self.packed.clear()
         if self._known.accuracy != configuration.accuracy:
-            self._known = _Known(configuration.accuracy)
-            self.layer.forget()
+            self._know(configuration.accuracy)
+
+    def _know(self, accuracy: Accuracy) -> None:
+        self._known = _Known(accuracy)
+        if self._shim is not None:
+            self._shim.set_level(ACCURACIES.index(accuracy))
 
     def register(self) -> None:
         """Put our kernels in; nothing where they are in."""
@@ -246,6 +250,10 @@ class ConvolutionOverride:
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
         problem = None
+        shim = self._shim if self._is_shim_in else None
+        # From before the level of accuracy and decisions are looked up: after a change since then, what is noted is not
+        # believed.
+        generation = 0 if shim is None else shim.generation
         key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
         if key is not None and (bias is None or self._is_bias(bias, weight)):
             problem = self._problem(key, input, weight, bias is not None, stride, padding, dilation, groups)
@@ -257,16 +265,17 @@ class ConvolutionOverride:
         is_training = torch.is_grad_enabled()
         if is_training and (input.requires_grad or weight.requires_grad):
             met = LayerProblem(problem, input.requires_grad, weight.requires_grad)
-        shim, layer = self._shim, self.layer
-        if shim is None or not self._is_shim_in:
-            return layer.forward(layer.find_forward(met), input, weight, bias)
-        generation = shim.generation  # before the look-up: after a decision since then, what is noted is not believed
+        layer = self.layer
         found = layer.find_forward(met)
         # The shim cannot see which operands want gradients. Nearly always both do; what else looks so is answered right
         # all the same, as PyTorch would.
-        if found.chosen and (not is_training or (input.requires_grad and weight.requires_grad)):
-            shim.note(generation, found.counts)
-        return layer.ask_forward(found, input, weight, bias)
+        is_noted = (
+            shim is not None
+            and found.chosen
+            and (not is_training or (input.requires_grad and weight.requires_grad))
+            and shim.note(generation, found.counts)
+        )
+        return (layer.ask_forward if is_noted else layer.forward)(found, input, weight, bias)
 
     def _backward(
         self,
@@ -283,6 +292,8 @@ class ConvolutionOverride:
         output_mask: Sequence[bool],
     ) -> Gradients:
         key = problem = None
+        shim = self._shim if self._is_shim_in else None
+        generation = 0 if shim is None else shim.generation
         if not transposed and self._is_plain(grad_output, input):
             has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
             key = self._key(input, weight, has_bias, stride, padding, dilation, groups)
@@ -302,18 +313,14 @@ class ConvolutionOverride:
                 groups,
                 output_mask,
             )
-        layer, shim, grad_layout = self.layer, self._shim, layout_of(grad_output)
+        layer, grad_layout = self.layer, layout_of(grad_output)
         mask: tuple[bool, bool, bool] = tuple(output_mask)  # type: ignore[assignment]
         trained = LayerProblem(problem, input.requires_grad, weight.requires_grad)
         if mask[:2] != trained[1:]:
             return layer.part_of_backward(trained, grad_output, input, weight, grad_layout, mask)
-        if shim is None or not self._is_shim_in:
-            return layer.backward(layer.find_backward(trained, grad_layout), grad_output, input, weight, mask)
-        generation = shim.generation
         found = layer.find_backward(trained, grad_layout)
-        if found.chosen:
-            shim.note(generation, found.counts)
-        return layer.ask_backward(found, grad_output, input, weight, mask)
+        is_noted = shim is not None and found.chosen and shim.note(generation, found.counts)
+        return (layer.ask_backward if is_noted else layer.backward)(found, grad_output, input, weight, mask)
 
     def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:
         return (

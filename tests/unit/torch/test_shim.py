@@ -163,6 +163,24 @@ def test_what_was_looked_up_before_a_decision_is_not_believed(override: Convolut
     assert found == [True] * 3
 
 
+def test_what_was_configured_before_a_change_is_not_believed(
+    override: ConvolutionOverride, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight, bias = operands()
+    with torch.no_grad():
+        for _ in range(3):
+            torch.conv2d(x, weight, bias)
+        override.layer.forget()
+        own = override._key
+        with monkeypatch.context() as patch:
+            # Another thread configures after this one has read the level of accuracy.
+            patch.setattr(override, "_key", lambda *given: (own(*given), override.layer.forget())[0])
+            torch.conv2d(x, weight, bias)
+        met = lookups(override, monkeypatch)
+        torch.conv2d(x, weight, bias)
+    assert len(met) == 1
+
+
 def test_another_accuracy_is_another_call(either: ConvolutionOverride) -> None:
     x, weight, bias = operands()
     with torch.no_grad():
@@ -175,6 +193,57 @@ def test_another_accuracy_is_another_call(either: ConvolutionOverride) -> None:
         integration.enable({"kernel": {"accuracy": "relaxed"}})
         torch.conv2d(x, weight, bias)
         assert {problem.accuracy for problem in either.layer.forward_calls.totals()} == {"float32", "relaxed"}
+
+
+def test_another_accuracy_is_counted_apart(either: ConvolutionOverride) -> None:
+    x, weight, bias = operands()
+    with torch.no_grad():
+        for _ in range(5):
+            torch.conv2d(x, weight, bias)
+        integration.enable({"kernel": {"accuracy": "relaxed"}})
+        for _ in range(ASKED_EVERY):
+            torch.conv2d(x, weight, bias)
+    counts = {problem.accuracy: calls for problem, calls in either.layer.forward_calls.totals().items()}
+    assert counts == {"float32": 5, "relaxed": ASKED_EVERY}
+
+
+def test_a_call_without_bias_is_no_call_with_one(either: ConvolutionOverride) -> None:
+    x, weight, bias = operands()
+    with torch.no_grad():
+        for _ in range(4):
+            torch.conv2d(x, weight)
+        for _ in range(20):
+            torch.conv2d(x, weight, bias)
+    assert {problem.bias: calls for problem, calls in either.layer.forward_calls.totals().items()} == {
+        False: 4,
+        True: 20,
+    }
+
+
+def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(either: ConvolutionOverride) -> None:
+    """As the first layer of a network, whose input wants no gradient, and what no longer fits into the shim's table."""
+    x, weight, _ = (one.detach() for one in operands())
+    trained = weight.clone().requires_grad_()
+    image, pixel = torch.ones(1, 1, 50, 50), torch.ones(1, 1, 1, 1)
+
+    def train() -> None:
+        torch.conv2d(x, trained)
+
+    def infer() -> None:
+        with torch.no_grad():
+            torch.conv2d(image, pixel)
+
+    with torch.no_grad():
+        for _ in range(2):  # 2,048 fit
+            for height, width in ((height, width) for height in range(1, 47) for width in range(1, 47)):
+                torch.conv2d(image[..., :height, :width], pixel)
+    for call in (train, infer):
+        for _ in range(3):
+            call()
+        asked = sum(selector.settled_calls for selector, _ in either.layer.passes)
+        for _ in range(4 * ASKED_EVERY):
+            call()
+        assert sum(selector.settled_calls for selector, _ in either.layer.passes) - asked == 4
 
 
 def test_training_is_pythons_while_a_matrix_is_kept(
