@@ -163,6 +163,26 @@ def test_what_was_looked_up_before_a_decision_is_not_believed(override: Convolut
     assert found == [True] * 3
 
 
+def test_what_was_looked_up_before_a_decision_is_not_remembered(either: ConvolutionOverride) -> None:
+    x, weight, bias = operands()
+    layer = either.layer
+
+    class Decided(dict[Any, str]):
+        def get(self, *given: Any) -> Any:
+            found = super().get(*given)
+            layer._listener("another selector")(DisqualificationEntry("its problem", "as is", "raised"))
+            return found
+
+    for _ in range(3):
+        torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
+    layer._as_is, layer._joint = {}, {}
+    layer.forget()
+    layer._decided = Decided(layer._decided)
+    torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
+    assert not layer._as_is
+    assert not layer._joint
+
+
 def test_what_was_configured_before_a_change_is_not_believed(
     override: ConvolutionOverride, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,6 @@ _PATIENCE = 24
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
 
-
 _REMEMBERED = 4096
 
 
@@ -139,19 +138,21 @@ class ConvolutionLayer:
 
     def _find_as_is(self, met: ConvProblem | LayerProblem) -> Shortcut:
         """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
+        known = self._as_is  # a decision meanwhile puts another one there
         problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
         chosen = self._decided.get((self.forward_pass.name, problem)) == AS_IS
         if isinstance(met, LayerProblem):
             whole = self._decided.get((self.layer.name, met))
             chosen = whole == JOINT or (chosen and whole == INDEPENDENT)
         found = Shortcut.of(problem, [self.forward_calls.counter(problem)], chosen, met)
-        if len(self._as_is) >= _REMEMBERED:
-            self._as_is = {}
-        self._as_is[met] = found
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[met] = found
         return found
 
     def _find_joint(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
+        known = self._joint
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
         whole = self._decided.get((self.layer.name, layer))
         chosen = whole == JOINT or (
@@ -162,9 +163,9 @@ class ConvolutionLayer:
         counts = [self.input_gradient_calls.counter(problem)] if layer.input else []
         counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
         found = Shortcut.of(problem, counts, chosen, layer)
-        if len(self._joint) >= _REMEMBERED:
-            self._joint = {}
-        self._joint[layer, grad_layout] = found
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[layer, grad_layout] = found
         return found
 
     def _forward_as_is(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
