@@ -89,7 +89,7 @@ bool describe(stable::Tensor tensor, Call& call) {
 struct Geometry {
   int64_t stride[2], padding[2], dilation[2], output_padding[2], groups;
 
-  // The seven arguments from `first` on; false where it is no 2-D convolution.
+  // The six arguments from `first` on; false where it is no 2-D convolution.
   bool read(const Arguments& arguments, int first, Call& call) {
     if (arguments.truth(first + 3) || arguments.list(first, stride, 2) != 2 ||
         arguments.list(first + 1, padding, 2) != 2 || arguments.list(first + 2, dilation, 2) != 2 ||

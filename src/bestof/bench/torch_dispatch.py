@@ -102,19 +102,19 @@ def _time(
     own: list[float] = []
     passed: list[float] = []
     enabled: list[float] = []
-    slower: list[float] = []
+    by_python: list[float] = []
     for _ in range(repeats):
         own.append(_seconds(work, calls))
         with _passing():
             passed.append(_seconds(work, calls) - own[-1])
-        for one, taken in ((override, enabled), (in_python, slower)):
+        for one, taken in ((override, enabled), (in_python, by_python)):
             one.register()
             try:
                 taken.append(_seconds(work, calls) - own[-1])
             finally:
                 one.remove()
     low, _, high = quantiles(enabled, n=4, method="inclusive")
-    return CallTime(name, median(own), median(passed), median(slower), median(enabled), (high - low) / 2)
+    return CallTime(name, median(own), median(passed), median(by_python), median(enabled), (high - low) / 2)
 
 
 def _seconds(work: Callable[[int], None], calls: int) -> float:

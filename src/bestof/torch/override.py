@@ -118,7 +118,7 @@ class ConvolutionOverride:
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget
-        self._know(Configuration().accuracy)
+        self._set_accuracy(Configuration().accuracy)
 
     def configure(self, configuration: Configuration) -> None:
         """From now on calls are answered within this accuracy, and packed weights take this much memory."""
@@ -126,9 +126,9 @@ class ConvolutionOverride:
         if self.packed.size > self.packed.limit:
             self.packed.clear()
         if self._known.accuracy != configuration.accuracy:
-            self._know(configuration.accuracy)
+            self._set_accuracy(configuration.accuracy)
 
-    def _know(self, accuracy: Accuracy) -> None:
+    def _set_accuracy(self, accuracy: Accuracy) -> None:
         self._known = _Known(accuracy)
         if self._shim is not None:
             self._shim.set_level(ACCURACIES.index(accuracy))

@@ -349,13 +349,13 @@ def _refuse_tracing(args: tuple[Any, ...]) -> None:
         under = "torch.jit.trace"
     elif torch._C._functorch.peek_interpreter_stack() is not None:
         under = "a transform of torch.func"
-    elif _records() or any(isinstance(one, FakeTensor) for one in args):
+    elif _is_being_traced() or any(isinstance(one, FakeTensor) for one in args):
         under = "make_fx or fake tensors"
     if under is not None:
         raise TorchError(f"optimize: a plan cannot run under {under}; trace or transform the original model")
 
 
-def _records() -> bool:
+def _is_being_traced() -> bool:
     """Whether make_fx or torch.export follows this thread: PyTorch's get_proxy_mode also tells of other threads."""
     return torch._C._get_dispatch_mode(
         torch._C._TorchDispatchModeKey.PROXY
