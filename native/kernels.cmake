@@ -4,6 +4,7 @@ set(KERNEL_SOURCES
     conv/convgemm.cpp
     conv/depthwise.cpp
     conv/direct.cpp
+    conv/fingerprint.cpp
     conv/im2row.cpp
     conv/matvec.cpp
     conv/matvec_bf16.cpp

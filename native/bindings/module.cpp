@@ -76,6 +76,7 @@ NB_MODULE(_native, m) {
   m.def("check_scratch", &bestof::check_scratch);
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);
+  bestof::bind_plan(m);
   bestof::bind_pool(m);
   bestof::bind_transpose(m);
 }

@@ -12,6 +12,7 @@ const Kernels& kernels();
 
 void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
+void bind_plan(nanobind::module_& m);
 void bind_pool(nanobind::module_& m);
 void bind_transpose(nanobind::module_& m);
 

@@ -27,6 +27,7 @@ const Kernels kKernels = {
     kAlgorithms,
     sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
     rest::transpose_blocked,
+    rest::fingerprint,
     rest::pool_forward,
     rest::pool_backward,
     rest::focal_loss,

@@ -1,6 +1,7 @@
 // What one instruction set exports: its tables, and nothing else.
 #pragma once
 #include "conv/algorithm.h"
+#include "conv/fingerprint.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
 #include "pool/pool.h"
@@ -15,6 +16,7 @@ struct Kernels {
   const Algorithm* const* algorithms;
   int algorithm_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
+  void (*fingerprint)(const float* w, long filters, long elements, float* sums, int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

@@ -1,10 +1,12 @@
-// What calls look like, and which of them PyTorch as is was chosen for.
+// What calls look like, and what answers those that a choice was made for.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <vector>
+
+#include "native_convolution.h"
 
 namespace shim {
 
@@ -44,7 +46,22 @@ struct Known {
   Call call;
   std::vector<std::shared_ptr<Count>> counts;
   std::atomic<uint64_t> generation;  // of the decisions that it was noted under: later ones may have fallen otherwise
+  std::atomic<const NativeConvolution*> native{nullptr};  // what answers; null for PyTorch as is
   std::atomic<uint32_t> turn{0};
+  // Python's, under its lock: all that ever answered, for a call may still be at one of them.
+  std::vector<std::shared_ptr<const NativeConvolution>> answered{};
+
+  void count() {
+    for (const auto& count : counts) count->calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Under Python's lock.
+  void answer_by(std::shared_ptr<const NativeConvolution> wanted) {
+    native.store(wanted.get(), std::memory_order_release);
+    for (const auto& before : answered) {
+      if (before == wanted) return;
+    }
+    if (wanted != nullptr) answered.push_back(std::move(wanted));
+  }
 };
 
 // A hash table without locks, which a fork could leave taken: places are only ever filled, and forgetting is one
@@ -58,23 +75,27 @@ class KnownCalls {
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   void forget() { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Null where PyTorch as is was not chosen, or not yet since something was decided.
+  // Null where nothing that is known here was chosen, or not yet since something was decided.
   Known* find(const Call& call) const {
     Known* known = place_of(call).load(std::memory_order_acquire);
     return known != nullptr && known->generation.load(std::memory_order_acquire) == generation() ? known : nullptr;
   }
 
-  // `generation`: that from before the decisions were looked up. False where there is no place left.
-  bool note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
+  // Under Python's lock. `generation`: that from before the decisions were looked up; `native`: what was chosen, null
+  // for PyTorch as is. False where there is no place left.
+  bool note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
+            std::shared_ptr<const NativeConvolution> native) {
     std::atomic<Known*>& place = place_of(call);
     Known* known = place.load(std::memory_order_acquire);
     if (known == nullptr) {
       if (held_.fetch_add(1) >= MOST) return false;
       known = new Known{call, std::move(counts), {generation}};
+      known->answer_by(std::move(native));
       Known* other = nullptr;
       if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel)) delete known;  // the next call tells
       return true;
     }
+    known->answer_by(std::move(native));
     known->generation.store(generation, std::memory_order_release);
     return true;
   }

@@ -1,8 +1,13 @@
 // The Python module bestof.torch._shim; _shim.pyi says what is in it.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+
+#include "determinism.h"
 #include "shim.h"
 
 namespace nb = nanobind;
@@ -18,22 +23,57 @@ void make(shim::Shim* shim, nb::callable to_tensors, nb::callable to_handle, nb:
   new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward), owned(kept));
 }
 
+const void* at(std::size_t address) {
+  return reinterpret_cast<const void*>(address);
+}
+
+std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size_t kernels, std::size_t plan,
+                                                     const std::array<int64_t, 4>& x, const std::array<int64_t, 4>& w,
+                                                     const std::array<int64_t, 2>& y, bool channels_last,
+                                                     uint64_t key) {
+  const shim::ConvolutionShape shape = {x[0], x[1], x[2], x[3], w[0], w[1], w[2], w[3], y[0], y[1]};
+  return std::make_shared<shim::NativeConvolution>(owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)),
+                                                   at(plan), shape, channels_last, key);
+}
+
+// Ends with the Python object that has it.
+struct Loan {
+  shim::Lent* lent;
+
+  explicit Loan(shim::Lent* lent) : lent(lent) {}
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() { lent->end(); }
+};
+
+std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t packed_address, std::size_t address,
+                           uint64_t key, nb::bytes fingerprint) {
+  std::vector<float> sums(fingerprint.size() / sizeof(float));
+  std::memcpy(sums.data(), fingerprint.data(), sums.size() * sizeof(float));
+  shim::Lent* lent = shim.lend({at(address), key, at(packed_address), packed.ptr(), std::move(sums)});
+  return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
+}
+
 }  // namespace
 
 NB_MODULE(_shim, module) {
   nb::set_leak_warnings(false);  // a shim and who answers for it hold each other, as long as the process lasts
   module.attr("ASKED_EVERY") = shim::ASKED_EVERY;
   module.def("find", &stable::find);
+  module.def("find_determinism", &shim::find_determinism);
   nb::class_<shim::Count>(module, "Count")
       .def(nb::new_([] { return std::make_shared<shim::Count>(); }))
       .def("__next__", [](shim::Count& count) { ++count.calls; })
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
+  nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
+  nb::class_<Loan>(module, "Loan");
   nb::class_<shim::Shim>(module, "Shim")
       .def("__init__", make)
       .def("put_in", &shim::Shim::put_in)
       .def("take_out", &shim::Shim::take_out)
       .def("set_level", &shim::Shim::set_level)
       .def("forget", &shim::Shim::forget)
-      .def("note", &shim::Shim::note)
+      .def("note", &shim::Shim::note, nb::arg(), nb::arg(), nb::arg().none())
+      .def("lend", &lend, nb::keep_alive<0, 1>())
       .def_prop_ro("generation", &shim::Shim::generation);
 }

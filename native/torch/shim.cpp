@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "determinism.h"
+
 namespace shim {
 
 namespace {
@@ -171,17 +173,17 @@ void Shim::set_level(int64_t level) {
   forget();
 }
 
-bool Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts) {
-  return asked != nullptr && known_.note(*asked, generation, std::move(counts));
+bool Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
+                std::shared_ptr<const NativeConvolution> native) {
+  return asked != nullptr && known_.note(*asked, generation, std::move(counts), std::move(native));
 }
 
-bool Shim::answers(const Call& call, bool is_training) {
+Known* Shim::answer_to(const Call& call, bool is_training) {
   Known* known = known_.find(call);
   // The length of a dict is one word, so that it can be read without the interpreter's lock.
-  if (known == nullptr || (is_training && PyDict_GET_SIZE(kept_) > 0)) return false;
-  if (known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1) return false;
-  for (const auto& count : known->counts) count->calls.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  if (known == nullptr || (is_training && PyDict_GET_SIZE(kept_) > 0)) return nullptr;
+  const bool is_asked = known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1;
+  return is_asked ? nullptr : known;
 }
 
 void Shim::convolve(stable::Value* stack) {
@@ -194,11 +196,20 @@ void Shim::convolve(stable::Value* stack) {
   const bool has_form =
       describe(arguments.tensor(0), call) && describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
   if (has_form) add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
-  if (!has_form || !answers(call, is_training)) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1);
+  Known* known = has_form ? answer_to(call, is_training) : nullptr;
   stable::Tensor output = nullptr;
-  const int failed = stable::aoti_torch_cpu_convolution(arguments.tensor(0), arguments.tensor(1), bias, geometry.stride,
-                                                        2, geometry.padding, 2, geometry.dilation, 2, 0,
-                                                        geometry.output_padding, 2, geometry.groups, &output);
+  const NativeConvolution* native = known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
+  if (native != nullptr) {
+    if (is_deterministic() || !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output))
+      known = nullptr;
+  }
+  if (known == nullptr) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1);
+  known->count();
+  int failed = 0;
+  if (native == nullptr)
+    failed = stable::aoti_torch_cpu_convolution(arguments.tensor(0), arguments.tensor(1), bias, geometry.stride, 2,
+                                                geometry.padding, 2, geometry.dilation, 2, 0, geometry.output_padding,
+                                                2, geometry.groups, &output);
   arguments.release();
   if (failed != 0) throw_failure();
   stack[0] = reinterpret_cast<stable::Value>(output);
@@ -221,7 +232,9 @@ void Shim::differentiate(stable::Value* stack) {
     call.add(wanted[0] + 2 * wanted[1] + 4 * wanted[2]);
     add_state(call, arguments.tensor(1), true, level_.load(std::memory_order_relaxed));
   }
-  if (!has_form || !answers(call, false)) return ask(backward_, arguments, has_form ? &call : nullptr, stack, 3);
+  Known* known = has_form ? answer_to(call, false) : nullptr;
+  if (known == nullptr) return ask(backward_, arguments, has_form ? &call : nullptr, stack, 3);
+  known->count();
   const int64_t* sizes = &bias_size;
   stable::Tensor gradients[3] = {};
   const int failed = stable::aoti_torch_cpu_convolution_backward(

@@ -1,4 +1,5 @@
-// The convolutions of PyTorch's dispatcher on the CPU, answered without Python where PyTorch as is was chosen.
+// The convolutions of PyTorch's dispatcher on the CPU, answered without Python where PyTorch as is was chosen, or a
+// kernel of ours.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -9,11 +10,13 @@
 
 #include "arguments.h"
 #include "known_calls.h"
+#include "lent_weights.h"
+#include "native_convolution.h"
 #include "stable_abi.h"
 
 namespace shim {
 
-// Every so many calls of a kind are Python's all the same: selectors are to see how long PyTorch as is goes on taking.
+// Every so many calls of a kind are Python's all the same: selectors are to see how long what was chosen takes.
 constexpr uint32_t ASKED_EVERY = 64;
 
 class Shim {
@@ -35,18 +38,24 @@ class Shim {
   void set_level(int64_t level);
   // Of the call that Python answers in this thread at present. False where the shim will not answer such calls: there
   // is none, it has another form, or the table is full.
-  bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts);
+  // `native`: what was chosen, null for PyTorch as is.
+  bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
+            std::shared_ptr<const NativeConvolution> native);
+  // Packed weights for calls that Python does not answer; null where there is no place.
+  Lent* lend(const Lent::Weights& weights) { return lent_.lend(weights); }
 
   void convolve(stable::Value* stack);
   void differentiate(stable::Value* stack);
 
  private:
-  bool answers(const Call& call, bool is_training);
+  // What answers such a call; null where Python does.
+  Known* answer_to(const Call& call, bool is_training);
   void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results);
 
   Conversions conversions_;
   PyObject *forward_, *backward_, *kept_;
   KnownCalls known_;
+  LentWeights lent_;
   std::atomic<int64_t> level_{0};
 };
 

@@ -17,6 +17,8 @@ using Library = struct OpaqueLibrary*;
 // Arguments in, results out, in the same places; whoever is called owns the handles that it is given.
 using Kernel = void (*)(Value* stack, uint64_t arguments, uint64_t results);
 
+constexpr int32_t FLOAT32 = 6, CPU = 0;  // of c10/core/ScalarType.h and DeviceType.h
+
 // The release whose conventions for values the kernels here follow: 2.13.
 constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
 
@@ -38,6 +40,10 @@ constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
   X(aoti_torch_get_dtype, int, (Tensor, int32_t* dtype))                                                              \
   X(aoti_torch_get_sizes, int, (Tensor, int64_t** borrowed))                                                          \
   X(aoti_torch_get_strides, int, (Tensor, int64_t** borrowed))                                                        \
+  X(aoti_torch_get_data_ptr, int, (Tensor, void** address))                                                           \
+  X(aoti_torch_empty_strided, int,                                                                                    \
+    (int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device, int32_t index,  \
+     Tensor* made))                                                                                                   \
   X(aoti_torch_cpu_convolution, int,                                                                                  \
     (Tensor input, Tensor weight, Tensor * bias, const int64_t* stride, int64_t, const int64_t* padding, int64_t,     \
      const int64_t* dilation, int64_t, int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups,    \

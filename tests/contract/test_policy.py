@@ -30,7 +30,7 @@ CASES: dict[str, Callable[[], SearchingPolicy]] = {
     "race-thrifty": lambda: Race(max_overhead=0.1, max_trials=8),
     "race-hopeless": lambda: Race(hopeless=2.5),
     "race-once": lambda: Race(max_trials=1),
-    "race-favourite": lambda: Race(favourite="d", head_start=0.1),
+    "race-handicaps": lambda: Race(handicaps=(("d", 0.1),)),
     "window": lambda: Window(0, 5),
     "window-rounds": lambda: Window(0, 5, Rounds(rounds=3)),
     "window-before": lambda: Window(3, 5),

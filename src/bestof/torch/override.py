@@ -102,7 +102,8 @@ class ConvolutionOverride:
     gradients that are computed apart differ in their last bits from those computed together. Raises TorchError where
     PyTorch cannot hand its own kernels out.
 
-    by_shim: what PyTorch as is was chosen for is answered without Python, where that can be (see `make_shim`).
+    by_shim: where PyTorch as is was chosen, or a kernel of ours that can do so, calls are answered without Python, if
+    that can be (see `make_shim`).
     """
 
     def __init__(self, device: Device = CPU, *, by_shim: bool = True) -> None:
@@ -118,6 +119,7 @@ class ConvolutionOverride:
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget
+            self.packed.shim = self._shim
         self._set_accuracy(Configuration().accuracy)
 
     def configure(self, configuration: Configuration) -> None:
@@ -271,9 +273,9 @@ class ConvolutionOverride:
         # all the same, as PyTorch would.
         is_noted = (
             shim is not None
-            and found.chosen
+            and (found.chosen or found.native is not None)
             and (not is_training or (input.requires_grad and weight.requires_grad))
-            and shim.note(generation, found.counts)
+            and shim.note(generation, found.counts, found.native)
         )
         return (layer.ask_forward if is_noted else layer.forward)(found, input, weight, bias)
 
@@ -319,7 +321,7 @@ class ConvolutionOverride:
         if mask[:2] != trained[1:]:
             return layer.part_of_backward(trained, grad_output, input, weight, grad_layout, mask)
         found = layer.find_backward(trained, grad_layout)
-        is_noted = shim is not None and found.chosen and shim.note(generation, found.counts)
+        is_noted = shim is not None and found.chosen and shim.note(generation, found.counts, None)
         return (layer.ask_backward if is_noted else layer.backward)(found, grad_output, input, weight, mask)
 
     def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Convolutions that PyTorch as is answers, without Python: the compiled side of the override."""
+"""Convolutions that PyTorch as is answers, or a kernel of ours, without Python: the compiled side of the override."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from bestof.torch._shim import ASKED_EVERY, Count, Shim, find
+from bestof.torch._shim import ASKED_EVERY, Count, Loan, NativeConvolution, Shim, find, find_determinism
 
-__all__ = ["ASKED_EVERY", "Count", "Shim", "make_shim"]
+__all__ = ["ASKED_EVERY", "Count", "Loan", "NativeConvolution", "Shim", "make_shim"]
 
 
 def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]) -> Shim | None:
@@ -34,7 +34,8 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     names = ("alloc_tensors_by_stealing_from_void_ptrs", "unsafe_alloc_void_ptr_from_tensor")
     if any(not hasattr(module, name) for name in names):
         return None
-    libraries = Path(torch.__file__).parent / "lib"
-    if not any(find(str(path)) for path in libraries.glob("libtorch_cpu.*")):
+    libraries = [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")]
+    if not any(map(find, libraries)):
         return None
+    any(map(find_determinism, libraries))  # without it, kernels of ours are Python's to run
     return getattr(module, names[0]), getattr(module, names[1])

@@ -215,9 +215,9 @@ def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer
     ):
         alternative = "independent" if one is whole else "as is"
         layer._listener(name)(DecisionEntry(one, alternative, "measured"))
-    assert next(layer._find_joint(whole, "channels_first").turns)
+    assert next(layer._know_backward(whole, "channels_first").turns)
     layer._listener("convolution input gradient")(DisqualificationEntry(problem, "as is", "raised"))
-    assert not next(layer._find_joint(whole, "channels_first").turns)
+    assert not next(layer._know_backward(whole, "channels_first").turns)
 
 
 def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> None:

@@ -123,12 +123,12 @@ def test_what_was_looked_up_before_a_decision_is_not_remembered(either: Convolut
 
     for _ in range(3):
         torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
-    layer._as_is, layer._joint = {}, {}
+    layer._known_forward, layer._known_backward = {}, {}
     layer.forget()
     layer._decided = Decided(layer._decided)
     torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
-    assert not layer._as_is
-    assert not layer._joint
+    assert not layer._known_forward
+    assert not layer._known_backward
 
 
 def test_what_was_configured_before_a_change_is_not_believed(

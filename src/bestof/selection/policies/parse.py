@@ -16,7 +16,7 @@ from bestof.selection.policy import Policy
 
 def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
     """Make a policy from `field=number,field=number`; integer fields take integers."""
-    known = {field.name: int if field.type == "int" else float for field in fields(kind)}
+    known = {field.name: int if field.type == "int" else float for field in fields(kind) if field.name != "handicaps"}
     arguments: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, value = (piece.strip() for piece in part.partition("="))

@@ -59,8 +59,8 @@ class Race:
     late keeps the selectors around it from settling. At 0.5 the regret over 150 calls is 0.43 of that of `Rounds` where
     it is 0.41 without a bound, decisions within 2 % of the best are 98.5 % where they are 99.9 %, and a search in 40
     takes more than 500 calls.
-    `favourite`, `head_start`: the race is judged as if every call of an alternative of another name took so many
-    seconds more than was measured; for what no trial sees, where the way to the favourite is shorter once it has won.
+    `handicaps`: (name, seconds) of alternatives, each call of which is judged as if it took so much more than was
+    measured; for what no trial sees, where the way to others is shorter once they have won.
     Raises InvalidArgument for arguments outside their range.
     """
 
@@ -70,8 +70,7 @@ class Race:
     max_trials: int = 60
     max_overhead: float = 1.0
     hopeless: float | None = None
-    favourite: str = ""
-    head_start: float = 0.0
+    handicaps: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_number("Race", "tie", self.tie, 0.0)
@@ -81,13 +80,14 @@ class Race:
         check_number("Race", "max_overhead", self.max_overhead, 0.01)  # at 0 nothing could ever be tried
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
-        check_number("Race", "head_start", self.head_start, 0.0)
+        for name, seconds in self.handicaps:
+            check_number("Race", f"handicaps: {name}", seconds, 0.0)
 
     def start(self, alternatives: Sequence[str]) -> RaceSearch:
         """Begin the search for one problem; at least one name, no name twice."""
         check_names("Race", alternatives)
-        more = self.head_start if self.favourite in alternatives else 0.0
-        return RaceSearch(self, [0.0 if name == self.favourite else more for name in alternatives])
+        handicaps = dict(self.handicaps)
+        return RaceSearch(self, [handicaps.get(name, 0.0) for name in alternatives])
 
 
 class RaceSearch:

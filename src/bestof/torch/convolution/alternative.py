@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.shim import NativeConvolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Alternative:
 
     `bound` is None where PyTorch's own kernels do the sums: see `summation_bound`. `estimate` tells before the first
     call what one will cost, in the unit of `estimate.py`; without it the alternative is always tried. `accuracy` is the
-    strictest level that allows it.
+    strictest level that allows it. `compiled` makes what computes a problem without Python, where that can be.
     """
 
     name: str
@@ -78,3 +79,4 @@ class Alternative:
     bound: ErrorBound | None
     estimate: Callable[[ConvProblem], float] | None = None
     accuracy: Accuracy = "float32"
+    compiled: Callable[[ConvProblem], NativeConvolution] | None = None

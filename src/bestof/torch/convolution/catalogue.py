@@ -138,6 +138,7 @@ def _native(
             row.bound,
             estimates.get(row.name),
             row.accuracy,
+            native.compiled_forward(row.name) if direction == "forward" else None,
         )
         for row in NATIVE_ALGORITHMS
     )

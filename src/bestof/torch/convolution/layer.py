@@ -35,10 +35,10 @@ SHARED = "shared im2row"
 # 60 rounds would go on for hundreds of steps, to win 2 %. Simulated on VGG16's times, a race at 0.999 over 12 rounds
 # costs 5.2 settled steps, this one 3.3, and either ends at the best but for less than 0.1 %; drift reopens the rest.
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
-# What a call of an alternative costs around it, by Python: 8 microseconds with all in cache, 15 to 40 among layers that
-# have driven it out. A call of PyTorch as is, once chosen, does not go through Python: 2 to 6. Without this MobileNetV2
-# chose channels last for 4 % of 250 microseconds, and lost.
-_PASS_POLICY = replace(_POLICY, favourite=AS_IS, head_start=25e-6)
+# Seconds that a call of an alternative costs around it, by Python, where trials do not see them: 24 to 40 microseconds
+# among the layers of MobileNetV2, which have driven it out of the caches. What is called without Python, once it has
+# won, takes 2 to 6, and has its own code in the caches then: PyTorch as is took 272 in trials and 157 once settled.
+_BY_PYTHON = 40e-6
 # The last, smaller batch of an epoch meets each layer once, or three times where three layers are alike: so many calls
 # of a size that is new take the decision of its neighbour, before a short race verifies it.
 _PATIENCE = 24
@@ -56,9 +56,11 @@ class ConvolutionLayer:
         self._device = device
         self._version = (*DEPENDS, *device.depends())
         self.kept = KeptMatrices()
+        rows = device.catalogues[0].alternatives
+        self._compiled = {row.name: row.compiled for row in rows if row.compiled is not None}
         self._decided: dict[tuple[str, Hashable], str] = {}
-        self._as_is: dict[ConvProblem | LayerProblem, Shortcut] = {}
-        self._joint: dict[tuple[LayerProblem, str], Shortcut] = {}
+        self._known_forward: dict[ConvProblem | LayerProblem, Shortcut] = {}
+        self._known_backward: dict[tuple[LayerProblem, str], Shortcut] = {}
         # For who remembers shortcuts beside these: called after every decision, for one may have fallen.
         self.forget: Callable[[], object] = lambda: None
         self.forward_calls: CallCounts[ConvProblem] = CallCounts()
@@ -90,7 +92,7 @@ class ConvolutionLayer:
 
     def find_forward(self, met: ConvProblem | LayerProblem) -> Shortcut:
         """How a forward pass is computed at present."""
-        return self._as_is.get(met) or self._find_as_is(met)
+        return self._known_forward.get(met) or self._know_forward(met)
 
     def forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A forward pass, by PyTorch as is where that was chosen, but for a turn now and then."""
@@ -106,7 +108,7 @@ class ConvolutionLayer:
 
     def find_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """How the whole of a backward pass is computed at present."""
-        return self._joint.get((layer, grad_layout)) or self._find_joint(layer, grad_layout)
+        return self._known_backward.get((layer, grad_layout)) or self._know_backward(layer, grad_layout)
 
     def backward(
         self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
@@ -136,23 +138,24 @@ class ConvolutionLayer:
         compiled graph's forward pass was none of the group's."""
         return self._independent_backward(layer, grad_output, input, weight, grad_layout, mask)
 
-    def _find_as_is(self, met: ConvProblem | LayerProblem) -> Shortcut:
-        """Whether PyTorch as is was chosen for a forward pass, and for a layer that its passes are independent."""
-        known = self._as_is  # a decision meanwhile puts another one there
+    def _know_forward(self, met: ConvProblem | LayerProblem) -> Shortcut:
+        """What was chosen for a forward pass, and for a layer whether its passes are independent."""
+        known = self._known_forward  # a decision meanwhile puts another one there
         problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
-        chosen = self._decided.get((self.forward_pass.name, problem)) == AS_IS
-        if isinstance(met, LayerProblem):
-            whole = self._decided.get((self.layer.name, met))
-            chosen = whole == JOINT or (chosen and whole == INDEPENDENT)
-        found = Shortcut.of(problem, [self.forward_calls.counter(problem)], chosen, met)
+        name = self._decided.get((self.forward_pass.name, problem), "")
+        whole = self._decided.get((self.layer.name, met)) if isinstance(met, LayerProblem) else INDEPENDENT
+        chosen = whole == JOINT or (name == AS_IS and whole == INDEPENDENT)
+        compiled = self._compiled.get(name) if whole == INDEPENDENT else None
+        native = None if compiled is None else compiled(problem)
+        found = Shortcut.of(problem, [self.forward_calls.counter(problem)], chosen, met, native)
         if len(known) >= _REMEMBERED:
             known.clear()
         known[met] = found
         return found
 
-    def _find_joint(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
+    def _know_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """Whether PyTorch as is was chosen for all that this backward pass computes: one call of its kernel then."""
-        known = self._joint
+        known = self._known_backward
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
         whole = self._decided.get((self.layer.name, layer))
         chosen = whole == JOINT or (
@@ -221,7 +224,7 @@ class ConvolutionLayer:
                 self._decided.pop((name, entry.problem), None)
             if len(self._decided) > 16 * _REMEMBERED:
                 self._decided = {}
-            self._as_is, self._joint = {}, {}
+            self._known_forward, self._known_backward = {}, {}
             self.forget()
 
         return listen
@@ -245,8 +248,14 @@ class ConvolutionLayer:
             lambda problem, *_: problem,
             on_event=self._listener(name),
             timer=self._device.timer,
-            **_search(Neighbourhood(lambda problem: problem), _POLICY if self._device.timer else _PASS_POLICY),
+            **_search(Neighbourhood(lambda problem: problem), self._pass_policy(catalogue)),
         )
+
+    def _pass_policy(self, catalogue: Catalogue) -> Race:
+        if self._device.timer is not None:  # what Python takes is hidden behind what the device still has to do
+            return _POLICY
+        by_python = [row.name for row in catalogue.alternatives if row.name != AS_IS and row.compiled is None]
+        return replace(_POLICY, handicaps=tuple((name, _BY_PYTHON) for name in by_python))
 
     def _joint_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self._forward_as_is(layer.convolution, input, weight, bias)

@@ -9,11 +9,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from bestof.kernels import Conv2dPlan, conv2d_algorithms
+from bestof.kernels import Conv2dPlan, conv2d_algorithms, isa
+from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import back
+from bestof.torch.convolution.packed_weights import lending_key
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.shim import NativeConvolution
 
 
 def supports(algorithm: str, direction: str, dtype: str = "float32") -> Callable[[ConvProblem], bool]:
@@ -58,6 +61,26 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
     return run
 
 
+def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolution]:
+    """The same as `forward`, of a float32 problem, for calls that Python does not see."""
+
+    @lru_cache(maxsize=1024)
+    def make(problem: ConvProblem) -> NativeConvolution:
+        plan = _plan(algorithm, "forward", problem)
+        return NativeConvolution(
+            plan,
+            c_calls(),
+            plan_address(plan),
+            problem.input_shape,
+            problem.weight_shape,
+            problem.output_size,
+            problem.channels_last,
+            lending_key(algorithm, problem.groups, problem.weight_shape) if problem.frozen else 0,
+        )
+
+    return make
+
+
 def input_gradient(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
 
@@ -92,6 +115,7 @@ def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
         problem.padding,
         problem.dilation,
         problem.groups,
+        isa(),
     )
 
 
@@ -105,9 +129,10 @@ def geometry_plan(
     padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
+    _isa: str,
     dtype: str = "float32",
 ) -> Conv2dPlan:
-    """The plan of an algorithm for one geometry, rows last; made once."""
+    """The plan of an algorithm for one geometry, rows last; made once for an instruction set."""
     return Conv2dPlan(
         x_shape,
         w_shape,

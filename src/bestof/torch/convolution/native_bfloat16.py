@@ -55,6 +55,7 @@ def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | 
         problem.padding,
         problem.dilation,
         problem.groups,
+        isa(),
         problem.dtype,
     )
     plan.run(

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bestof.kernels import PackedWeights, isa, pack_weights
+from bestof.kernels.addresses import fingerprint, packed_address
+from bestof.torch.shim import Loan, Shim
 
 
 class _Kept(NamedTuple):
     source: weakref.ref[Tensor]
     version: int
     address: int
-    fingerprint: Tensor
+    fingerprint: bytes
     packed: PackedWeights
+    loan: Loan | None  # ends when this does
 
 
 class PackedWeightsCache:
@@ -28,12 +30,16 @@ class PackedWeightsCache:
     which no version tells. Reading the weights for the fingerprint takes 0.25 ms where packing 512 x 512 filters of
     3 x 3 for F(4) takes ten times that and more. Takes at most `limit` bytes: the oldest leave.
 
+    What is kept is lent to `shim`, where there is one, for calls that Python does not see: these find it by address and
+    key, and believe its fingerprint.
+
     Takes no lock, for a weak reference may be cleared at any place: each step is one operation on a dictionary. Where
     two threads meet, weights may be packed twice.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.shim: Shim | None = None
         self._kept: dict[tuple[int, str, int], _Kept] = {}
 
     def __len__(self) -> int:
@@ -54,19 +60,24 @@ class PackedWeightsCache:
             return None
         key = (id(weight), algorithm, groups)
         found = self._kept.get(key)
-        fingerprint = _fingerprint(dense)
+        now = _fingerprint(dense)
         if (
             found is not None
             and found.source() is weight
             and found.version == weight._version
             and found.address == weight.data_ptr()
             and found.packed.isa == isa()
-            and torch.equal(found.fingerprint, fingerprint)
+            and found.fingerprint == now
         ):
             return found.packed
         version, address = weight._version, weight.data_ptr()
         packed = pack_weights(rows.float().contiguous(), algorithm, groups=groups)
-        self._keep(key, _Kept(weakref.ref(weight, self._forget(key)), version, address, fingerprint, packed))
+        if packed.nbytes <= self.limit:
+            loan = None
+            if self.shim is not None and weight.dtype is torch.float32:
+                lent = lending_key(algorithm, groups, tuple(weight.shape)) + (dense is rows)
+                loan = self.shim.lend(packed, packed_address(packed), address, lent, now)
+            self._keep(key, _Kept(weakref.ref(weight, self._forget(key)), version, address, now, packed, loan))
         return packed
 
     def clear(self) -> None:
@@ -76,8 +87,6 @@ class PackedWeightsCache:
     def _keep(self, key: tuple[int, str, int], entry: _Kept) -> None:
         kept = self._kept
         kept.pop(key, None)  # so that it is the youngest
-        if entry.packed.nbytes > self.limit:
-            return
         kept[key] = entry
         excess = self.size - self.limit
         for old, other in list(kept.items()):
@@ -97,17 +106,12 @@ class PackedWeightsCache:
         return forget
 
 
-def _fingerprint(dense: Tensor) -> Tensor:
-    """A sum of the elements of every filter, each by a weight of its own, so that no exchange of elements goes unseen.
-
-    What it misses is below the rounding of the sum of one filter, and with it below that of the filter's results. Sums
-    of rows that cross filters would let a large one hide what changes in its neighbours.
-    """
-    filters = dense.reshape(dense.shape[0], -1).float()  # a sum in bfloat16 would miss most changes
-    return torch.mv(filters, _factors(filters.dtype, filters.shape[1]))
+def lending_key(algorithm: str, groups: int, shape: tuple[int, ...]) -> int:
+    """By which weights of this shape are lent for an algorithm: an even number, not 0, the next one where they were
+    packed from rows."""
+    return 2 * (hash((algorithm, groups, shape)) % (1 << 62)) + 2
 
 
-@lru_cache(maxsize=64)
-def _factors(dtype: torch.dtype, elements: int) -> Tensor:
-    """Numbers between 1/2 and 1, none like another: those of the golden ratio."""
-    return (torch.arange(1, elements + 1, dtype=torch.float64) * 0.6180339887498949).frac().mul(0.5).add(0.5).to(dtype)
+def _fingerprint(dense: Tensor) -> bytes:
+    filters = dense.reshape(dense.shape[0], -1).float()
+    return fingerprint(filters.data_ptr(), *filters.shape)

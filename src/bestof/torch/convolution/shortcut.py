@@ -1,4 +1,4 @@
-"""Passes that PyTorch as is was chosen for, which need not ask the selectors each time."""
+"""Passes for which a choice was made, which need not ask the selectors each time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from itertools import cycle, repeat
 from typing import NamedTuple
 
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
-from bestof.torch.shim import ASKED_EVERY, Count
+from bestof.torch.shim import ASKED_EVERY, Count, NativeConvolution
 
 
 class Shortcut(NamedTuple):
     """A pass that PyTorch's own kernel computes, without asking the selectors, whenever `turns` gives true; `counts`
-    are to be told of it then. `chosen`: whether it ever does. `met`: what was looked up."""
+    are to be told of it then. `chosen`: whether it ever does. `met`: what was looked up. `native`: the kernel of ours
+    that was chosen, where it can be called without Python."""
 
     problem: ConvProblem
     turns: Iterator[bool]
     counts: list[Count]
     chosen: bool
     met: ConvProblem | LayerProblem
+    native: NativeConvolution | None
 
     @classmethod
-    def of(cls, problem: ConvProblem, counts: list[Count], chosen: bool, met: ConvProblem | LayerProblem) -> Shortcut:
+    def of(
+        cls,
+        problem: ConvProblem,
+        counts: list[Count],
+        chosen: bool,
+        met: ConvProblem | LayerProblem,
+        native: NativeConvolution | None = None,
+    ) -> Shortcut:
         """The selectors are asked once in so many calls all the same: they go on seeing how long it takes."""
         turns = cycle((*repeat(True, ASKED_EVERY - 1), False)) if chosen else repeat(False)
-        return cls(problem, turns, counts, chosen, met)
+        return cls(problem, turns, counts, chosen, met, native)

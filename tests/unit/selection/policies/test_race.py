@@ -202,15 +202,15 @@ def test_refuses_what_cannot_be_used(arguments: dict[str, object], name: str) ->
         Race(**arguments)  # type: ignore[arg-type]  # the wrong types are the point
 
 
-def test_a_favourite_is_beaten_by_more_than_its_head_start_only() -> None:
+def test_what_has_a_handicap_wins_by_more_than_that_only() -> None:
     def winner(times: tuple[float, ...], names: list[str]) -> int | None:
-        search = Race(favourite="b", head_start=0.5).start(names)
+        search = Race(handicaps=(("a", 0.5), ("c", 0.5))).start(names)
         while (position := search.ask()) is not None:
             search.tell(position, times[position])
         return search.winner
 
     assert winner((0.8, 1.0, 0.7), ["a", "b", "c"]) == 1
     assert winner((0.8, 1.0, 0.4), ["a", "b", "c"]) == 2
-    assert winner((0.8, 1.0, 0.7), ["a", "d", "c"]) == 2  # nobody is
-    with pytest.raises(InvalidArgument, match="head_start"):
-        Race(head_start=-1.0)
+    assert winner((0.8, 1.0, 0.9), ["d", "b", "e"]) == 0  # none has one
+    with pytest.raises(InvalidArgument, match="Race: handicaps: a: expected"):
+        Race(handicaps=(("a", -1.0),))

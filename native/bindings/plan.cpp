@@ -1,0 +1,110 @@
+// Convolutions whose problem and algorithm are fixed, for Python and for other modules of ours.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <omp.h>
+
+#include <string>
+
+#include "bindings/c_calls.h"
+#include "bindings/execute.h"
+#include "bindings/module.h"
+#include "bindings/packed_weights.h"
+
+namespace bestof {
+namespace {
+
+// A run whose problem and algorithm were checked once: addresses in, nothing copied, nothing checked.
+struct Plan {
+  Problem problem;
+  Direction direction;
+  const Pass* pass;
+  std::string algorithm, isa;
+  Activation activation;
+  float slope;
+
+  Plan(const Problem& p, const std::string& direction_name, const std::string& algorithm_name,
+       const std::string& activation_name, float slope_below)
+      : problem(p),
+        direction(direction_of(direction_name)),
+        pass(&find_pass(algorithm_name, direction, p)),
+        algorithm(algorithm_name),
+        isa(kernels().isa),
+        activation(activation_of(activation_name)),
+        slope(slope_below) {}
+
+  bool takes(const PackedWeights& w) const {
+    return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) && w.groups == problem.groups;
+  }
+
+  void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias, std::size_t residual) const {
+    const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
+                               activation, slope};
+    execute(*pass, direction, problem,
+            {reinterpret_cast<const float*>(first), reinterpret_cast<const float*>(second),
+             reinterpret_cast<float*>(out), epilogue, nullptr, omp_get_max_threads()},
+            pass->pack != nullptr);
+  }
+
+  void run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
+                  std::size_t residual) const {
+    const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
+                               activation, slope};
+    if (direction != Direction::kForward) refuse("w: expected an address; packed weights serve the forward pass only");
+    if (!takes(w)) {
+      refuse("w: expected weights packed for " + algorithm + " on " + isa + " of shape " + describe(w_shape(problem)) +
+             "; got some for " + w.algorithm + " on " + w.isa + " of shape " + describe(w.shape));
+    }
+    execute(*pass, direction, problem,
+            {reinterpret_cast<const float*>(first), w.memory.get(), reinterpret_cast<float*>(out), epilogue, nullptr,
+             omp_get_max_threads()},
+            false);
+  }
+};
+
+bool convolve(const void* address, const float* x, const float* w, const void* packed, const float* bias, float* y) {
+  const Plan& plan = *static_cast<const Plan*>(address);
+  const auto* kept = static_cast<const PackedWeights*>(packed);
+  if (plan.direction != Direction::kForward || (kept && !plan.takes(*kept))) return false;
+  const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope};
+  const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
+  return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) == Outcome::kDone;
+}
+
+void turn(const float* x, long images, long rows, long columns, float* y) {
+  const long matrix = rows * columns;
+  const JoinedAxes axes = {3, {images, columns, rows}, {matrix, 1, columns}, {matrix, rows, 1}};
+  kernels().transpose_blocked(x, axes, y, omp_get_max_threads());
+}
+
+void fingerprint(const float* w, long filters, long elements, float* sums) {
+  kernels().fingerprint(w, filters, elements, sums, omp_get_max_threads());
+}
+
+constexpr CCalls kCalls = {convolve, turn, fingerprint};
+
+std::size_t address_of(const void* object) {
+  return reinterpret_cast<std::size_t>(object);
+}
+
+nb::bytes fingerprint_of(std::size_t w, long filters, long elements) {
+  std::vector<float> sums(filters);
+  {
+    nb::gil_scoped_release release;
+    fingerprint(reinterpret_cast<const float*>(w), filters, elements, sums.data());
+  }
+  return nb::bytes(sums.data(), sums.size() * sizeof(float));
+}
+
+}  // namespace
+
+void bind_plan(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan")
+      .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&, float>())
+      .def("run", &Plan::run)
+      .def("run_packed", &Plan::run_packed)
+      .def_prop_ro("address", [](const Plan& plan) { return address_of(&plan); });
+  m.def("fingerprint", &fingerprint_of);
+  m.def("c_calls", [] { return address_of(&kCalls); });
+}
+
+}  // namespace bestof

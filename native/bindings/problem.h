@@ -1,0 +1,32 @@
+// A convolution as Python names it: checked, with the row of the table that computes it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "bindings/array.h"
+#include "conv/algorithm.h"
+
+namespace bestof {
+
+using Shape = std::vector<long>;
+
+enum class Direction { kForward, kBackwardInput, kBackwardWeight };
+
+Direction direction_of(const std::string& name);
+Activation activation_of(const std::string& name);
+Element element_of(const std::string& name);
+
+// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype);
+
+Shape x_shape(const Problem& p);
+Shape w_shape(const Problem& p);
+Shape y_shape(const Problem& p);
+std::string describe_problem(const Problem& p);
+
+const Pass& pass_of(const Algorithm& algorithm, Direction direction);
+
+// Refuses the name of an algorithm that does not apply.
+const Pass& find_pass(const std::string& name, Direction direction, const Problem& p);
+
+}  // namespace bestof

@@ -1,0 +1,67 @@
+#include "lent_weights.h"
+
+#include <utility>
+
+namespace shim {
+
+bool Lent::fill(const Weights& weights) {
+  // A call that looks whether these are its weights counts as holding them for a moment.
+  if (state_.load(std::memory_order_acquire) != 0) return false;
+  let_go();
+  Py_INCREF(weights.owner);
+  weights_ = weights;
+  address_.store(weights.address, std::memory_order_relaxed);
+  key_.store(weights.key, std::memory_order_relaxed);
+  state_.fetch_or(LENT, std::memory_order_acq_rel);
+  return true;
+}
+
+void Lent::end() {
+  if ((state_.fetch_and(~LENT, std::memory_order_acq_rel) & ~LENT) == 0) let_go();
+}
+
+const Lent::Weights* Lent::take(const void* address, uint64_t key) {
+  if (address_.load(std::memory_order_relaxed) != address || key_.load(std::memory_order_relaxed) != key)
+    return nullptr;
+  // Only now is it sure what stands here: it may have been filled anew.
+  const bool is_lent = (state_.fetch_add(1, std::memory_order_acq_rel) & LENT) != 0;
+  if (is_lent && weights_.address == address && weights_.key == key) return &weights_;
+  give_back();
+  return nullptr;
+}
+
+void Lent::give_back() {
+  if (state_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const PyGILState_STATE lock = PyGILState_Ensure();
+  if (state_.load(std::memory_order_acquire) == 0) let_go();
+  PyGILState_Release(lock);
+}
+
+void Lent::let_go() {
+  Py_XDECREF(std::exchange(weights_.owner, nullptr));
+}
+
+Lent* LentWeights::lend(const Lent::Weights& weights) {
+  const uint64_t first = first_place(weights.address, weights.key);
+  for (uint64_t place = first; place < first + NEAR; ++place) {
+    if (places_[place % PLACES].fill(weights)) return &places_[place % PLACES];
+  }
+  return nullptr;
+}
+
+Lent* LentWeights::take(const void* address, uint64_t key, const Lent::Weights** weights) {
+  const uint64_t first = first_place(address, key);
+  for (uint64_t place = first; place < first + NEAR; ++place) {
+    Lent& lent = places_[place % PLACES];
+    *weights = lent.take(address, key);
+    if (*weights != nullptr) return &lent;
+  }
+  return nullptr;
+}
+
+uint64_t LentWeights::first_place(const void* address, uint64_t key) {
+  const uint64_t mixed = (reinterpret_cast<uint64_t>(address) / 64 + key) * 0x9E3779B97F4A7C15ULL;
+  return mixed >> 32;
+}
+
+}  // namespace shim

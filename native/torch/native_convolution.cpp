@@ -1,0 +1,142 @@
+#include "native_convolution.h"
+
+#include <cstring>
+#include <vector>
+
+namespace shim {
+
+namespace {
+
+// How a dense tensor (N, C, H, W) lies in memory: as it is written, or with the channels last: as rows.
+enum class Layout { kPlanes, kRows, kOther };
+
+// Whether dimensions in this order, outermost first, lie densely; the strides of those of size 1 say nothing.
+bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4]) {
+  int64_t step = 1;
+  for (int place = 3; place >= 0; --place) {
+    const int dimension = order[place];
+    if (sizes[dimension] != 1 && strides[dimension] != step) return false;
+    step *= sizes[dimension];
+  }
+  return true;
+}
+
+// Of a dense tensor of four dimensions and float32, whose address it gives; where both layouts are the same, rows.
+Layout read(stable::Tensor tensor, const float** data) {
+  int32_t dtype = 0;
+  int64_t *sizes = nullptr, *strides = nullptr;
+  void* address = nullptr;
+  if (stable::aoti_torch_get_dtype(tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
+      stable::aoti_torch_get_sizes(tensor, &sizes) != 0 || stable::aoti_torch_get_strides(tensor, &strides) != 0 ||
+      stable::aoti_torch_get_data_ptr(tensor, &address) != 0 || address == nullptr)
+    return Layout::kOther;
+  *data = static_cast<const float*>(address);
+  if (is_dense(sizes, strides, {0, 2, 3, 1})) return Layout::kRows;
+  return is_dense(sizes, strides, {0, 1, 2, 3}) ? Layout::kPlanes : Layout::kOther;
+}
+
+// A bias [filters]; null where there is none. False where it is anything else.
+bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias) {
+  *bias = nullptr;
+  bool is_defined = false;
+  if (tensor == nullptr || stable::aoti_torch_is_defined(*tensor, &is_defined) != 0 || !is_defined) return true;
+  int32_t dtype = 0;
+  int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
+  void* address = nullptr;
+  if (stable::aoti_torch_get_dtype(*tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
+      stable::aoti_torch_get_dim(*tensor, &dimensions) != 0 || dimensions != 1 ||
+      stable::aoti_torch_get_sizes(*tensor, &sizes) != 0 || sizes[0] != filters ||
+      stable::aoti_torch_get_strides(*tensor, &strides) != 0 || (filters != 1 && strides[0] != 1) ||
+      stable::aoti_torch_get_data_ptr(*tensor, &address) != 0 || address == nullptr)
+    return false;
+  *bias = static_cast<const float*>(address);
+  return true;
+}
+
+// A tensor of our own, dense in the order of its dimensions or with the second one last.
+class Made {
+ public:
+  Made() = default;
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() {
+    if (tensor_ != nullptr) stable::aoti_torch_delete_tensor_object(tensor_);
+  }
+
+  // Its address; null where memory is short.
+  float* make(const int64_t (&sizes)[4], bool rows) {
+    const int64_t plane = sizes[2] * sizes[3];
+    const int64_t first = sizes[1] * plane;
+    const int64_t in_rows[4] = {first, 1, sizes[1] * sizes[3], sizes[1]}, in_planes[4] = {first, plane, sizes[3], 1};
+    void* address = nullptr;
+    if (stable::aoti_torch_empty_strided(4, sizes, rows ? in_rows : in_planes, stable::FLOAT32, stable::CPU, 0,
+                                         &tensor_) != 0) {
+      tensor_ = nullptr;
+      return nullptr;
+    }
+    return stable::aoti_torch_get_data_ptr(tensor_, &address) == 0 ? static_cast<float*>(address) : nullptr;
+  }
+  stable::Tensor release() {
+    const stable::Tensor tensor = tensor_;
+    tensor_ = nullptr;
+    return tensor;
+  }
+
+ private:
+  stable::Tensor tensor_ = nullptr;
+};
+
+}  // namespace
+
+bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Tensor weight, const stable::Tensor* bias,
+                            stable::Tensor* output) const {
+  const ConvolutionShape& s = shape_;
+  const float *x = nullptr, *w = nullptr, *b = nullptr;
+  const Layout from = read(input, &x), filters = read(weight, &w);
+  if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b)) return false;
+  Made turned, result, rows;
+  if (from == Layout::kPlanes) {
+    float* copy = turned.make({s.images, s.channels, s.height, s.width}, true);
+    if (copy == nullptr) return false;
+    kernels_->turn(x, s.images, s.channels, s.height * s.width, copy);
+    x = copy;
+  }
+  const int64_t sizes[4] = {s.images, s.filters, s.out_height, s.out_width};
+  const int64_t pixels = s.out_height * s.out_width;
+  float* y = result.make(sizes, channels_last_);
+  if (y == nullptr) return false;
+  const bool is_turned = !channels_last_ && s.filters > 1 && pixels > 1;
+  float* y_rows = is_turned ? rows.make(sizes, true) : y;
+  if (y_rows == nullptr || !run_rows(lent, x, w, filters == Layout::kRows, b, y_rows)) return false;
+  if (is_turned) kernels_->turn(y_rows, s.images, pixels, s.filters, y);
+  *output = result.release();
+  return true;
+}
+
+bool NativeConvolution::run_rows(LentWeights& lent, const float* x, const float* weight, bool weight_has_rows,
+                                 const float* bias, float* y) const {
+  const ConvolutionShape& s = shape_;
+  if (key_ == 0) {
+    Made turned;
+    if (!weight_has_rows) {
+      float* copy = turned.make({s.filters, s.depth, s.kernel_height, s.kernel_width}, true);
+      if (copy == nullptr) return false;
+      kernels_->turn(weight, s.filters, s.depth, s.kernel_height * s.kernel_width, copy);
+      weight = copy;
+    }
+    return kernels_->convolve(plan_, x, weight, nullptr, bias, y);
+  }
+  const Lent::Weights* weights = nullptr;
+  Lent* taken = lent.take(weight, key_ + weight_has_rows, &weights);
+  if (taken == nullptr) return false;
+  std::vector<float> sums(static_cast<size_t>(s.filters));
+  kernels_->fingerprint(weight, s.filters, s.depth * s.kernel_height * s.kernel_width, sums.data());
+  // By their bits: a NaN is like itself.
+  const bool are_same = weights->fingerprint.size() == sums.size() &&
+                        std::memcmp(weights->fingerprint.data(), sums.data(), sums.size() * sizeof(float)) == 0;
+  const bool is_done = are_same && kernels_->convolve(plan_, x, nullptr, weights->packed, bias, y);
+  taken->give_back();
+  return is_done;
+}
+
+}  // namespace shim
