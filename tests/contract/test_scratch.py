@@ -45,6 +45,7 @@ TILES = {
     "winograd4_7x1": (4, 1),
     "winograd2_5x5": (2, 2),
     "winograd4_5x5": (4, 4),
+    "winograd3_s2": (3, 3),
 }
 # The fused mode walks blocks of at most this many tiles; with fewer a thread, the transforms may be kept whole.
 BLOCK = 112

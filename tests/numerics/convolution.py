@@ -68,6 +68,18 @@ LONG = (
     Case((0, 8, 8, 4), (4, 5, 5, 4), padding=((2, 2), (2, 2))),
 )
 
+# Kernels of 3x3 and stride 2: layers of ResNet34 first, then tiles that the image ends in at every place, and awkward
+# channels, whose vectors end inside those of the next of the four images that such a kernel sees.
+STRIDED = (
+    _square(1, 56, 64, 128, 3, 2, 1),
+    _square(2, 14, 256, 512, 3, 2, 1),
+    *(_square(1, extent, 17, 9, 3, 2, 1) for extent in range(1, 24)),
+    *(_square(2, 11, c, k, 3, 2, 0) for c, k in ((1, 1), (3, 65), (15, 17), (33, 31))),
+    Case((3, 10, 7, 20), (40, 3, 3, 20), (2, 2), ((2, 0), (0, 3))),
+    Case((1, 4, 60, 18), (5, 3, 3, 18), (2, 2), ((0, 1), (4, 4))),
+    Case((0, 8, 8, 4), (4, 3, 3, 4), (2, 2), ((1, 1), (1, 1))),
+)
+
 # Linear layers of few rows: VGG16's last one, every number of rows with outputs that are not its blocks, few inputs.
 FEW_ROWS = (
     Case((1, 1, 1, 4096), (1000, 1, 1, 4096)),
@@ -106,6 +118,7 @@ CASES = (
     Case((1, 9, 6, 8), (8, 3, 3, 1), (2, 1), ((1, 0), (1, 1)), (1, 2), 8),
     Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
     *LONG,
+    *STRIDED,
     *FEW_ROWS,
 )
 
