@@ -31,3 +31,14 @@ def check_names(policy: str, alternatives: Sequence[str]) -> None:
         raise InvalidArgument(f"{policy}: alternatives: expected a list of at least one name, got {alternatives!r}")
     if len(set(alternatives)) != len(alternatives):
         raise InvalidArgument(f"{policy}: alternatives: expected names that differ, got {list(alternatives)!r}")
+
+
+def check_pairs(policy: str, argument: str, value: object) -> None:
+    """Raise InvalidArgument unless it is a tuple of pairs, each a tuple that begins with a name, and no name comes
+    twice; tuples, for a policy can be hashed."""
+    if not isinstance(value, tuple) or any(
+        not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) for pair in value
+    ):
+        raise InvalidArgument(f"{policy}: {argument}: expected a tuple of (name, value) tuples, got {value!r}")
+    if len({name for name, _ in value}) != len(value):
+        raise InvalidArgument(f"{policy}: {argument}: expected names that differ, got {value!r}")

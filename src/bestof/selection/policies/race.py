@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from operator import truediv
 
-from bestof.selection.policies.argument import check_count, check_names, check_number
+from bestof.selection.policies.argument import check_count, check_names, check_number, check_pairs
 from bestof.selection.policies.bound import margins, spare
 
 # Below, the traces and figures are those of `benchmarks/policies.py`.
@@ -80,8 +80,9 @@ class Race:
         check_number("Race", "max_overhead", self.max_overhead, 0.01)  # at 0 nothing could ever be tried
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
+        check_pairs("Race", "handicaps", self.handicaps)
         for name, seconds in self.handicaps:
-            check_number("Race", f"handicaps: {name}", seconds, 0.0)
+            check_number("Race", f"handicaps: {name}", seconds, 0.0, inf)
 
     def start(self, alternatives: Sequence[str]) -> RaceSearch:
         """Begin the search for one problem; at least one name, no name twice."""

@@ -195,6 +195,15 @@ def test_samples_are_bounded() -> None:
         ({"max_trials": 0}, "max_trials"),
         ({"max_overhead": 0.0}, "max_overhead"),
         ({"hopeless": 0.9}, "hopeless"),
+        ({"handicaps": 5}, "handicaps"),
+        ({"handicaps": "ab"}, "handicaps"),
+        ({"handicaps": {"ab": 1.0}}, "handicaps"),
+        ({"handicaps": [("a", 1.0)]}, "handicaps"),  # could not be hashed
+        ({"handicaps": (("a", 1.0, 2.0),)}, "handicaps"),
+        ({"handicaps": ((3, 1.0),)}, "handicaps"),
+        ({"handicaps": (("a", 1.0), ("a", 2.0))}, "handicaps"),
+        ({"handicaps": (("a", math.inf),)}, "handicaps: a"),
+        ({"handicaps": (("a", math.nan),)}, "handicaps: a"),
     ],
 )
 def test_refuses_what_cannot_be_used(arguments: dict[str, object], name: str) -> None:
