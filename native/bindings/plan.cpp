@@ -64,7 +64,7 @@ struct Plan {
 bool convolve(const void* address, const float* x, const float* w, const void* packed, const float* bias, float* y) {
   const Plan& plan = *static_cast<const Plan*>(address);
   const auto* kept = static_cast<const PackedWeights*>(packed);
-  if (plan.direction != Direction::kForward || (kept && !plan.takes(*kept))) return false;
+  if (plan.direction != Direction::kForward || plan.isa != kernels().isa || (kept && !plan.takes(*kept))) return false;
   const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope};
   const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
   return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) == Outcome::kDone;

@@ -20,12 +20,12 @@ void Lent::end() {
   if ((state_.fetch_and(~LENT, std::memory_order_acq_rel) & ~LENT) == 0) let_go();
 }
 
-const Lent::Weights* Lent::take(const void* address, uint64_t key) {
+const Lent::Weights* Lent::take(const void* address, uint64_t key, int64_t version) {
   if (address_.load(std::memory_order_relaxed) != address || key_.load(std::memory_order_relaxed) != key)
     return nullptr;
   // Only now is it sure what stands here: it may have been filled anew.
   const bool is_lent = (state_.fetch_add(1, std::memory_order_acq_rel) & LENT) != 0;
-  if (is_lent && weights_.address == address && weights_.key == key) return &weights_;
+  if (is_lent && weights_.address == address && weights_.key == key && weights_.version == version) return &weights_;
   give_back();
   return nullptr;
 }
@@ -49,11 +49,11 @@ Lent* LentWeights::lend(const Lent::Weights& weights) {
   return nullptr;
 }
 
-Lent* LentWeights::take(const void* address, uint64_t key, const Lent::Weights** weights) {
+Lent* LentWeights::take(const void* address, uint64_t key, int64_t version, const Lent::Weights** weights) {
   const uint64_t first = first_place(address, key);
   for (uint64_t place = first; place < first + NEAR; ++place) {
     Lent& lent = places_[place % PLACES];
-    *weights = lent.take(address, key);
+    *weights = lent.take(address, key, version);
     if (*weights != nullptr) return &lent;
   }
   return nullptr;

@@ -18,6 +18,7 @@ class Lent {
   struct Weights {
     const void* address;  // of the weights that they were packed from
     uint64_t key;
+    int64_t version;  // how often they had been written to
     const void* packed;
     PyObject* owner;  // of `packed`
     std::vector<float> fingerprint;
@@ -29,7 +30,7 @@ class Lent {
   void end();
 
   // Null where these are not the weights; whoever gets them gives them back.
-  const Weights* take(const void* address, uint64_t key);
+  const Weights* take(const void* address, uint64_t key, int64_t version);
   void give_back();
 
  private:
@@ -48,7 +49,7 @@ class LentWeights {
   // Under Python's lock; the table lets `weights.owner` go when it is done. Null where there is no place.
   Lent* lend(const Lent::Weights& weights);
   // Null where they are not lent.
-  Lent* take(const void* address, uint64_t key, const Lent::Weights** weights);
+  Lent* take(const void* address, uint64_t key, int64_t version, const Lent::Weights** weights);
 
  private:
   static constexpr uint64_t PLACES = 4096;

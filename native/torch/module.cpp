@@ -9,6 +9,7 @@
 
 #include "determinism.h"
 #include "shim.h"
+#include "tensor_version.h"
 
 namespace nb = nanobind;
 
@@ -47,10 +48,10 @@ struct Loan {
 };
 
 std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t packed_address, std::size_t address,
-                           uint64_t key, nb::bytes fingerprint) {
+                           uint64_t key, int64_t version, nb::bytes fingerprint) {
   std::vector<float> sums(fingerprint.size() / sizeof(float));
   std::memcpy(sums.data(), fingerprint.data(), sums.size() * sizeof(float));
-  shim::Lent* lent = shim.lend({at(address), key, at(packed_address), packed.ptr(), std::move(sums)});
+  shim::Lent* lent = shim.lend({at(address), key, version, at(packed_address), packed.ptr(), std::move(sums)});
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 
@@ -61,6 +62,7 @@ NB_MODULE(_shim, module) {
   module.attr("ASKED_EVERY") = shim::ASKED_EVERY;
   module.def("find", &stable::find);
   module.def("find_determinism", &shim::find_determinism);
+  module.def("find_tensor_version", &shim::find_tensor_version);
   nb::class_<shim::Count>(module, "Count")
       .def(nb::new_([] { return std::make_shared<shim::Count>(); }))
       .def("__next__", [](shim::Count& count) { ++count.calls; })

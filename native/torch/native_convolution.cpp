@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tensor_version.h"
+
 namespace shim {
 
 namespace {
@@ -25,10 +27,10 @@ bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4
 Layout read(stable::Tensor tensor, const float** data) {
   int32_t dtype = 0;
   int64_t *sizes = nullptr, *strides = nullptr;
-  void* address = nullptr;
+  const void* address = nullptr;  // the mutable one would copy what is copied on write
   if (stable::aoti_torch_get_dtype(tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
       stable::aoti_torch_get_sizes(tensor, &sizes) != 0 || stable::aoti_torch_get_strides(tensor, &strides) != 0 ||
-      stable::aoti_torch_get_data_ptr(tensor, &address) != 0 || address == nullptr)
+      stable::torch_get_const_data_ptr(tensor, &address) != 0 || address == nullptr)
     return Layout::kOther;
   *data = static_cast<const float*>(address);
   if (is_dense(sizes, strides, {0, 2, 3, 1})) return Layout::kRows;
@@ -42,12 +44,12 @@ bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias
   if (tensor == nullptr || stable::aoti_torch_is_defined(*tensor, &is_defined) != 0 || !is_defined) return true;
   int32_t dtype = 0;
   int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
-  void* address = nullptr;
+  const void* address = nullptr;
   if (stable::aoti_torch_get_dtype(*tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
       stable::aoti_torch_get_dim(*tensor, &dimensions) != 0 || dimensions != 1 ||
       stable::aoti_torch_get_sizes(*tensor, &sizes) != 0 || sizes[0] != filters ||
       stable::aoti_torch_get_strides(*tensor, &strides) != 0 || (filters != 1 && strides[0] != 1) ||
-      stable::aoti_torch_get_data_ptr(*tensor, &address) != 0 || address == nullptr)
+      stable::torch_get_const_data_ptr(*tensor, &address) != 0 || address == nullptr)
     return false;
   *bias = static_cast<const float*>(address);
   return true;
@@ -74,7 +76,7 @@ class Made {
       tensor_ = nullptr;
       return nullptr;
     }
-    return stable::aoti_torch_get_data_ptr(tensor_, &address) == 0 ? static_cast<float*>(address) : nullptr;
+    return stable::torch_get_mutable_data_ptr(tensor_, &address) == 0 ? static_cast<float*>(address) : nullptr;
   }
   stable::Tensor release() {
     const stable::Tensor tensor = tensor_;
@@ -86,6 +88,35 @@ class Made {
   stable::Tensor tensor_ = nullptr;
 };
 
+// Lent weights, until they are given back.
+class Borrowed {
+ public:
+  Borrowed() = default;
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() {
+    if (from_ != nullptr) from_->give_back();
+  }
+
+  const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
+  // False where none are lent that were packed from these, as they are now.
+  bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight, const float* data, uint64_t key,
+            int64_t filters, int64_t elements) {
+    // Writes through `.data` are in no version; those that a sum over a filter rounds away are in no fingerprint.
+    std::vector<float> sums(static_cast<size_t>(filters));
+    from_ = lent.take(data, key, version_of(weight), &weights_);
+    if (from_ == nullptr) return false;
+    kernels.fingerprint(data, filters, elements, sums.data());
+    // By their bits: a NaN is like itself.
+    return weights_->fingerprint.size() == sums.size() &&
+           std::memcmp(weights_->fingerprint.data(), sums.data(), sums.size() * sizeof(float)) == 0;
+  }
+
+ private:
+  Lent* from_ = nullptr;
+  const Lent::Weights* weights_ = nullptr;
+};
+
 }  // namespace
 
 bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Tensor weight, const stable::Tensor* bias,
@@ -94,7 +125,18 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   const float *x = nullptr, *w = nullptr, *b = nullptr;
   const Layout from = read(input, &x), filters = read(weight, &w);
   if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b)) return false;
-  Made turned, result, rows;
+  // First: where it is for Python to pack them, nothing was turned in vain.
+  Borrowed borrowed;
+  if (key_ != 0 && !borrowed.take(lent, *kernels_, weight, w, key_ + (filters == Layout::kRows), s.filters,
+                                  s.depth * s.kernel_height * s.kernel_width))
+    return false;
+  Made turned, turned_weight, result, rows;
+  if (key_ == 0 && filters == Layout::kPlanes) {
+    float* copy = turned_weight.make({s.filters, s.depth, s.kernel_height, s.kernel_width}, true);
+    if (copy == nullptr) return false;
+    kernels_->turn(w, s.filters, s.depth, s.kernel_height * s.kernel_width, copy);
+    w = copy;
+  }
   if (from == Layout::kPlanes) {
     float* copy = turned.make({s.images, s.channels, s.height, s.width}, true);
     if (copy == nullptr) return false;
@@ -107,36 +149,10 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   if (y == nullptr) return false;
   const bool is_turned = !channels_last_ && s.filters > 1 && pixels > 1;
   float* y_rows = is_turned ? rows.make(sizes, true) : y;
-  if (y_rows == nullptr || !run_rows(lent, x, w, filters == Layout::kRows, b, y_rows)) return false;
+  if (y_rows == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, y_rows)) return false;
   if (is_turned) kernels_->turn(y_rows, s.images, pixels, s.filters, y);
   *output = result.release();
   return true;
-}
-
-bool NativeConvolution::run_rows(LentWeights& lent, const float* x, const float* weight, bool weight_has_rows,
-                                 const float* bias, float* y) const {
-  const ConvolutionShape& s = shape_;
-  if (key_ == 0) {
-    Made turned;
-    if (!weight_has_rows) {
-      float* copy = turned.make({s.filters, s.depth, s.kernel_height, s.kernel_width}, true);
-      if (copy == nullptr) return false;
-      kernels_->turn(weight, s.filters, s.depth, s.kernel_height * s.kernel_width, copy);
-      weight = copy;
-    }
-    return kernels_->convolve(plan_, x, weight, nullptr, bias, y);
-  }
-  const Lent::Weights* weights = nullptr;
-  Lent* taken = lent.take(weight, key_ + weight_has_rows, &weights);
-  if (taken == nullptr) return false;
-  std::vector<float> sums(static_cast<size_t>(s.filters));
-  kernels_->fingerprint(weight, s.filters, s.depth * s.kernel_height * s.kernel_width, sums.data());
-  // By their bits: a NaN is like itself.
-  const bool are_same = weights->fingerprint.size() == sums.size() &&
-                        std::memcmp(weights->fingerprint.data(), sums.data(), sums.size() * sizeof(float)) == 0;
-  const bool is_done = are_same && kernels_->convolve(plan_, x, nullptr, weights->packed, bias, y);
-  taken->give_back();
-  return is_done;
 }
 
 }  // namespace shim

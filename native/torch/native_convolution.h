@@ -38,9 +38,6 @@ class NativeConvolution {
            stable::Tensor* output) const;
 
  private:
-  bool run_rows(LentWeights& lent, const float* x, const float* weight, bool weight_has_rows, const float* bias,
-                float* y) const;
-
   PyObject* owner_;
   const bestof::CCalls* kernels_;
   const void* plan_;

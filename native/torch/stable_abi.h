@@ -40,7 +40,8 @@ constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
   X(aoti_torch_get_dtype, int, (Tensor, int32_t* dtype))                                                              \
   X(aoti_torch_get_sizes, int, (Tensor, int64_t** borrowed))                                                          \
   X(aoti_torch_get_strides, int, (Tensor, int64_t** borrowed))                                                        \
-  X(aoti_torch_get_data_ptr, int, (Tensor, void** address))                                                           \
+  X(torch_get_const_data_ptr, int, (Tensor, const void** address))                                                    \
+  X(torch_get_mutable_data_ptr, int, (Tensor, void** address))                                                        \
   X(aoti_torch_empty_strided, int,                                                                                    \
     (int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device, int32_t index,  \
      Tensor* made))                                                                                                   \

@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 
-from bestof.torch._shim import ASKED_EVERY, Count, Loan, NativeConvolution, Shim, find, find_determinism
+from bestof.torch._shim import (
+    ASKED_EVERY,
+    Count,
+    Loan,
+    NativeConvolution,
+    Shim,
+    find,
+    find_determinism,
+    find_tensor_version,
+)
 
 __all__ = ["ASKED_EVERY", "Count", "Loan", "NativeConvolution", "Shim", "make_shim"]
 
@@ -38,4 +47,5 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     if not any(map(find, libraries)):
         return None
     any(map(find_determinism, libraries))  # without it, kernels of ours are Python's to run
+    any(map(find_tensor_version, libraries))  # without it, those that take packed weights are
     return getattr(module, names[0]), getattr(module, names[1])

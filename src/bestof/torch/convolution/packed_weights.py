@@ -30,8 +30,8 @@ class PackedWeightsCache:
     which no version tells. Reading the weights for the fingerprint takes 0.25 ms where packing 512 x 512 filters of
     3 x 3 for F(4) takes ten times that and more. Takes at most `limit` bytes: the oldest leave.
 
-    What is kept is lent to `shim`, where there is one, for calls that Python does not see: these find it by address and
-    key, and believe its fingerprint.
+    What is kept is lent to `shim`, where there is one, for calls that Python does not see: these find it by address,
+    key and version, and compare the fingerprint as well.
 
     Takes no lock, for a weak reference may be cleared at any place: each step is one operation on a dictionary. Where
     two threads meet, weights may be packed twice.
@@ -76,7 +76,7 @@ class PackedWeightsCache:
             loan = None
             if self.shim is not None and weight.dtype is torch.float32:
                 lent = lending_key(algorithm, groups, tuple(weight.shape)) + (dense is rows)
-                loan = self.shim.lend(packed, packed_address(packed), address, lent, now)
+                loan = self.shim.lend(packed, packed_address(packed), address, lent, version, now)
             self._keep(key, _Kept(weakref.ref(weight, self._forget(key)), version, address, now, packed, loan))
         return packed
 

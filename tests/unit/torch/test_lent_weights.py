@@ -1,0 +1,51 @@
+"""Packed weights that the shim takes without Python: which, and what that costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_shim_native import case, enable, settled
+
+from bestof import kernels
+
+
+def test_writes_that_a_sum_rounds_away_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, geometry = case("channels first")
+    assert bias is not None
+    x[:, 0], weight[:, 0] = 0.0, 1e8
+    override = enable("winograd4")
+    with torch.no_grad():
+        settled(lambda: torch.conv2d(x, weight, bias, **geometry), override, monkeypatch)
+        weight[:, 1] += 0.01
+        answer = torch.conv2d(x, weight, bias, **geometry)
+        right = torch.conv2d(x.double(), weight.double(), bias.double(), **geometry)
+    torch.testing.assert_close(answer.double(), right, rtol=1e-4, atol=1e-4)
+
+
+def test_passes_in_training_are_by_the_instruction_set_in_use() -> None:
+    x, weight, _, _ = case("channels first")
+    x.requires_grad_()
+    weight.requires_grad_()
+    usual = kernels.isa()
+    if usual == "baseline":
+        pytest.skip("there is no other one here")
+    enable("convgemm")
+    for _ in range(4):
+        before = torch.conv2d(x, weight)
+    kernels.use_isa("baseline")
+    try:
+        after = torch.conv2d(x, weight)
+        assert not torch.equal(after, before)
+    finally:
+        kernels.use_isa(usual)
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+def test_tensors_that_are_copied_on_write_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, geometry = case("channels first")
+    override = enable("winograd4")
+    with torch.no_grad():
+        settled(lambda: torch.conv2d(x, weight, bias, **geometry), override, monkeypatch)
+        copy = torch._lazy_clone(x)
+        torch.conv2d(copy, weight, bias, **geometry)
+    assert torch._C._is_cow_tensor(copy)
