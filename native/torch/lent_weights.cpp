@@ -17,6 +17,8 @@ bool Lent::fill(const Weights& weights) {
 }
 
 void Lent::end() {
+  // So that no call looks here again, finds nothing lent, and waits for Python's lock to give that back.
+  address_.store(nullptr, std::memory_order_relaxed);
   if ((state_.fetch_and(~LENT, std::memory_order_acq_rel) & ~LENT) == 0) let_go();
 }
 
