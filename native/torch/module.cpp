@@ -20,8 +20,9 @@ PyObject* owned(nb::handle object) {
 }
 
 void make(shim::Shim* shim, nb::callable to_tensors, nb::callable to_handle, nb::callable forward,
-          nb::callable backward, nb::dict kept) {
-  new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward), owned(kept));
+          nb::callable backward, nb::dict kept, nb::list first_only) {
+  new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward), owned(kept),
+                        owned(first_only));
 }
 
 const void* at(std::size_t address) {
@@ -77,5 +78,6 @@ NB_MODULE(_shim, module) {
       .def("forget", &shim::Shim::forget)
       .def("note", &shim::Shim::note, nb::arg(), nb::arg(), nb::arg().none())
       .def("lend", &lend, nb::keep_alive<0, 1>())
+      .def_prop_ro("refused", [](const shim::Shim&) { return shim::Shim::is_refused(); })
       .def_prop_ro("generation", &shim::Shim::generation);
 }

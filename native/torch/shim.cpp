@@ -63,6 +63,7 @@ namespace {
 std::atomic<Shim*> current{nullptr};
 stable::Library library = nullptr;
 thread_local const Call* asked = nullptr;
+thread_local bool asked_refused = false;
 
 [[noreturn]] void throw_what_is_set() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -145,6 +146,7 @@ Shim::~Shim() {
   Py_XDECREF(forward_);
   Py_XDECREF(backward_);
   Py_XDECREF(kept_);
+  Py_XDECREF(first_only_);
 }
 
 bool Shim::put_in() {
@@ -178,6 +180,10 @@ bool Shim::note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
   return asked != nullptr && known_.note(*asked, generation, std::move(counts), std::move(native));
 }
 
+bool Shim::is_refused() {
+  return asked_refused;
+}
+
 Known* Shim::answer_to(const Call& call, bool is_training) {
   Known* known = known_.find(call);
   // The length of a dict is one word, so that it can be read without the interpreter's lock.
@@ -199,11 +205,14 @@ void Shim::convolve(stable::Value* stack) {
   Known* known = has_form ? answer_to(call, is_training) : nullptr;
   stable::Tensor output = nullptr;
   const NativeConvolution* native = known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
+  bool refused = false;
   if (native != nullptr) {
-    if (is_deterministic() || !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output))
+    if (is_deterministic() || PyList_GET_SIZE(first_only_) > 0)  // as above, without the lock
       known = nullptr;
+    else
+      refused = !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output);
   }
-  if (known == nullptr) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1);
+  if (known == nullptr || refused) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1, refused);
   known->count();
   int failed = 0;
   if (native == nullptr)
@@ -246,14 +255,17 @@ void Shim::differentiate(stable::Value* stack) {
   for (int place = 0; place < 3; ++place) stack[place] = reinterpret_cast<stable::Value>(gradients[place]);
 }
 
-void Shim::ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results) {
+void Shim::ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results,
+               bool refused) {
   const Call* outer = std::exchange(asked, call);  // an alternative may convolve in turn
+  const bool outer_refused = std::exchange(asked_refused, refused);
   const Lock lock;
   PyObject* given = arguments.to_python(conversions_);
   arguments.release();
   PyObject* result = given == nullptr ? nullptr : PyObject_Call(function, given, nullptr);
   Py_XDECREF(given);
   asked = outer;
+  asked_refused = outer_refused;
   const bool is_good = result != nullptr && from_python(result, stack, results, conversions_);
   Py_XDECREF(result);
   if (!is_good) throw_what_is_set();

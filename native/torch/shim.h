@@ -22,10 +22,10 @@ constexpr uint32_t ASKED_EVERY = 64;
 class Shim {
  public:
   // `forward` and `backward` answer what is not known, with the arguments of aten::convolution and
-  // aten::convolution_backward. A training pass is theirs while the dict `kept` has anything. All references are its
-  // own from here on.
-  Shim(Conversions conversions, PyObject* forward, PyObject* backward, PyObject* kept)
-      : conversions_(conversions), forward_(forward), backward_(backward), kept_(kept) {}
+  // aten::convolution_backward. A training pass is theirs while the dict `kept` has anything, and kernels of ours are
+  // while the list `first_only` does. All references are its own from here on.
+  Shim(Conversions conversions, PyObject* forward, PyObject* backward, PyObject* kept, PyObject* first_only)
+      : conversions_(conversions), forward_(forward), backward_(backward), kept_(kept), first_only_(first_only) {}
   ~Shim();
 
   // False, and nothing is changed, where another one is registered or PyTorch refuses.
@@ -41,6 +41,9 @@ class Shim {
   // `native`: what was chosen, null for PyTorch as is.
   bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
             std::shared_ptr<const NativeConvolution> native);
+  // Whether the call that Python answers in this thread at present is one that a kernel of ours was chosen for and
+  // could not take: its weights are to be packed first, or it looks otherwise than the call that was noted.
+  static bool is_refused();
   // Packed weights for calls that Python does not answer; null where there is no place.
   Lent* lend(const Lent::Weights& weights) { return lent_.lend(weights); }
 
@@ -50,10 +53,11 @@ class Shim {
  private:
   // What answers such a call; null where Python does.
   Known* answer_to(const Call& call, bool is_training);
-  void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results);
+  void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results,
+           bool refused = false);
 
   Conversions conversions_;
-  PyObject *forward_, *backward_, *kept_;
+  PyObject *forward_, *backward_, *kept_, *first_only_;
   KnownCalls known_;
   LentWeights lent_;
   std::atomic<int64_t> level_{0};

@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from bestof.selection.argument import parse_any_policy
 from bestof.selection.notice import warn
@@ -32,7 +32,7 @@ class Defaults:
     policy: Policy | None = None
     store: Store | None = None
     store_named = False
-    first_only = False
+    first_only: ClassVar[list[object]] = []  # whether it has anything can be seen without the interpreter's lock
     last_number = -1
     fixed_met = False  # whether any selector had the alternative that the policy fixes
 
@@ -101,14 +101,15 @@ def use_first_only(on: bool) -> None:
     """Switch every selector to its first alternative, or back to choosing."""
     if on and not Defaults.first_only:
         detours.append(_FIRST_ONLY)
+        Defaults.first_only.append(_FIRST_ONLY)
     elif not on and Defaults.first_only:
         detours.remove(_FIRST_ONLY)
-    Defaults.first_only = on
+        Defaults.first_only.clear()
 
 
 def first_only() -> bool:
     """Whether every selector is to use its first alternative."""
-    return Defaults.first_only
+    return bool(Defaults.first_only)
 
 
 def report_all() -> Report:

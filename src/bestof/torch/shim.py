@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bestof.selection.registry import Defaults
 from bestof.torch._shim import (
     ASKED_EVERY,
     Count,
@@ -24,7 +25,8 @@ __all__ = ["ASKED_EVERY", "Count", "Loan", "NativeConvolution", "Shim", "make_sh
 
 
 def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]) -> Shim | None:
-    """A shim that asks these two for what it does not know, and for training passes while `kept` has anything.
+    """A shim that asks these two for what it does not know, and for training passes while `kept` has anything; for all
+    that PyTorch as is was not chosen for, while selectors are to use their first alternatives.
 
     None where PyTorch does not offer what it is made of, and where somebody else's kernel is in place: by the shim, as
     is means PyTorch's own.
@@ -33,7 +35,7 @@ def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: d
     operations = ("aten::convolution", "aten::convolution_backward")
     if conversions is None or any(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations):
         return None
-    return Shim(*conversions, forward, backward, kept)
+    return Shim(*conversions, forward, backward, kept, Defaults.first_only)
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_shim_native import case, enable, settled
 
-from bestof import kernels
+from bestof import BestOf, kernels
 
 
 def test_writes_that_a_sum_rounds_away_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +49,33 @@ def test_tensors_that_are_copied_on_write_stay_so(monkeypatch: pytest.MonkeyPatc
         copy = torch._lazy_clone(x)
         torch.conv2d(copy, weight, bias, **geometry)
     assert torch._C._is_cow_tensor(copy)
+
+
+def test_the_first_alternative_is_taken_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, geometry = case("channels first")
+    right = torch.conv2d(x, weight, bias, **geometry)
+    override = enable("winograd4")
+    with torch.no_grad():
+        ours = settled(lambda: torch.conv2d(x, weight, bias, **geometry), override, monkeypatch)
+        assert not torch.equal(ours, right)
+        BestOf.use_always_the_first_alternative()
+        try:
+            assert torch.equal(torch.conv2d(x, weight, bias, **geometry), right)
+        finally:
+            BestOf.use_the_best_alternative()
+        assert torch.equal(torch.conv2d(x, weight, bias, **geometry), ours)
+
+
+def test_calls_that_pack_are_not_what_selectors_go_by() -> None:
+    x, weight, bias, geometry = case("channels first")
+    override = enable("winograd4")
+    with torch.no_grad():
+        for _ in range(4):
+            torch.conv2d(x, weight, bias, **geometry)
+        seen = override.layer.forward_pass.settled_calls
+        for _ in range(20):
+            weight.mul_(2.0)
+            packed = torch.conv2d(x, weight, bias, **geometry)
+            torch.testing.assert_close(packed, torch.conv2d(x, weight, bias, **geometry))
+    assert override.layer.forward_pass.settled_calls == seen
+    assert sum(override.layer.forward_calls.totals().values()) == 44

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -57,7 +58,7 @@ class ConvolutionLayer:
         self._version = (*DEPENDS, *device.depends())
         self.kept = KeptMatrices()
         rows = device.catalogues[0].alternatives
-        self._compiled = {row.name: row.compiled for row in rows if row.compiled is not None}
+        self._compiled = {row.name: row for row in rows if row.compiled is not None}
         self._decided: dict[tuple[str, Hashable], str] = {}
         self._known_forward: dict[ConvProblem | LayerProblem, Shortcut] = {}
         self._known_backward: dict[tuple[LayerProblem, str], Shortcut] = {}
@@ -106,6 +107,13 @@ class ConvolutionLayer:
             return self.layer(0, found.met, input, weight, bias)  # type: ignore[no-any-return]
         return self._forward(found.problem, input, weight, bias)
 
+    def forward_unseen(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """A forward pass by the kernel of ours that was chosen, which the selectors do not see: they see one call in so
+        many, and would take this one, whose weights are packed first, for what all of them take."""
+        assert found.by_python is not None
+        self.forward_calls.count(found.problem)
+        return found.by_python(input, weight, bias, found.problem)
+
     def find_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """How the whole of a backward pass is computed at present."""
         return self._known_backward.get((layer, grad_layout)) or self._know_backward(layer, grad_layout)
@@ -145,9 +153,13 @@ class ConvolutionLayer:
         name = self._decided.get((self.forward_pass.name, problem), "")
         whole = self._decided.get((self.layer.name, met)) if isinstance(met, LayerProblem) else INDEPENDENT
         chosen = whole == JOINT or (name == AS_IS and whole == INDEPENDENT)
-        compiled = self._compiled.get(name) if whole == INDEPENDENT else None
-        native = None if compiled is None else compiled(problem)
-        found = Shortcut.of(problem, [self.forward_calls.counter(problem)], chosen, met, native)
+        counts, row = [self.forward_calls.counter(problem)], self._compiled.get(name)
+        if row is None or row.compiled is None or whole != INDEPENDENT:
+            found = Shortcut.of(problem, counts, chosen, met)
+        else:
+            found = Shortcut.of(
+                problem, counts, chosen, met, row.compiled(problem), partial(row.function, self._originals)
+            )
         if len(known) >= _REMEMBERED:
             known.clear()
         known[met] = found
