@@ -20,7 +20,7 @@ BESTOF_INLINE Vec factors(VecBits bits) {
 }
 
 BESTOF_INLINE float fingerprint_of(const float* filter, long elements) {
-  VecBits bits[kSums];
+  VecBits bits[kSums] = {};
   Vec sums[kSums] = {};
 #pragma GCC unroll 4
   for (int i = 0; i < kSums; ++i) {
