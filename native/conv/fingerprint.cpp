@@ -20,12 +20,12 @@ BESTOF_INLINE Vec factors(VecBits bits) {
 }
 
 BESTOF_INLINE float fingerprint_of(const float* filter, long elements) {
-  VecBits bits[kSums] = {};
+  VecBits places = {};
+  for (int lane = 0; lane < kLanes; ++lane) places[lane] = static_cast<unsigned>(lane + 1);
+  VecBits bits[kSums];
   Vec sums[kSums] = {};
 #pragma GCC unroll 4
-  for (int i = 0; i < kSums; ++i) {
-    for (int lane = 0; lane < kLanes; ++lane) bits[i][lane] = kGolden * static_cast<unsigned>(i * kLanes + lane + 1);
-  }
+  for (int i = 0; i < kSums; ++i) bits[i] = (places + static_cast<unsigned>(i * kLanes)) * kGolden;
   long place = 0;
   for (; place + kSums * kLanes <= elements; place += kSums * kLanes) {
 #pragma GCC unroll 4
