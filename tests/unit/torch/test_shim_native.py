@@ -103,10 +103,9 @@ def test_their_results_are_written_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     override = enable("winograd4")
     with torch.no_grad():
         right = settled(lambda: torch.conv2d(x, weight, bias, **geometry), override, monkeypatch)
-        torch.utils.deterministic.fill_uninitialized_memory = True
         for _ in range(3):
-            del_me = torch.full_like(right, float("nan"))
-            del del_me  # what is allocated next
+            poison = torch.full_like(right, float("nan"))
+            del poison  # what is allocated next
             assert torch.equal(torch.conv2d(x, weight, bias, **geometry), right)
 
 
