@@ -18,6 +18,20 @@ class Shares {
     }
   }
 
+  // Shares of the same cost, as near as items come to it, where not all cost the same.
+  template <class Cost>
+  Shares(long items, int threads, Cost cost) : shares_(smaller(threads, kMost)) {
+    long total = 0, sum = 0, end = 0;
+    for (long item = 0; item < items; ++item) total += cost(item);
+    for (long i = 0; i < shares_; ++i) {
+      const long begin = end;
+      while (end < items && (i == shares_ - 1 || 2 * sum + cost(end) <= 2 * total * (i + 1) / shares_)) {
+        sum += cost(end++);
+      }
+      share_[i] = {begin, end};
+    }
+  }
+
   // What `take` will give a thread next, as far as it is known: -1 where its share is empty. To take an item in advance
   // would keep it from others who wait.
   long coming(long thread) const {

@@ -8,65 +8,99 @@
 #include "conv/shares.h"
 #include "conv/weights.h"
 #include "conv/winograd_matrices.h"
-#include "conv/winograd_tiles.h"
+#include "conv/winograd_order.h"
 #include "gemm/micro_kernel.h"
 #include "simd/stream.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// V of tiles [first, first + count), channels [from, to); tile `first` goes to place 0 of v. Each vector goes to a line
-// of its own for every frequency, alpha^2 of them far apart: the lines of the next vector are asked for meanwhile,
-// which gains 17 % with 128 channels and 35 % with 512 here; 12 and 22 % in transform_output.
+// One vector of channels of a tile at the rim of the image, as BT d, column by column: pixels outside are zero, and
+// columns behind the results that are wanted are left out. `half` is [frequency][column].
+template <int M, int Rows = M>
+inline void transform_columns(const Problem& p, const Tile& tile, const float* corner, long y0, long x0, long lanes,
+                              Vec (*half)[M + 2]) {
+  if constexpr (Rows > 1) {
+    if (tile.rows < Rows) return transform_columns<M, Rows - 1>(p, tile, corner, y0, x0, lanes, half);
+  }
+  using Axis = Winograd<Rows, 3, M>;
+  const long in_channels = p.in_channels, row = p.in_width * in_channels;
+  for (long j = 0; j < tile.columns + 2; ++j) {
+    Vec d[Axis::kAlpha], o[Axis::kAlpha];
+    const bool column = x0 + j >= 0 && x0 + j < p.in_width;
+#pragma GCC unroll 8
+    for (int i = 0; i < Axis::kAlpha; ++i) {
+      const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
+      const float* from = corner + i * row + j * in_channels;
+      d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from) : load_first(from, lanes);
+    }
+    Axis::input(d, o);
+#pragma GCC unroll 8
+    for (int i = 0; i < Axis::kAlpha; ++i) half[i][j] = o[i];
+  }
+}
+
+// (BT d) B of it, row by row; asks for the lines `following` floats on.
+template <int M, int Columns = M>
+inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_step, long following, float* v) {
+  if constexpr (Columns > 1) {
+    if (tile.columns < Columns) return transform_rows<M, Columns - 1>(tile, half, v_step, following, v);
+  }
+  using Axis = Winograd<Columns, 3, M>;
+  for (long i = 0; i < tile.rows + 2; ++i) {
+    Vec o[Axis::kAlpha];
+    Axis::input(half[i], o);
+    float* to = v + frequency_at<M>(tile.rows, i) * (M + 2) * v_step;
+#pragma GCC unroll 8
+    for (int j = 0; j < Axis::kAlpha; ++j) {
+      store(to + Axis::frequency(j) * v_step, o[j]);
+      __builtin_prefetch(to + Axis::frequency(j) * v_step + following, 1, 3);
+    }
+  }
+}
+
+// V of tiles [first, first + count), channels [from, to), at their places in the block that begins at v. Each vector
+// goes to a line of its own for every frequency, alpha^2 of them far apart: the lines of the next vector are asked for
+// meanwhile, which gains 17 % with 128 channels and 35 % with 512 here; 12 and 22 % in transform_output.
 template <int M>
-inline void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, long from,
-                            long to, float* v) {
+inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder& order, const float* x, long first,
+                            long count, long from, long to, float* block) {
   constexpr int kAlpha = M + 2;
   // In registers: a vector that is stored may alias anything, so a field of p or t is read again after each.
-  const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels;
-  for (long at = 0; at < count; ++at, v += v_stride) {
-    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
-    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M - p.pad_top, x0 = tile % t.tiles_x * M - p.pad_left;
-    const long row = p.in_width * in_channels;
-    const float* corner = x + n * p.in_height * row + y0 * row + x0 * in_channels;
+  const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels, row = p.in_width * in_channels;
+  for (long at = first; at < first + count; ++at) {
+    const Tile tile = tile_at(t, at);
+    float* v = block + order.place(tile) * v_stride;
+    const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
+    const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
     const bool inside = y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
     for (long c = from; c < to; c += kLanes) {
       const long lanes = smaller(to - c, kLanes);
-      const long following = c + kLanes < to ? c + kLanes : v_stride + from;
-      Vec columns[kAlpha][kAlpha];
-      if (inside && lanes == kLanes) {
+      const long following = c + kLanes < to ? kLanes : v_stride + from - c;
+      Vec half[kAlpha][kAlpha];
+      if (!inside || lanes < kLanes) {
+        transform_columns<M>(p, tile, corner + c, y0, x0, lanes, half);
+        transform_rows<M>(tile, half, v_step, following, v + c);
+        continue;
+      }
 #pragma GCC unroll 8
-        for (int j = 0; j < kAlpha; ++j) {
-          Vec d[kAlpha], o[kAlpha];
+      for (int j = 0; j < kAlpha; ++j) {
+        Vec d[kAlpha], o[kAlpha];
 #pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * in_channels + c);
-          Winograd<M>::input(d, o);
+        for (int i = 0; i < kAlpha; ++i) d[i] = load(corner + i * row + j * in_channels + c);
+        Winograd<M>::input(d, o);
 #pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
-        }
-      } else {
-        for (int j = 0; j < kAlpha; ++j) {
-          Vec d[kAlpha], o[kAlpha];
-          const bool column = x0 + j >= 0 && x0 + j < p.in_width;
-#pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) {
-            const bool pixel = column && y0 + i >= 0 && y0 + i < p.in_height;
-            const float* from_pixel = corner + i * row + j * in_channels + c;
-            d[i] = !pixel ? Vec{} : lanes == kLanes ? load(from_pixel) : load_first(from_pixel, lanes);
-          }
-          Winograd<M>::input(d, o);
-#pragma GCC unroll 8
-          for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
-        }
+        for (int i = 0; i < kAlpha; ++i) half[i][j] = o[i];
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kAlpha; ++i) {
         Vec o[kAlpha];
-        Winograd<M>::input(columns[i], o);
+        Winograd<M>::input(half[i], o);
 #pragma GCC unroll 8
         for (int j = 0; j < kAlpha; ++j) {
-          store(v + (i * kAlpha + j) * v_step + c, o[j]);
-          __builtin_prefetch(v + (i * kAlpha + j) * v_step + following, 1, 3);
+          float* line = v + (i * kAlpha + j) * v_step + c;
+          store(line, o[j]);
+          __builtin_prefetch(line + following, 1, 3);
         }
       }
     }
@@ -123,44 +157,90 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
   }
 }
 
-// The results of tiles [first, first + count), output channels [from, to); tile `first` is at place 0 of m.
+// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is [row][frequency]. Asks
+// for the lines `following` floats on.
+template <int M, int Rows = M>
+inline void gather_columns(const Tile& tile, const float* m, long m_step, long following, Vec (*half)[M + 2]) {
+  if constexpr (Rows > 1) {
+    if (tile.rows < Rows) return gather_columns<M, Rows - 1>(tile, m, m_step, following, half);
+  }
+  using Axis = Winograd<Rows, 3, M>;
+  for (long j = 0; j < tile.columns + 2; ++j) {
+    Vec d[Axis::kAlpha], o[Rows];
+    const float* from = m + frequency_at<M>(tile.columns, j) * m_step;
+#pragma GCC unroll 8
+    for (int i = 0; i < Axis::kAlpha; ++i) {
+      d[i] = load(from + Axis::frequency(i) * (M + 2) * m_step);
+      __builtin_prefetch(from + Axis::frequency(i) * (M + 2) * m_step + following, 0, 3);
+    }
+    Axis::output(d, o);
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) half[i][j] = o[i];
+  }
+}
+
+// (AT m) A of it, row by row, written to `corner`.
+template <int M, int Columns = M>
+inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes, long k,
+                        const Epilogue& epilogue, float* y, bool streamed, float* corner) {
+  if constexpr (Columns > 1) {
+    if (tile.columns < Columns) {
+      return gather_rows<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, streamed, corner);
+    }
+  }
+  const long out_channels = p.out_channels, out_row = p.out_width * out_channels;
+  for (long i = 0; i < tile.rows; ++i) {
+    Vec o[Columns];
+    Winograd<Columns, 3, M>::output(half[i], o);
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j) {
+      finish(o[j], corner + i * out_row + j * out_channels, lanes, k, epilogue, y, streamed);
+    }
+  }
+}
+
+// The results of tiles [first, first + count), output channels [from, to), from the block of products at m.
 template <int M>
-inline void transform_output(const Problem& p, const TilePlan& t, const float* m, long first, long count, long from,
-                             long to, const Epilogue& given, float* y) {
+inline void transform_output(const Problem& p, const TilePlan& t, const TileOrder& order, const float* block,
+                             long first, long count, long from, long to, const Epilogue& given, float* y) {
   constexpr int kAlpha = M + 2;
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
   const bool streamed = t.streamed;
-  for (long at = 0; at < count; ++at, m += m_stride) {
-    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
-    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
-    const long height = smaller(p.out_height - y0, M), width = smaller(p.out_width - x0, M);
-    float* corner = y + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
+  for (long at = first; at < first + count; ++at) {
+    const Tile tile = tile_at(t, at);
+    const float* m = block + order.place(tile) * m_stride;
+    float* corner = y + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
+    const bool whole = tile.rows == M && tile.columns == M;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
-      const long following = k + kLanes < to ? k + kLanes : m_stride + from;
-      Vec columns[M][kAlpha];
+      const long following = k + kLanes < to ? kLanes : m_stride + from - k;
+      Vec half[M][kAlpha];
+      if (!whole) {
+        gather_columns<M>(tile, m + k, m_step, following, half);
+        gather_rows<M>(p, tile, half, lanes, k, epilogue, y, streamed, corner + k);
+        continue;
+      }
 #pragma GCC unroll 8
       for (int j = 0; j < kAlpha; ++j) {
         Vec d[kAlpha], o[M];
 #pragma GCC unroll 8
         for (int i = 0; i < kAlpha; ++i) {
-          d[i] = load(m + (i * kAlpha + j) * m_step + k);
-          __builtin_prefetch(m + (i * kAlpha + j) * m_step + following, 0, 3);
+          const float* line = m + (i * kAlpha + j) * m_step + k;
+          d[i] = load(line);
+          __builtin_prefetch(line + following, 0, 3);
         }
         Winograd<M>::output(d, o);
 #pragma GCC unroll 8
-        for (int i = 0; i < M; ++i) columns[i][j] = o[i];
+        for (int i = 0; i < M; ++i) half[i][j] = o[i];
       }
-      for (int i = 0; i < height; ++i) {
+      for (int i = 0; i < M; ++i) {
         Vec o[M];
-        Winograd<M>::output(columns[i], o);
+        Winograd<M>::output(half[i], o);
         float* out = corner + i * out_row + k;
 #pragma GCC unroll 8
-        for (int j = 0; j < M; ++j) {
-          if (j < width) finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
-        }
+        for (int j = 0; j < M; ++j) finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
       }
     }
   }
@@ -255,16 +335,19 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
       const long coming = next >= 0 ? part_begin(t.tiles, t.blocks, next) : 0;
       const long wanted = next >= 0 ? part_begin(t.tiles, t.blocks, next + 1) - coming : 0;
-      transform_input<M>(p, t, x, first, count, 0, t.channels, v);
+      const TileOrder order(t, first, count);
+      transform_input<M>(p, t, order, x, first, count, 0, t.channels, v);
       BlockLines lines;
       if (!t.streamed) lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
       if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
       lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top, 2 - p.pad_top);
-      lines.spread(kFrequencies * t.panels * cut_rows(count).tiles);
+      lines.spread(t.panels * order.parts<M>());
       for (long xi = 0; xi < kFrequencies; ++xi) {
-        multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step, &lines);
+        const TileOrder::Run run = order.run<M>(xi);
+        multiply_frequency(t, run.count, v + xi * t.v_step + run.begin * t.v_stride, u + xi * u_step, 0, t.panels,
+                           m + xi * t.m_step + run.begin * t.m_stride, &lines);
       }
-      transform_output<M>(p, t, m, first, count, 0, t.outputs, epilogue, y);
+      transform_output<M>(p, t, order, m, first, count, 0, t.outputs, epilogue, y);
     }
     if (t.streamed) end_stream();
   }
@@ -283,26 +366,28 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
   const long v_parts = divide_up(t.channels, 4 * kLanes), m_parts = divide_up(t.outputs, 4 * kLanes);
   const long wanted = divide_up(16L * threads, kFrequencies);
   const long u_parts = smaller(t.panels, wanted);
-  Shares shares(kFrequencies * u_parts, threads);
+  const TileOrder order(t, 0, t.tiles);
+  Shares shares(kFrequencies * u_parts, threads, [&](long item) { return order.run<M>(item / u_parts).count; });
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
     for (long item = 0; item < t.tiles * v_parts; ++item) {
       const long tile = item / v_parts, from = item % v_parts * 4 * kLanes;
-      transform_input<M>(p, t, x, tile, 1, from, smaller(from + 4 * kLanes, t.channels), v + tile * t.v_stride);
+      transform_input<M>(p, t, order, x, tile, 1, from, smaller(from + 4 * kLanes, t.channels), v);
     }
     const long thread = omp_get_thread_num();
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long xi = item / u_parts, part = item % u_parts;
-      multiply_frequency(t, t.tiles, v + xi * t.v_step, u + xi * u_step, part_begin(t.panels, u_parts, part),
-                         part_begin(t.panels, u_parts, part + 1), m + xi * t.m_step);
+      const TileOrder::Run run = order.run<M>(xi);
+      multiply_frequency(t, run.count, v + xi * t.v_step + run.begin * t.v_stride, u + xi * u_step,
+                         part_begin(t.panels, u_parts, part), part_begin(t.panels, u_parts, part + 1),
+                         m + xi * t.m_step + run.begin * t.m_stride);
     }
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (long item = 0; item < t.tiles * m_parts; ++item) {
       const long tile = item / m_parts, from = item % m_parts * 4 * kLanes;
-      transform_output<M>(p, t, m + tile * t.m_stride, tile, 1, from, smaller(from + 4 * kLanes, t.outputs), epilogue,
-                          y);
+      transform_output<M>(p, t, order, m, tile, 1, from, smaller(from + 4 * kLanes, t.outputs), epilogue, y);
     }
   }
 }
@@ -342,8 +427,8 @@ struct WinogradPass {
   // Multiplications and additions of the products; the transforms come on top, and are less than a tenth from 128
   // channels on.
   static double flops(const Problem& p) {
-    const double tiles = static_cast<double>(p.batch) * divide_up(p.out_height, M) * divide_up(p.out_width, M);
-    return 2.0 * (M + 2) * (M + 2) * tiles * p.in_channels * p.out_channels;
+    return 2.0 * products_along<M>(p.out_height) * products_along<M>(p.out_width) * p.batch * p.in_channels *
+           p.out_channels;
   }
 };
 

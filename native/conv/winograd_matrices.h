@@ -28,29 +28,39 @@ constexpr double pair_point(int i) {
   return Points == 2 ? kPairs2[i] : Points == 4 ? kPairs4[i] : Points == 6 ? kPairs6[i] : kPairs8[i];
 }
 
-template <int M, int R>
+// F(M, R) on points of F(Of, R): on 0, as many pairs as are needed, and infinity where these make a number too small. G
+// are those rows of F(Of, R), whose scale BT makes up for.
+template <int M, int R, int Of>
 constexpr Matrices<M, R> toom_cook() {
-  constexpr int kAlpha = M + R - 1;
+  constexpr int kAlpha = M + R - 1, kPoints = Of + R - 2;  // finite ones of F(Of, R)
+  static_assert((Of + R - 1) % 2 == 0, "0, pairs and infinity");
+  constexpr bool kInfinity = kAlpha % 2 == 0;
+  constexpr int kFinite = kInfinity ? kAlpha - 1 : kAlpha;
   Matrices<M, R> m;
-  double point[kAlpha - 1] = {};
-  for (int i = 0; i < (kAlpha - 2) / 2; ++i) {
-    point[2 * i + 1] = pair_point<kAlpha - 2>(i);
-    point[2 * i + 2] = -pair_point<kAlpha - 2>(i);
+  double point[kPoints] = {};
+  for (int i = 0; i < (kPoints - 1) / 2; ++i) {
+    point[2 * i + 1] = pair_point<kPoints - 1>(i);
+    point[2 * i + 2] = -pair_point<kPoints - 1>(i);
   }
   for (int i = 0; i < kAlpha; ++i) {
+    const bool infinity = kInfinity && i == kAlpha - 1;
     // The polynomial with all finite points but the own one as roots; for infinity, all of them.
     double poly[kAlpha] = {1.0};
     int degree = 0;
-    double scale = 1.0;
-    for (int j = 0; j < kAlpha - 1; ++j) {
-      if (j == i) continue;
+    double scale = 1.0, made_up = 1.0;
+    for (int j = 0; j < kPoints; ++j) {
+      if (j == i && !infinity) continue;
+      if (!infinity) scale *= point[i] - point[j];
+      if (j >= kFinite) {
+        if (!infinity) made_up *= point[i] - point[j];
+        continue;
+      }
       for (int k = degree + 1; k > 0; --k) poly[k] = poly[k - 1] - point[j] * poly[k];
       poly[0] *= -point[j];
       ++degree;
-      if (i < kAlpha - 1) scale *= point[i] - point[j];
     }
-    for (int k = 0; k <= degree; ++k) m.bt[i][k] = poly[k];
-    if (i == kAlpha - 1) {
+    for (int k = 0; k <= degree; ++k) m.bt[i][k] = poly[k] * made_up;
+    if (infinity) {
       m.at[M - 1][i] = 1.0;
       m.g[i][R - 1] = 1.0;
     } else {
@@ -64,15 +74,21 @@ constexpr Matrices<M, R> toom_cook() {
   return m;
 }
 
-template <int M, int R = 3>
+// F(M, R), or, of a tile of F(Of, R) of which only M results are wanted, these by as many frequencies as they need: its
+// weights are those of F(Of, R).
+template <int M, int R = 3, int Of = M>
 struct Winograd {
-  static constexpr int kTile = M, kTaps = R, kAlpha = M + R - 1, kPairs = (kAlpha - 2) / 2;
-  static constexpr Matrices<M, R> kMatrices = toom_cook<M, R>();
+  static constexpr int kTile = M, kTaps = R, kAlpha = M + R - 1, kPairs = (kAlpha - 1) / 2;
+  static constexpr bool kInfinity = kAlpha % 2 == 0;
+  static constexpr Matrices<M, R> kMatrices = toom_cook<M, R, Of>();
+
+  // Which frequency of F(Of, R) the i-th of these is.
+  static constexpr long frequency(long i) { return kInfinity && i == kAlpha - 1 ? Of + R - 2 : i; }
 
   // out = BT in, for kAlpha vectors.
   static BESTOF_INLINE void input(const Vec* in, Vec* out) {
     dot<kAlpha>(kMatrices.bt[0], in, out[0]);
-    dot<kAlpha>(kMatrices.bt[kAlpha - 1], in, out[kAlpha - 1]);
+    if constexpr (kInfinity) dot<kAlpha>(kMatrices.bt[kAlpha - 1], in, out[kAlpha - 1]);
 #pragma GCC unroll 8
     for (int i = 1; i < kAlpha - 1; i += 2) {
       Vec even = Vec{}, odd = Vec{};
@@ -93,7 +109,7 @@ struct Winograd {
     }
 #pragma GCC unroll 8
     for (int k = 0; k < M; ++k) {
-      Vec v = k == 0 ? in[0] : k == M - 1 ? in[kAlpha - 1] : Vec{};
+      Vec v = k == 0 ? in[0] : kInfinity && k == M - 1 ? in[kAlpha - 1] : Vec{};
 #pragma GCC unroll 8
       for (int i = 0; i < kPairs; ++i) {
         add_product(kMatrices.at[k][2 * i + 1], k % 2 == 0 ? sum[i] : difference[i], v);
@@ -105,7 +121,7 @@ struct Winograd {
   // out = A in: M vectors to kAlpha, the adjoint of `output`.
   static BESTOF_INLINE void output_adjoint(const Vec* in, Vec* out) {
     out[0] = in[0];
-    out[kAlpha - 1] = in[M - 1];
+    if constexpr (kInfinity) out[kAlpha - 1] = in[M - 1];
 #pragma GCC unroll 8
     for (int i = 1; i < kAlpha - 1; i += 2) {
       Vec even = Vec{}, odd = Vec{};
@@ -138,7 +154,7 @@ struct Winograd {
 
 // F(1, 1): an axis along which the kernel has one tap, and nothing is transformed.
 template <>
-struct Winograd<1, 1> {
+struct Winograd<1, 1, 1> {
   static constexpr int kTile = 1, kTaps = 1, kAlpha = 1;
   static constexpr struct {
     double g[1][1];

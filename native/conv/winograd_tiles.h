@@ -12,12 +12,20 @@ namespace BESTOF_TARGET {
 // [alpha^2][block][m_stride]; from frequency to frequency v_step and m_step floats.
 struct TilePlan {
   long tiles_y, tiles_x, tiles;
+  long rows, columns, last_rows, last_columns;  // results of a tile, and of the last one of a column or row
   long channels, outputs, panels;
   long v_stride, m_stride, v_step, m_step;
   long block, blocks;
   bool stationary;
   bool streamed;  // the results, past the caches
 };
+
+// Products along one axis of `results`: the last tile has as many as its results need.
+template <int M>
+inline double products_along(long results) {
+  const long tiles = divide_up(results, M);
+  return static_cast<double>(results + 2 * tiles);
+}
 
 // Frequencies lie an odd number of cache lines apart, modulo the sets of L1: a transform writes to alpha^2 of them.
 BESTOF_INLINE long frequency_step(long floats) {
@@ -39,6 +47,9 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
   t.tiles_y = divide_up(p.out_height, M);
   t.tiles_x = divide_up(p.out_width, M);
   t.tiles = p.batch * t.tiles_y * t.tiles_x;
+  t.rows = t.columns = M;
+  t.last_rows = p.out_height - (t.tiles_y - 1) * M;
+  t.last_columns = p.out_width - (t.tiles_x - 1) * M;
   t.channels = p.in_channels;
   t.outputs = p.out_channels;
   t.panels = divide_up(p.out_channels, kPanel);

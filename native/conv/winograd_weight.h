@@ -21,43 +21,86 @@ inline TilePlan plan_weight_tiles(const Problem& p) {
   return t;
 }
 
-// Z of tiles [first, first + count), output channels [from, to); tile `first` goes to place 0 of z.
+// One vector of output channels of a tile, A dY, column by column of its results; `half` is [frequency][column].
+template <int M, int Rows = M>
+inline void spread_columns(const Problem& p, const Tile& tile, const float* corner, long lanes, Vec (*half)[M]) {
+  if constexpr (Rows > 1) {
+    if (tile.rows < Rows) return spread_columns<M, Rows - 1>(p, tile, corner, lanes, half);
+  }
+  using Axis = Winograd<Rows, 3, M>;
+  const long out_channels = p.out_channels, out_row = p.out_width * out_channels;
+  for (long j = 0; j < tile.columns; ++j) {
+    Vec d[Rows], o[Axis::kAlpha];
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) {
+      const float* pixel = corner + i * out_row + j * out_channels;
+      d[i] = lanes == kLanes ? load(pixel) : load_first(pixel, lanes);
+    }
+    Axis::output_adjoint(d, o);
+#pragma GCC unroll 8
+    for (int i = 0; i < Axis::kAlpha; ++i) half[i][j] = o[i];
+  }
+}
+
+// (A dY) AT of it, row by row; asks for the lines `following` floats on.
+template <int M, int Columns = M>
+inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, long following, float* z) {
+  if constexpr (Columns > 1) {
+    if (tile.columns < Columns) return spread_rows<M, Columns - 1>(tile, half, m_step, following, z);
+  }
+  using Axis = Winograd<Columns, 3, M>;
+  for (long i = 0; i < tile.rows + 2; ++i) {
+    Vec o[Axis::kAlpha];
+    Axis::output_adjoint(half[i], o);
+    float* to = z + frequency_at<M>(tile.rows, i) * (M + 2) * m_step;
+#pragma GCC unroll 8
+    for (int j = 0; j < Axis::kAlpha; ++j) {
+      store(to + Axis::frequency(j) * m_step, o[j]);
+      __builtin_prefetch(to + Axis::frequency(j) * m_step + following, 1, 3);
+    }
+  }
+}
+
+// Z of tiles [first, first + count), at their places in the block that begins at z. A tile short of results adds to
+// fewer frequencies of dU: where the others are not needed to find its results from w, they do not depend on w.
 template <int M>
-inline void transform_gradient(const Problem& p, const TilePlan& t, const float* grad, long first, long count,
-                               float* z) {
+inline void transform_gradient(const Problem& p, const TilePlan& t, const TileOrder& order, const float* grad,
+                               long first, long count, float* block) {
   constexpr int kAlpha = M + 2;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
-  const long out_height = p.out_height, out_width = p.out_width;
-  for (long at = 0; at < count; ++at, z += m_stride) {
-    const long tile = first + at, plane = t.tiles_y * t.tiles_x;
-    const long n = tile / plane, y0 = tile % plane / t.tiles_x * M, x0 = tile % t.tiles_x * M;
-    const float* corner = grad + ((n * p.out_height + y0) * p.out_width + x0) * p.out_channels;
+  for (long at = first; at < first + count; ++at) {
+    const Tile tile = tile_at(t, at);
+    float* z = block + order.place(tile) * m_stride;
+    const float* corner = grad + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
+    const bool whole = tile.rows == M && tile.columns == M;
     for (long k = 0; k < out_channels; k += kLanes) {
       const long lanes = smaller(out_channels - k, kLanes);
-      const long following = k + kLanes < out_channels ? k + kLanes : m_stride;
-      Vec columns[kAlpha][M];
+      const long following = k + kLanes < out_channels ? kLanes : m_stride - k;
+      Vec half[kAlpha][M];
+      if (!whole || lanes < kLanes) {
+        spread_columns<M>(p, tile, corner + k, lanes, half);
+        spread_rows<M>(tile, half, m_step, following, z + k);
+        continue;
+      }
 #pragma GCC unroll 8
       for (int j = 0; j < M; ++j) {
         Vec d[M], o[kAlpha];
 #pragma GCC unroll 8
-        for (int i = 0; i < M; ++i) {
-          const float* pixel = corner + i * out_row + j * out_channels + k;
-          const bool inside = y0 + i < out_height && x0 + j < out_width;
-          d[i] = !inside ? Vec{} : lanes == kLanes ? load(pixel) : load_first(pixel, lanes);
-        }
+        for (int i = 0; i < M; ++i) d[i] = load(corner + i * out_row + j * out_channels + k);
         Winograd<M>::output_adjoint(d, o);
 #pragma GCC unroll 8
-        for (int i = 0; i < kAlpha; ++i) columns[i][j] = o[i];
+        for (int i = 0; i < kAlpha; ++i) half[i][j] = o[i];
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kAlpha; ++i) {
         Vec o[kAlpha];
-        Winograd<M>::output_adjoint(columns[i], o);
+        Winograd<M>::output_adjoint(half[i], o);
 #pragma GCC unroll 8
         for (int j = 0; j < kAlpha; ++j) {
-          store(z + (i * kAlpha + j) * m_step + k, o[j]);
-          __builtin_prefetch(z + (i * kAlpha + j) * m_step + following, 1, 3);
+          float* line = z + (i * kAlpha + j) * m_step + k;
+          store(line, o[j]);
+          __builtin_prefetch(line + following, 1, 3);
         }
       }
     }
@@ -149,12 +192,14 @@ struct WinogradWeightPass {
 #pragma omp for schedule(dynamic, 1)
       for (long block = 0; block < t.blocks; ++block) {
         const long first = block * t.block, count = smaller(t.block, t.tiles - first);
-        transform_input<M>(p, t, call.second, first, count, 0, t.channels, v);
-        transform_gradient<M>(p, t, call.first, first, count, z);
+        const TileOrder order(t, first, count);
+        transform_input<M>(p, t, order, call.second, first, count, 0, t.channels, v);
+        transform_gradient<M>(p, t, order, call.first, first, count, z);
         for (long xi = 0; xi < kFrequencies; ++xi) {
-          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
-          outer_product(z + xi * t.m_step, t.m_stride, p.out_channels, rows, parts.ld, count, false,
-                        du + xi * parts.u_step, parts.ld);
+          const TileOrder::Run run = order.run<M>(xi);
+          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride, 0};
+          outer_product(z + xi * t.m_step + run.begin * t.m_stride, t.m_stride, p.out_channels, rows, parts.ld,
+                        run.count, false, du + xi * parts.u_step, parts.ld);
         }
       }
       float* first_du = call.scratch + parts.v_floats + parts.z_floats;
@@ -184,19 +229,22 @@ struct WinogradWeightPass {
     {
       for (long block = 0; block < t.blocks; ++block) {
         const long first = block * t.block, count = smaller(t.block, t.tiles - first);
+        const TileOrder order(t, first, count);
 #pragma omp for schedule(static)
-        for (long tile = 0; tile < count; ++tile) {
-          transform_input<M>(p, t, call.second, first + tile, 1, 0, t.channels, v + tile * t.v_stride);
-          transform_gradient<M>(p, t, call.first, first + tile, 1, z + tile * t.m_stride);
+        for (long tile = first; tile < first + count; ++tile) {
+          transform_input<M>(p, t, order, call.second, tile, 1, 0, t.channels, v);
+          transform_gradient<M>(p, t, order, call.first, tile, 1, z);
         }
 #pragma omp for schedule(dynamic, 1)
         for (long item = 0; item < kFrequencies * k_parts; ++item) {
           const long xi = item / k_parts, part = item % k_parts;
           const long k0 = part_begin(p.out_channels, k_parts, part);
-          const OuterRows rows = {nullptr, v + xi * t.v_step, t.v_stride, 0};
+          const TileOrder::Run run = order.run<M>(xi);
+          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride, 0};
           // Whole vectors of channels: V is zero behind the last.
-          outer_product(z + xi * t.m_step + k0, t.m_stride, part_begin(p.out_channels, k_parts, part + 1) - k0, rows,
-                        parts.ld, count, block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
+          outer_product(z + xi * t.m_step + run.begin * t.m_stride + k0, t.m_stride,
+                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld, run.count, block == 0,
+                        du + xi * parts.u_step + k0 * parts.ld, parts.ld);
         }
       }
 #pragma omp for schedule(static)

@@ -80,6 +80,15 @@ STRIDED = (
     Case((0, 8, 8, 4), (4, 3, 3, 4), (2, 2), ((1, 1), (1, 1))),
 )
 
+# Images that end inside a tile of 2x2, 4x4 or 6x6 results at every place along either axis, so that some tiles have
+# fewer frequencies; in phases over all of them, and in blocks that begin and end anywhere in a row.
+SHORT_TILES = tuple(
+    Case((n, rows, columns, 3), (5, 3, 3, 3), padding=((1, 1), (1, 1)))
+    for n, most in ((3, 12), (2, 60))
+    for rows in range(most - 11, most + 1)
+    for columns in (most - 11 + 5 * rows % 12, most - 11 + (7 * rows + 1) % 12)
+)
+
 # Linear layers of few rows: VGG16's last one, every number of rows with outputs that are not its blocks, few inputs.
 FEW_ROWS = (
     Case((1, 1, 1, 4096), (1000, 1, 1, 4096)),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import convolution
 import numpy as np
 import pytest
 from bfloat16 import UNIT
-from convolution import CASES, LONG, STRIDED, Case
+from convolution import CASES, LONG, SHORT_TILES, STRIDED, Case
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -103,6 +104,25 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
         both = 2 * UNIT + UNIT**2 if name.endswith("_bf16") else 0.0  # operands rounded to bfloat16 first
         bound = (both + EPSILON * (terms + 1)) * _oracle(case, direction, relu, magnitudes=True)
         assert (np.abs(error) <= bound + np.finfo(np.float32).tiny).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("direction", "name"),
+    [
+        *product(("forward", "backward_input"), ("winograd2", "winograd4", "winograd6")),
+        *product(("backward_weight",), ("winograd2", "winograd4")),
+    ],
+)
+def test_tiles_that_the_image_ends_in(direction: str, name: str, threads: int) -> None:
+    for case in SHORT_TILES[threads - 1 :: 2]:
+        wanted = _oracle(case, direction, False)
+        out, whole = _guarded(wanted.shape)
+        _run(case, direction, name, _operands(case, direction, False), out, threads)
+        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), f"{case}: it wrote outside its result"
+        promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry)[name]
+        error = np.sqrt(np.mean((out - wanted) ** 2) / np.mean(wanted**2))
+        assert error <= promise.error_bound, case  # of NaN, where something was left unwritten, it is not
 
 
 ACTIVATIONS = {

@@ -170,12 +170,16 @@ def fft(problem: ConvProblem) -> float:
 
 
 def winograd(size: int) -> Estimate:
-    """F(size, 3): its multiplications, tiles at the border whole, and transforms that write and read every tile."""
+    """F(size, 3): its multiplications, of which the last tile of a row or column has as many as its results need, and
+    transforms that write and read every tile."""
+
+    def along(results: int) -> int:
+        return results + 2 * ceil(results / size)
 
     def estimate(problem: ConvProblem) -> float:
         n, k, p, q = problem.output_shape
         c = problem.weight_shape[1]
-        elements = (size + 2) ** 2 * n * ceil(p / size) * ceil(q / size)
+        elements = n * along(p) * along(q)
         products = 3.4 * elements * c * k * _lanes(k)
         transforms = 4 * 9.0 * elements * (c + k) + 4 * 10.0 * (size + 2) ** 2 * c * k
         return products + transforms + _touched(problem) + _converted(problem)
