@@ -9,6 +9,7 @@ set(KERNEL_SOURCES
     conv/matvec.cpp
     conv/matvec_bf16.cpp
     conv/winograd2.cpp
+    conv/winograd3_7x7_s2.cpp
     conv/winograd3_s2.cpp
     conv/winograd4.cpp
     conv/winograd2_5x5.cpp

@@ -18,6 +18,7 @@ extern const Algorithm kWinograd4Column7;
 extern const Algorithm kWinograd2Square5;
 extern const Algorithm kWinograd4Square5;
 extern const Algorithm kWinograd3Strided;
+extern const Algorithm kWinograd3Strided7;
 extern const Algorithm kDepthwise;
 extern const Algorithm kMatvec;
 extern const Algorithm kMatvecBf16;

@@ -34,6 +34,7 @@ LAYERS = (
     (17, 192, 192, 1, 7, 1),
     (17, 160, 192, 7, 1, 1),
     (56, 128, 128, 3, 3, 2),
+    (224, 3, 64, 7, 7, 2),
     (56, 256, 64, 1, 1, 1),
     (28, 512, 1024, 1, 1, 2),
 )
@@ -46,6 +47,7 @@ TILES = {
     "winograd2_5x5": (2, 2),
     "winograd4_5x5": (4, 4),
     "winograd3_s2": (3, 3),
+    "winograd3_7x7_s2": (3, 1),
 }
 # The fused mode walks blocks of at most this many tiles; with fewer a thread, the transforms may be kept whole.
 BLOCK = 112

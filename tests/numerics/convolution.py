@@ -80,6 +80,17 @@ STRIDED = (
     Case((0, 8, 8, 4), (4, 3, 3, 4), (2, 2), ((1, 1), (1, 1))),
 )
 
+# Kernels of 7x7 and stride 2: ResNet's first layer in small, then images that three rows of results end in at every
+# place, pads that differ, crop or are all there is, and awkward channels.
+STEMS = (
+    _square(2, 64, 3, 64, 7, 2, 3),
+    *(_square(1, extent, 3, 5, 7, 2, 3) for extent in range(1, 14)),
+    *(_square(2, 17, c, k, 7, 2, 0) for c, k in ((1, 1), (4, 65), (9, 33), (17, 31))),
+    Case((1, 12, 9, 2), (7, 7, 7, 2), (2, 2), ((0, 4), (5, 1))),
+    Case((1, 2, 40, 3), (33, 7, 7, 3), (2, 2), ((6, 2), (0, 7))),
+    Case((0, 16, 16, 3), (4, 7, 7, 3), (2, 2), ((3, 3), (3, 3))),
+)
+
 # Images that end inside a tile of 2x2, 4x4 or 6x6 results at every place along either axis, so that some tiles have
 # fewer frequencies; in phases over all of them, and in blocks that begin and end anywhere in a row.
 SHORT_TILES = tuple(
@@ -128,6 +139,7 @@ CASES = (
     Case((0, 8, 8, 4), (4, 3, 3, 4), padding=((1, 1), (1, 1))),
     *LONG,
     *STRIDED,
+    *STEMS,
     *FEW_ROWS,
 )
 

@@ -121,13 +121,14 @@ def _winograd_wins(cheapest: str, problem: ConvProblem) -> bool:
 
 
 _WINOGRAD = {f"winograd{size}": estimate.winograd(size) for size in (2, 4, 6)}
+_STRIDED = {"winograd3_s2": estimate.winograd_strided, "winograd3_7x7_s2": estimate.winograd_strided7}
 _WINOGRAD_NAMES = frozenset(f"native {name}" for name in _WINOGRAD)
 
 
 def _native(
     pass_: Callable[[str], Callable[..., Tensor]], direction: str, work: estimate.Estimate
 ) -> tuple[Alternative, ...]:
-    estimates = {"direct": work, "convgemm": work, **_WINOGRAD, "winograd3_s2": estimate.winograd_strided}
+    estimates = {"direct": work, "convgemm": work, **_WINOGRAD, **_STRIDED}
     if direction == "backward_weight":
         estimates = {name: estimate.native_weight_gradient(one) for name, one in estimates.items()}
     return tuple(
@@ -153,7 +154,7 @@ def _across_dtypes(
 ) -> tuple[Alternative, ...]:
     """bfloat16 problems in float32, F(6) too, whose error is far below that of rounding the result; float32 problems
     in bfloat16."""
-    estimates = {"direct": work, "convgemm": work, **_WINOGRAD, "winograd3_s2": estimate.winograd_strided}
+    estimates = {"direct": work, "convgemm": work, **_WINOGRAD, **_STRIDED}
     in_bfloat16 = other_dtype.supports("float32", "bfloat16")
     return (
         Alternative(

@@ -31,6 +31,7 @@ NATIVE_ALGORITHMS = (
     NativeAlgorithm("winograd2_5x5", _WINOGRAD4),
     NativeAlgorithm("winograd4_5x5", _WINOGRAD6, "relaxed"),
     NativeAlgorithm("winograd3_s2", ErrorBound(rms=2e-6, maximum=1e-5)),
+    NativeAlgorithm("winograd3_7x7_s2", ErrorBound(rms=2e-6, maximum=1e-5)),
     NativeAlgorithm("depthwise", DIRECT),
 )
 """The native im2row is not among them: it stands within a few percent of convgemm, and PyTorch has its own."""
