@@ -10,6 +10,7 @@
 #include "determinism.h"
 #include "shim.h"
 #include "tensor_version.h"
+#include "watch.h"
 
 namespace nb = nanobind;
 
@@ -56,6 +57,25 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 
+// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are taken over.
+std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles) {
+  auto watch = std::make_unique<shim::Watch>();
+  bool all = true;
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    PyObject *dict = nullptr, *name = nullptr, *object = nullptr;
+    if (nb::object place = places[i]; !place.is_none()) {  // borrowed: the lists hold them
+      dict = nb::object(place[0]).ptr();
+      name = nb::object(place[1]).ptr();
+      object = nb::object(tensors[i]).ptr();
+    }
+    const nb::object capsule = handles[i];
+    void* handle = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
+    if (handle == nullptr) throw nb::python_error();
+    all = watch->add(dict, name, object, static_cast<stable::Tensor>(handle)) && all;
+  }
+  return all ? std::move(watch) : nullptr;
+}
+
 }  // namespace
 
 NB_MODULE(_shim, module) {
@@ -70,6 +90,8 @@ NB_MODULE(_shim, module) {
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
   nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
   nb::class_<Loan>(module, "Loan");
+  nb::class_<shim::Watch>(module, "Watch").def("is_unchanged", &shim::Watch::is_unchanged);
+  module.def("make_watch", &make_watch);
   nb::class_<shim::Shim>(module, "Shim")
       .def("__init__", make)
       .def("put_in", &shim::Shim::put_in)

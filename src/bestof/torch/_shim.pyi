@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 ASKED_EVERY: int
 
 def find(library: str) -> bool: ...
@@ -26,6 +28,13 @@ class NativeConvolution:
     ) -> None: ...
 
 class Loan: ...
+
+class Watch:
+    def is_unchanged(self) -> bool: ...
+
+def make_watch(
+    tensors: list[Tensor], places: list[tuple[dict[str, Any], str] | None], handles: list[Any]
+) -> Watch | None: ...
 
 class Shim:
     def __init__(

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bestof.errors import TorchError
+from bestof.torch.shim import Watch, watch
 
 _version = operator.attrgetter("_version")
 
@@ -23,8 +24,8 @@ def is_unchanged(tensor: Tensor, version: int, frozen: Tensor) -> bool:
 class ModelState:
     """Every parameter and buffer of a model: where it is kept, which it is, and how often it was changed.
 
-    In columns, for `map`: it is asked at each call, and a loop over rows took 87 us for the 218 tensors of ResNet34,
-    this takes 48.
+    It is asked at each call, by which time its objects have left the caches: for the 218 tensors of ResNet34 that takes
+    0.37 ms by Python, of a call of 17, and 0.08 by what is compiled, which answers where it can say that nothing changed.
     """
 
     def __init__(self, model: nn.Module | None) -> None:
@@ -47,6 +48,7 @@ class ModelState:
         self._counted = [one for one in self._tensors if not one.is_inference()]
         self._versions = list(map(_version, self._counted))
         self._count = self._count_now()
+        self._watch = self._watched()
 
     def forget(self) -> None:
         """Let go of the model and all its tensors."""
@@ -54,12 +56,17 @@ class ModelState:
 
     def is_unchanged(self) -> bool:
         """Whether each is still in its place, and unchanged; what is new to the model is not looked for."""
+        if self._watch is not None and self._watch.is_unchanged():
+            return True
         # Compared by identity: two lists of tensors would compare their elements.
-        return (
+        unchanged = (
             all(map(operator.is_, map(dict.get, self._owns, self._names), self._tensors))
             and list(map(_version, self._counted)) == self._versions
             and list(map(Tensor.data_ptr, self._tensors)) == list(map(Tensor.data_ptr, self._frozen))
         )
+        if unchanged and self._watch is not None:
+            self._watch = self._watched()  # all memory has moved, as where it becomes shared between processes
+        return unchanged
 
     def has_grown(self) -> bool:
         """Whether the model has parameters or buffers that it did not have."""
@@ -72,6 +79,9 @@ class ModelState:
                 "optimize: a parameter or buffer of the model was changed after the plan was made, in place or for "
                 "another, and the plan is frozen; call optimize again"
             )
+
+    def _watched(self) -> Watch | None:
+        return watch(self._tensors, list(zip(self._owns, self._names, strict=True)))
 
     def _count_now(self) -> int:
         modules = [] if self._model is None else list(self._model.modules())

@@ -21,6 +21,7 @@ from bestof.torch.plan.fusion import convolution, pooling, reads_strides
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.runner import columns_runner, pooling_runner, torch_runner, writing_runner
 from bestof.torch.plan.writing import RESHAPING, columns, rows, writing_form
+from bestof.torch.shim import Watch, watch
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Binding:
     shared: list[Tensor] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     home: list[Any] = field(default_factory=list)  # where it waits between calls
+    watch: Watch | None = None  # over `shared`
 
     def refresh(self) -> None:
         """Take the decisions that were made since."""
@@ -60,11 +62,15 @@ class Binding:
 
     def check(self) -> None:
         """Raise TorchError where a parameter that the steps read from the model was changed in place."""
+        if self.watch is not None and self.watch.is_unchanged():
+            return
         if [one._version for one in self.shared] != self.versions:
             raise TorchError(
                 "optimize: a parameter or buffer of the model was changed after the plan was made, which is frozen and "
                 "shares the memory of those that it does not transform; call optimize again"
             )
+        if self.watch is not None:
+            self.watch = watch(self.shared, [None] * len(self.shared))  # memory has moved
 
 
 class Program:
@@ -245,6 +251,7 @@ class Program:
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
         shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta]
         binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle)
+        binding.watch = watch(shared, [None] * len(shared))
         binding.refresh()
         return binding
 
