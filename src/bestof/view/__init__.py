@@ -59,7 +59,7 @@ def print_report(report: Report) -> None:
 
 def print_chosen(report: Report) -> None:
     """Print the tree of decisions to the standard output: what was chosen, its time, and its speed-up over the first
-    alternative; without rich, the whole report."""
+    alternative, for all problems of the selectors that nest; without rich, the whole report."""
     if _rich():
         from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  rich is optional, and slow to import
 

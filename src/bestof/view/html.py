@@ -9,7 +9,7 @@ from bestof.selection.duration import duration
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.view.quantity import ratio
 from bestof.view.tree import Node, decision_trees
-from bestof.view.words import NOTHING, node_state, problem_state, selector_line, status_text
+from bestof.view.words import NOTHING, node_facts, node_state, problem_state, selector_line, status_text
 
 _STYLE = """\
 :root { color-scheme: light dark; --line: #8884; --soft: #888; --good: #1a7f37; --bad: #c62828; --wait: #9a6700; }
@@ -49,7 +49,7 @@ def _page(report: Report) -> Iterator[str]:
     if trees:
         yield '<h2>decision tree</h2>\n<div class="tree">\n<ul>'
         for tree in trees:
-            yield from _node(tree, aside=False)
+            yield from _leaf(tree) if tree.leaf else _node(tree, aside=False)
         yield "</ul>\n</div>"
     yield "</body>\n</html>"
 
@@ -85,10 +85,19 @@ def _row(alternative: AlternativeReport, chosen: bool) -> str:
     return f'<tr class="{kind}"><td>{mark}</td><td>{name}</td>{cells}<td>{status}</td></tr>'
 
 
-def _node(node: Node, aside: bool) -> Iterator[str]:
+def _leaf(node: Node) -> Iterator[str]:
+    yield from _node_line(node, aside=False)
+    yield f'<span class="aside">{escape(" ".join(node_facts(node)))}</span></li>'
+
+
+def _node_line(node: Node, aside: bool) -> Iterator[str]:
     kind = "aside" if aside else "chosen" if node.settled else "unsettled"
     yield f"<li>{escape(node.selector)} {escape(node.problem)} → "
     yield f'<span class="{kind}">{escape(node_state(node))}</span>'
+
+
+def _node(node: Node, aside: bool) -> Iterator[str]:
+    yield from _node_line(node, aside)
     if node.branches:
         yield "<ul>"
         for branch in node.branches:

@@ -18,7 +18,7 @@ from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees
-from bestof.view.words import NOTHING, node_state, problem_state, selector_line, status_text
+from bestof.view.words import NOT_NESTED, NOTHING, node_facts, node_state, problem_state, selector_line, status_text
 
 # A name longer than this is folded, so that at 80 columns a reason still has room to be read in.
 _NAME_WIDTH = 24
@@ -72,7 +72,8 @@ def print_chosen(report: Report, console: Console) -> None:
     """Print the tree of decisions alone, with what was chosen and none of what was not."""
     trees = decision_trees(report)
     if not trees:
-        console.print(NOTHING)
+        used = any(selector.problems for selector in report.selectors)
+        console.print(NOT_NESTED if used else NOTHING, soft_wrap=True)
     for tree in trees:
         drawn = Tree(_chosen_label(tree), guide_style="dim")
         _grow_chosen(drawn, tree)
@@ -168,8 +169,10 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
 
 
 def _tree(node: Node) -> RenderableType:
-    tree = Tree(_node_label(node), guide_style="dim")
-    _grow(tree, node)
+    # What holds nothing needs one line: its alternatives are in the tables above, a dozen for each pass of a layer.
+    tree = Tree(_chosen_label(node) if node.leaf else _node_label(node), guide_style="dim")
+    if not node.leaf:
+        _grow(tree, node)
     return Padding(tree, (0, 0, 0, 0))
 
 
@@ -191,10 +194,8 @@ def _grow_chosen(tree: Tree, node: Node) -> None:
 
 def _chosen_label(node: Node) -> Text:
     label = _node_label(node)
-    for branch in node.branches:
-        if branch.chosen and branch.alternative.seconds is not None:
-            facts = [duration(branch.alternative.seconds), ratio(branch.alternative.speedup)]
-            label.append("  " + "  ".join(fact for fact in facts if fact), "dim")
+    for fact in node_facts(node):
+        label.append(f"  {fact}", "dim")
     return label
 
 

@@ -26,6 +26,7 @@ class Node:
 
     `shown` tells whether its branches hang here; a problem that is met in several places has them in the first place
     only (`above`), one that is met inside itself not again (`cycle`), and `absent` is not in the report at all.
+    `source` says where the decision came from, as in the report of the problem.
     """
 
     selector: str
@@ -34,19 +35,34 @@ class Node:
     settled: bool
     decision: str | None
     branches: tuple[Branch, ...] = ()
+    source: str | None = None
+
+    @property
+    def leaf(self) -> bool:
+        """Whether no selections are known inside any of its alternatives."""
+        return not any(branch.nodes for branch in self.branches)
 
 
 def decision_trees(report: Report) -> tuple[Node, ...]:
-    """The trees of those problems that hold others inside, from the outermost; none where nothing is nested."""
+    """The trees of all problems of the selectors that nest, from the outermost; none where nothing is nested.
+
+    A selector nests where one of its problems holds others inside, or was met inside another one. Its other problems
+    are trees of one node: where only one alternative applies, it is not tried, and nothing is known of what is inside.
+    What was met there comes after the problems of those selectors that hold others.
+    """
     problems = {(one.selector, problem.problem): problem for one in report.selectors for problem in one.problems}
-    inner = {key for key, problem in problems.items() for key in _children(problem) if key in problems}
-    placed: set[Key] = set()
-    roots = []
+    holders = [key for key, problem in problems.items() if any(_children(problem))]
+    inner = {child for key in holders for child in _children(problems[key])}
+    outer = [key for key in problems if key not in inner]
+    holding, held = {selector for selector, _ in holders}, {selector for selector, _ in inner}
     # Problems in a circle are all inner; the first of each circle stands in for the root that is not there.
-    for key in [*(key for key in problems if key not in inner), *problems]:
-        if key not in placed and any(_children(problems[key])):
-            roots.append(_node(key, problems, placed, frozenset()))
-    return tuple(roots)
+    order = [
+        *(key for key in outer if key[0] in holding),
+        *holders,
+        *(key for key in outer if key[0] in held),
+    ]
+    placed: set[Key] = set()
+    return tuple(_node(key, problems, placed, frozenset()) for key in order if key not in placed)
 
 
 def _children(problem: ProblemReport) -> Iterator[Key]:
@@ -78,4 +94,5 @@ def _node(key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: 
         settled=problem.settled,
         decision=problem.decision,
         branches=tuple(branches[index] for index in order),
+        source=problem.source,
     )

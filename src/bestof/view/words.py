@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bestof.selection.duration import duration
 from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
-from bestof.view.quantity import plural
+from bestof.view.quantity import plural, ratio
 from bestof.view.tree import Node
 
 NOTHING = "Nothing was measured yet: no selector has met a problem."
+NOT_NESTED = "There is no tree: no selector was met inside another one. `bestof report` shows what was chosen."
 
 
 def selector_line(selector: SelectorReport) -> str:
@@ -46,3 +49,14 @@ def node_state(node: Node) -> str:
         return "not in this report"
     state = node.decision if node.decision is not None else "unsettled"
     return {"here": state, "above": f"{state}, shown above", "cycle": f"{state}, contains itself"}[node.shown]
+
+
+def node_facts(node: Node) -> Iterator[str]:
+    """Time and speed-up of what was chosen; where it was never timed, why it was chosen all the same."""
+    chosen = next((branch.alternative for branch in node.branches if branch.chosen), None)
+    if chosen is not None and chosen.seconds is not None:
+        yield duration(chosen.seconds)
+        if chosen.speedup is not None:
+            yield ratio(chosen.speedup)
+    elif node.source is not None:
+        yield f"[{node.source}]"

@@ -53,6 +53,36 @@ NESTED = Report(
 )
 
 
+def _timed(problem: str, seconds: float, *inner: tuple[str, str]) -> ProblemReport:
+    first = AlternativeReport("as is", "measured", 2 * seconds, None, 3, 1.0)
+    chosen = AlternativeReport("fast", "chosen", seconds, None, 3, 2.0, None, inner)
+    return ProblemReport(problem, "fast", "measured", (first, chosen))
+
+
+# One of the layers has two alternatives and was tried, so it is known what is inside it; the others were not.
+PARTLY = Report(
+    (
+        SelectorReport("pass", 1, (_timed("tried", 0.001), _timed("alone", 0.002), _timed("<forced>", 0.003))),
+        SelectorReport("pooling", 1, (_timed("tried", 0.004),)),
+        SelectorReport(
+            "layer",
+            2,
+            (
+                ProblemReport(
+                    "alone",
+                    "independent",
+                    "only",
+                    (AlternativeReport("independent", "chosen"), AlternativeReport("shared", "not applicable")),
+                ),
+                _timed("tried", 0.005, ("pass", "tried")),
+                ProblemReport("<forced>", "shared", "forced", (AlternativeReport("independent", "not tried"),)),
+                ProblemReport("new", None, None, (AlternativeReport("independent", "measured", 0.1, None, 1, 1.0),)),
+            ),
+        ),
+    )
+)
+
+
 def _circle(name: str, inner: str) -> SelectorReport:
     alternative = AlternativeReport("only", "chosen", 1.0, None, 1, 1.0, None, ((inner, "p"),))
     return SelectorReport(name, 1, (ProblemReport("p", "only", "measured", (alternative,)),), 1, 1.0, 0.0)

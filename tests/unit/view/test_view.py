@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from reports import CIRCLE, EMPTY, LONG, NESTED, REASON
+from reports import CIRCLE, EMPTY, LONG, NESTED, PARTLY, REASON
 
 from bestof import view
 from bestof.errors import InvalidArgument
@@ -15,7 +15,7 @@ from bestof.selection.duration import duration
 from bestof.selection.report import Report, report_from_dict
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Node, decision_trees
-from bestof.view.words import NOTHING
+from bestof.view.words import NOT_NESTED, NOTHING
 
 
 def squeezed(text: str) -> str:
@@ -68,7 +68,40 @@ def test_the_tree_shows_what_was_chosen_inside_what() -> None:
         "└── independent  18.3 ms",
         "    ├── forward a → winograd4, shown above",
         "    └── gone z → not in this report",
+        "layer b → unsettled",
     ]
+
+
+def test_the_tree_has_a_line_for_what_holds_nothing() -> None:
+    tree = view.render(PARTLY, width=100).split("decision tree")[1].splitlines()[1:]
+    assert tree == [
+        "layer alone → independent  [only]",
+        "layer tried → fast",
+        "├── * fast  5.00 ms",
+        "│   └── pass tried → fast",
+        "│       ├── * fast  1.00 ms",
+        "│       └── as is  2.00 ms",
+        "└── as is  10.0 ms",
+        "layer <forced> → shared  [forced]",
+        "layer new → unsettled",
+        "pass alone → fast  2.00 ms  2.00x",
+        "pass <forced> → fast  3.00 ms  2.00x",
+    ]
+
+
+def test_the_page_has_a_line_for_what_holds_nothing() -> None:
+    parser = _Balanced()
+    parser.feed(view.render(PARTLY, "html"))
+    words = [" ".join(word.split()) for word in parser.words]
+    tree = " ".join(word for word in words[words.index("decision tree") + 1 :] if word)
+    assert tree == (
+        "layer alone → independent [only] "
+        "layer tried → fast * fast 5.00 ms pass tried → fast * fast 1.00 ms as is 2.00 ms as is 10.0 ms "
+        "layer <forced> → shared [forced] "
+        "layer new → unsettled "
+        "pass alone → fast 2.00 ms 2.00x "
+        "pass <forced> → fast 3.00 ms 2.00x"
+    )
 
 
 def test_circles_end() -> None:
@@ -97,7 +130,7 @@ def test_color_adds_escape_sequences_and_nothing_else() -> None:
     assert plain == view.render(NESTED, width=90)
 
 
-@pytest.mark.parametrize("report", [NESTED, CIRCLE, EMPTY])
+@pytest.mark.parametrize("report", [NESTED, PARTLY, CIRCLE, EMPTY])
 def test_json_comes_back_as_it_went(report: Report) -> None:
     assert report_from_dict(json.loads(view.render(report, "json"))) == report
 
@@ -136,7 +169,7 @@ class _Balanced(HTMLParser):
         self.words.append(data)
 
 
-@pytest.mark.parametrize("report", [NESTED, CIRCLE, EMPTY])
+@pytest.mark.parametrize("report", [NESTED, PARTLY, CIRCLE, EMPTY])
 def test_html_is_well_formed_and_needs_nothing_else(report: Report) -> None:
     page = view.render(report, "html")
     parser = _Balanced()
@@ -212,3 +245,21 @@ def test_the_tree_alone_shows_what_was_chosen_and_nothing_else(capsys: pytest.Ca
 def test_the_tree_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     view.print_chosen(EMPTY)
     assert capsys.readouterr().out.strip() == NOTHING
+
+
+def test_the_tree_alone_shows_all_problems_of_the_selectors_that_nest(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_chosen(PARTLY)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "layer alone → independent  [only]",
+        "layer tried → fast  5.00 ms  2.00x",
+        "└── pass tried → fast  1.00 ms  2.00x",
+        "layer <forced> → shared  [forced]",
+        "layer new → unsettled",
+        "pass alone → fast  2.00 ms  2.00x",
+        "pass <forced> → fast  3.00 ms  2.00x",
+    ]
+
+
+def test_the_tree_of_what_never_nests_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_chosen(Report(NESTED.selectors[1:]))
+    assert capsys.readouterr().out.strip() == NOT_NESTED
