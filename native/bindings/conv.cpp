@@ -26,7 +26,7 @@ double promised_error(const Pass& pass, const Problem& p, Direction direction) {
   return pass.rounding + pass.error_growth * std::fmax(1.0, std::sqrt(terms / 512.0));
 }
 
-using Row = std::tuple<std::string, double, long, double, bool>;
+using Row = std::tuple<std::string, double, long, double, bool, bool>;
 
 std::vector<Row> algorithms(const Problem& p, const std::string& direction_name, int threads) {
   const Direction direction = direction_of(direction_name);
@@ -36,7 +36,7 @@ std::vector<Row> algorithms(const Problem& p, const std::string& direction_name,
     const Pass& pass = pass_of(algorithm, direction);
     if (!applies(algorithm, pass, p)) continue;
     rows.emplace_back(algorithm.name, promised_error(pass, p, direction), run_floats(pass, p, threads) * 4,
-                      pass.flops(p), pass.pack != nullptr);
+                      pass.flops(p), pass.pack != nullptr, pass.pools);
   }
   return rows;
 }

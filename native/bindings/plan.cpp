@@ -21,24 +21,40 @@ struct Plan {
   std::string algorithm, isa;
   Activation activation;
   float slope;
+  bool pooled;
 
   Plan(const Problem& p, const std::string& direction_name, const std::string& algorithm_name,
-       const std::string& activation_name, float slope_below)
+       const std::string& activation_name, float slope_below, bool pool)
       : problem(p),
         direction(direction_of(direction_name)),
         pass(&find_pass(algorithm_name, direction, p)),
         algorithm(algorithm_name),
         isa(kernels().isa),
         activation(activation_of(activation_name)),
-        slope(slope_below) {}
+        slope(slope_below),
+        pooled(pool) {
+    if (!pooled) return;
+    if (!pass->pools) refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
+    const bool falls = activation == Activation::kSilu || activation == Activation::kHardSwish || slope < 0;
+    if (falls) refuse("pool: expected an activation that never falls; got " + activation_name);
+    if (p.out_height < 2 || p.out_width < 2) {
+      refuse("pool: expected 2x2 results at least; got " + std::to_string(p.out_height) + "x" +
+             std::to_string(p.out_width));
+    }
+  }
 
   bool takes(const PackedWeights& w) const {
     return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) && w.groups == problem.groups;
   }
 
+  void check(std::size_t residual) const {
+    if (pooled && residual) refuse("residual: expected none where results are pooled");
+  }
+
   void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias, std::size_t residual) const {
+    check(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
-                               activation, slope};
+                               activation, slope, pooled};
     execute(*pass, direction, problem,
             {reinterpret_cast<const float*>(first), reinterpret_cast<const float*>(second),
              reinterpret_cast<float*>(out), epilogue, nullptr, omp_get_max_threads()},
@@ -47,8 +63,9 @@ struct Plan {
 
   void run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                   std::size_t residual) const {
+    check(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
-                               activation, slope};
+                               activation, slope, pooled};
     if (direction != Direction::kForward) refuse("w: expected an address; packed weights serve the forward pass only");
     if (!takes(w)) {
       refuse("w: expected weights packed for " + algorithm + " on " + isa + " of shape " + describe(w_shape(problem)) +
@@ -65,7 +82,7 @@ bool convolve(const void* address, const float* x, const float* w, const void* p
   const Plan& plan = *static_cast<const Plan*>(address);
   const auto* kept = static_cast<const PackedWeights*>(packed);
   if (plan.direction != Direction::kForward || plan.isa != kernels().isa || (kept && !plan.takes(*kept))) return false;
-  const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope};
+  const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope, plan.pooled};
   const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
   return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) == Outcome::kDone;
 }
@@ -99,7 +116,7 @@ nb::bytes fingerprint_of(std::size_t w, long filters, long elements) {
 
 void bind_plan(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
-      .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&, float>())
+      .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&, float, bool>())
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return address_of(&plan); });

@@ -17,6 +17,7 @@ struct Pass {
   double (*flops)(const Problem&);
   // What rounding operands to bfloat16 adds to that, however many channels there are.
   double rounding = 0.0;
+  bool pools = false;  // whether it serves an epilogue that pools
 };
 
 struct Algorithm {

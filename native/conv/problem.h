@@ -24,12 +24,14 @@ struct Problem {
 
 enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
 
-// y = activation(convolution + bias + residual); a null pointer leaves its part out.
+// y = activation(convolution + bias + residual); a null pointer leaves its part out. Pooled, y holds the largest of
+// each 2x2 results: for activations that never fall, without a residual, by algorithms that say so.
 struct Epilogue {
   const float* bias;      // [out_channels]
   const float* residual;  // as y
   Activation activation;
   float slope;  // of kLeakyRelu below zero
+  bool pooled = false;
 };
 
 // first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input gradient), the

@@ -157,8 +157,8 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
   }
 }
 
-// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is [row][frequency]. Asks
-// for the lines `following` floats on.
+// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is [row][frequency].
+// Asks for the lines `following` floats on.
 template <int M, int Rows = M>
 inline void gather_columns(const Tile& tile, const float* m, long m_step, long following, Vec (*half)[M + 2]) {
   if constexpr (Rows > 1) {
@@ -199,6 +199,30 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
   }
 }
 
+BESTOF_INLINE Vec largest(Vec a, Vec b) {
+  return (a > b) | (a != a) ? a : b;  // a NaN wins
+}
+
+// The same, of which the largest of each 2x2 are written: tiles begin at even rows and columns.
+template <int M, int Columns = M>
+inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes, long k,
+                          const Epilogue& epilogue, float* y, float* corner) {
+  if constexpr (Columns > 1) {
+    if (tile.columns < Columns) return gather_pooled<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, corner);
+  }
+  const long out_channels = p.out_channels, out_row = p.out_width / 2 * out_channels;
+  for (long i = 0; i + 1 < tile.rows; i += 2) {
+    Vec upper[Columns], lower[Columns];
+    Winograd<Columns, 3, M>::output(half[i], upper);
+    Winograd<Columns, 3, M>::output(half[i + 1], lower);
+#pragma GCC unroll 8
+    for (int j = 0; j + 1 < Columns; j += 2) {
+      const Vec v = largest(largest(upper[j], upper[j + 1]), largest(lower[j], lower[j + 1]));
+      finish(v, corner + i / 2 * out_row + j / 2 * out_channels, lanes, k, epilogue, y);
+    }
+  }
+}
+
 // The results of tiles [first, first + count), output channels [from, to), from the block of products at m.
 template <int M>
 inline void transform_output(const Problem& p, const TilePlan& t, const TileOrder& order, const float* block,
@@ -207,11 +231,12 @@ inline void transform_output(const Problem& p, const TilePlan& t, const TileOrde
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
+  const long side = epilogue.pooled ? 2 : 1, height = p.out_height / side, width = p.out_width / side;
   const bool streamed = t.streamed;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     const float* m = block + order.place(tile) * m_stride;
-    float* corner = y + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
+    float* corner = y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * out_channels;
     const bool whole = tile.rows == M && tile.columns == M;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
@@ -219,7 +244,11 @@ inline void transform_output(const Problem& p, const TilePlan& t, const TileOrde
       Vec half[M][kAlpha];
       if (!whole) {
         gather_columns<M>(tile, m + k, m_step, following, half);
-        gather_rows<M>(p, tile, half, lanes, k, epilogue, y, streamed, corner + k);
+        if (epilogue.pooled) {
+          gather_pooled<M>(p, tile, half, lanes, k, epilogue, y, corner + k);
+        } else {
+          gather_rows<M>(p, tile, half, lanes, k, epilogue, y, streamed, corner + k);
+        }
         continue;
       }
 #pragma GCC unroll 8
@@ -234,6 +263,10 @@ inline void transform_output(const Problem& p, const TilePlan& t, const TileOrde
         Winograd<M>::output(d, o);
 #pragma GCC unroll 8
         for (int i = 0; i < M; ++i) half[i][j] = o[i];
+      }
+      if (epilogue.pooled) {
+        gather_pooled<M>(p, tile, half, lanes, k, epilogue, y, corner + k);
+        continue;
       }
       for (int i = 0; i < M; ++i) {
         Vec o[M];
@@ -338,7 +371,11 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       const TileOrder order(t, first, count);
       transform_input<M>(p, t, order, x, first, count, 0, t.channels, v);
       BlockLines lines;
-      if (!t.streamed) lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+      if (epilogue.pooled) {
+        lines.add<M / 2>(t, y, p.out_height / 2, p.out_width / 2, p.out_channels, first, count, 0, 0);
+      } else if (!t.streamed) {
+        lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+      }
       if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
       lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top, 2 - p.pad_top);
       lines.spread(t.panels * order.parts<M>());
@@ -396,7 +433,7 @@ template <int M>
 inline void winograd_convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue, float* y,
                               float* scratch, int threads) {
   TilePlan t = plan_tiles<M>(p, threads);
-  t.streamed = t.streamed && streamable(y);
+  t.streamed = t.streamed && streamable(y) && !epilogue.pooled;  // a quarter of the results
   if (t.stationary) {
     run_stationary<M>(p, t, x, u, epilogue, y, scratch, threads);
   } else {

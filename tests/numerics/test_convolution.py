@@ -27,7 +27,18 @@ def _names(case: Case, direction: str) -> list[str]:
 
 
 # Where two threads share the work in every way: blocks, phases, panels.
-TEAMS = (CASES[1], CASES[2], CASES[3], CASES[7], CASES[10], CASES[12], *LONG[:4], *STRIDED[:2], *STRIDED[20:22], *STEMS[:3])
+TEAMS = (
+    CASES[1],
+    CASES[2],
+    CASES[3],
+    CASES[7],
+    CASES[10],
+    CASES[12],
+    *LONG[:4],
+    *STRIDED[:2],
+    *STRIDED[20:22],
+    *STEMS[:3],
+)
 
 # The names do not depend on the instruction set, so they can be enumerated while tests are collected.
 TRIALS = [

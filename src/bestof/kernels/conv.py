@@ -32,13 +32,15 @@ class Algorithm(NamedTuple):
     the products by `matvec_bf16`, which rounds the weights, twice that plus 2^-16 by `convgemm_bf16`, which rounds x
     too, and 2^-8 of the result where tensors are of bfloat16, each beside what float32 sums err. scratch_bytes: memory
     beside the arguments, packed weights included. flops: multiplications and additions that it performs, its transforms
-    left out. packs: whether it wants weights in a layout of its own, which `pack_weights` makes ahead.
+    left out. packs: whether it wants weights in a layout of its own, which `pack_weights` makes ahead. pools: whether
+    it can yield the largest of each 2x2 results in their place (`Conv2dPlan`).
     """
 
     error_bound: float
     scratch_bytes: int
     flops: float
     packs: bool
+    pools: bool
 
 
 def conv2d(
@@ -160,7 +162,7 @@ def conv2d_algorithms(
     )
     rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
     return MappingProxyType(
-        {name: Algorithm(error, scratch, flops, packs) for name, error, scratch, flops, packs in rows}
+        {name: Algorithm(error, scratch, flops, packs, pools) for name, error, scratch, flops, packs, pools in rows}
     )
 
 
@@ -183,8 +185,9 @@ class Conv2dPlan:
     """A convolution whose problem and algorithm are fixed and checked once, run on addresses: the cheapest call.
 
     direction, dtype: as `conv2d_algorithms`. `run` takes addresses of arrays of that dtype (the bias of float32) in the
-    layouts of this module; that they are such is the caller's word. Raises KernelError at construction for what cannot
-    be computed.
+    layouts of this module; that they are such is the caller's word. pool: y holds the largest of each 2x2 results, the
+    last row or column of an odd number left out; NaN where one of them is. For algorithms that have `pools`,
+    activations that never fall, and no residual. Raises KernelError at construction for what cannot be computed.
     """
 
     __slots__ = ("_plan", "algorithm", "direction", "w_shape", "x_shape", "y_shape")
@@ -202,6 +205,7 @@ class Conv2dPlan:
         direction: str = "forward",
         activation: Activation = None,
         dtype: str = "float32",
+        pool: bool = False,
     ) -> None:
         problem = _problem(
             shape_tuple(x_shape, "x_shape"),
@@ -212,9 +216,13 @@ class Conv2dPlan:
             groups,
             dtype_of(None, dtype),
         )
-        self._plan = _native.Plan(problem, _direction(direction), _algorithm(algorithm), *_activation(activation))
+        name, slope = _activation(activation)
+        self._plan = _native.Plan(problem, _direction(direction), _algorithm(algorithm), name, slope, bool(pool))
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
+        if pool:
+            n, h, w, k = problem.y_shape
+            self.y_shape = n, h // 2, w // 2, k
 
     def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
         """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0: no bias, residual."""

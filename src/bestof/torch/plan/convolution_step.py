@@ -13,8 +13,8 @@ from bestof.kernels import Conv2dPlan
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.frozen_weights import Packed
-from bestof.torch.plan.operation import Convolution, activate
-from bestof.torch.plan.runner import Runner
+from bestof.torch.plan.operation import MAX_2X2, Convolution, activate
+from bestof.torch.plan.runner import Runner, pooling_runner
 from bestof.torch.plan.selection import (
     ONEDNN,
     PYTORCH,
@@ -22,6 +22,7 @@ from bestof.torch.plan.selection import (
     algorithms,
     native_name,
     packs,
+    pools,
     selector,
 )
 
@@ -44,7 +45,8 @@ class ConvolutionStep:
     """Computes `out` from `x` and `residual`, views of memory that stay where they are.
 
     x, out, residual: (N, C, H, W) in channels last; (rows, features) where linear, where x may be a function that
-    finds it at each call. Until an algorithm is settled each call is a selector's; after that `run` is the algorithm.
+    finds it at each call. `between`: where the problem is pooled, the results that are, for algorithms that do not pool
+    themselves. Until an algorithm is settled each call is a selector's; after that `run` is the algorithm.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class ConvolutionStep:
         x: Tensor | Callable[[], Tensor],
         out: Tensor,
         residual: Tensor | None,
+        between: Tensor | None = None,
     ) -> None:
         self.operation, self.problem, self.x, self.out, self.residual = operation, problem, x, out, residual
+        self._between = out if between is None else between
         self.algorithm: str | None = None
         self._runners: dict[str, Runner] = {}
         self._packed: dict[str, Packed] = {}
@@ -79,6 +83,8 @@ class ConvolutionStep:
                 runner = self._pytorch()
             else:
                 runner = self._onednn() if algorithm == ONEDNN else self._native(algorithm)
+            if self.problem.pooled and not pools(self.problem, algorithm):
+                runner = _one_after_the_other(runner, pooling_runner(MAX_2X2, self._between, self.out))
             self._runners[algorithm] = runner
         return runner
 
@@ -119,6 +125,7 @@ class ConvolutionStep:
             groups=operation.groups,
             algorithm=native_name(algorithm),
             activation=(operation.activation, operation.slope) if operation.activation else None,
+            pool=(pooled := pools(self.problem, algorithm)),
         )
         weights = operation.weights
         packed = weights.packed(algorithm) if packs(problem, algorithm) else weights.unpacked()
@@ -126,7 +133,7 @@ class ConvolutionStep:
         layout = packed.layout
         bias, residual, x = operation.weights.bias, self.residual, self.x
         addresses = (
-            self.out.data_ptr(),
+            (self.out if pooled else self._between).data_ptr(),
             0 if bias is None else bias.data_ptr(),
             0 if residual is None else residual.data_ptr(),
         )
@@ -144,7 +151,7 @@ class ConvolutionStep:
         return run
 
     def _onednn(self) -> Runner:
-        operation, x, out, residual = self.operation, self.x, self.out, self.residual
+        operation, x, out, residual = self.operation, self.x, self._between, self.residual
         geometry = (operation.padding, operation.stride, operation.dilation, operation.groups)
         assert isinstance(x, Tensor)
         packed = self._packed[ONEDNN] = operation.weights.onednn(*geometry, list(x.shape))
@@ -162,7 +169,7 @@ class ConvolutionStep:
         return run if residual is None else run_with_residual
 
     def _pytorch(self) -> Runner:
-        operation, x, out, residual = self.operation, self.x, self.out, self.residual
+        operation, x, out, residual = self.operation, self.x, self._between, self.residual
         weight, bias = operation.weights.folded(), operation.weights.bias
         if not operation.linear:
             assert isinstance(x, Tensor)
@@ -172,6 +179,14 @@ class ConvolutionStep:
         if bias is None:
             return lambda: activate(torch.mm(find(), transposed, out=out), activation, slope)
         return lambda: activate(torch.addmm(bias, find(), transposed, out=out), activation, slope)
+
+
+def _one_after_the_other(first: Runner, second: Runner) -> Runner:
+    def run() -> None:
+        first()
+        second()
+
+    return run
 
 
 def _checked(given: Tensor, features: int, rows: int) -> Tensor:
@@ -184,7 +199,9 @@ def _checked(given: Tensor, features: int, rows: int) -> Tensor:
     return given
 
 
-def problem_of(operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], residual: bool) -> FusedProblem:
+def problem_of(
+    operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], residual: bool, pooled: bool = False
+) -> FusedProblem:
     """The problem of an operation on an input of shape x."""
     weight = tuple(operation.weights.weight.shape)
     convolution = ConvProblem(
@@ -199,4 +216,4 @@ def problem_of(operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], r
         weight_layout="channels_last",
         threads=torch.get_num_threads(),
     )
-    return FusedProblem(convolution, residual, operation.activation, accuracy, operation.linear)
+    return FusedProblem(convolution, residual, operation.activation, accuracy, operation.linear, pooled)

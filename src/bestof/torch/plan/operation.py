@@ -52,6 +52,21 @@ class Pooling:
         return f"{self.kind} pooling {self.kernel[0]}x{self.kernel[1]}"
 
 
+MAX_2X2 = Pooling("max", (2, 2), (2, 2), (0, 0), count_padding=True)
+"""What some convolutions do on the way to memory."""
+
+
+def may_be_pooled(operation: Convolution, pool: Pooling) -> bool:
+    """Whether a pooling may be part of a convolution's step: by kernels that bound results, not by those that fall and
+    rise again; and only 3x3 kernels without strides, for Winograd's algorithms are those that pool."""
+    alike = (pool.kind, pool.kernel, pool.stride, pool.padding) == ("max", (2, 2), (2, 2), (0, 0))
+    rises = operation.activation in ("", "relu", "relu6") or (
+        operation.activation == "leaky_relu" and operation.slope >= 0
+    )
+    winograd = operation.weights.weight.shape[2:] == (3, 3) and operation.groups == 1
+    return alike and rises and winograd and operation.stride == operation.dilation == (1, 1)
+
+
 def activate(y: Tensor, activation: str, slope: float) -> Tensor:
     """The activation that kernels call by this name, in place."""
     return y if not activation else _ACTIVATIONS[activation](y, slope)

@@ -19,6 +19,7 @@ from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.fusion import convolution, pooling, reads_strides
 from bestof.torch.plan.mutation import aliased_argument
+from bestof.torch.plan.operation import may_be_pooled
 from bestof.torch.plan.runner import columns_runner, pooling_runner, torch_runner, writing_runner
 from bestof.torch.plan.writing import RESHAPING, columns, rows, writing_form
 from bestof.torch.shim import Watch, watch
@@ -87,11 +88,14 @@ class Program:
         self._slot = {node: position for position, node in enumerate(self.nodes)}
         self._buffers: dict[Node, Buffer] = {}
         self._last = self._lives()
+        self._pooled = self._pooled_convolutions()
         self._plan_memory()
         self._views = self._planned_views()
         self.floats = plan_offsets(list({id(buffer): buffer for buffer in self._buffers.values()}.values()))
         self.problems = {
-            node: problem_of(node.meta["operation"], accuracy, _rows_shape(node), len(node.args) > 1)
+            node: problem_of(
+                node.meta["operation"], accuracy, _rows_shape(node), len(node.args) > 1, node in self._pooled
+            )
             for node in self.nodes
             if node.target is convolution
         }
@@ -217,6 +221,24 @@ class Program:
                     self._buffers[node] = buffer
                     continue
             self._buffers[node] = Buffer(value.numel(), here, self._last[node])
+        for node, pool in self._pooled.items():
+            self._buffers[pool].first = self._slot[node]  # where it is written already
+
+    def _pooled_convolutions(self) -> dict[Node, Node]:
+        """The convolutions whose step writes what a pooling makes of their results, and these poolings.
+
+        64 channels @224 and their pooling take 0.88 of the time in batches of 8: 103 MB are neither written nor read.
+        """
+        return {
+            given: node
+            for node in self.nodes
+            if node.target is pooling
+            and isinstance(given := node.args[0], Node)
+            and given.target is convolution
+            and list(given.users) == [node]
+            and len(given.args) == 1
+            and may_be_pooled(given.meta["operation"], node.meta["operation"])
+        }
 
     def _is_planned(self, node: Node) -> bool:
         return node.target in (convolution, pooling, rows, columns) or writing_form(node) is not None
@@ -245,7 +267,8 @@ class Program:
         for node in self.nodes:
             if node.op == "get_attr":
                 slots[self._slot[node]] = _attribute(self._module, str(node.target))
-        computed = [node for node in self.nodes if node.op == "call_function" and node not in self._views]
+        inside = {*self._views, *self._pooled.values()}
+        computed = [node for node in self.nodes if node.op == "call_function" and node not in inside]
         steps = [self._step(node, slots, arena) for node in computed]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
@@ -293,8 +316,10 @@ class Program:
         given = node.args[0]
         assert isinstance(given, Node)
         if not operation.linear:
-            residual = slots[self._slot[node.args[1]]] if len(node.args) > 1 else None
-            return ConvolutionStep(operation, self.problems[node], slots[self._slot[given]], out, residual)
+            x, residual = slots[self._slot[given]], slots[self._slot[node.args[1]]] if len(node.args) > 1 else None
+            if (pool := self._pooled.get(node)) is not None:
+                return ConvolutionStep(operation, self.problems[node], x, slots[self._slot[pool]], residual, out)
+            return ConvolutionStep(operation, self.problems[node], x, out, residual)
         inner, outer = operation.weights.weight.shape[1], operation.weights.weight.shape[0]
         out = out.view(-1, outer)
         if given in self._views or (given in self._buffers and not given.meta["rows"]):

@@ -56,6 +56,7 @@ class FusedProblem(NamedTuple):
     activation: str
     accuracy: Accuracy
     linear: bool
+    pooled: bool = False  # the largest of each 2x2 results
 
     def canonical(self) -> str:
         """Canonical text, for the store: all that tells two problems apart."""
@@ -65,6 +66,7 @@ class FusedProblem(NamedTuple):
         words = [self.convolution.notation]
         words += [word for word, here in (("linear", self.linear), ("bias", self.convolution.bias)) if here]
         words += [word for word in ("residual" if self.residual else "", self.activation) if word]
+        words += ["max 2x2"] if self.pooled else []
         return " ".join(words)
 
 
@@ -172,8 +174,15 @@ def packs(problem: ConvProblem, algorithm: str) -> bool:
     return not algorithm.endswith(UNPACKED) and bool(algorithms(problem)[algorithm].packs)
 
 
+def pools(problem: FusedProblem, algorithm: str) -> bool:
+    """Whether an algorithm pools what it computes; behind others a pooling follows."""
+    row = algorithms(problem.convolution).get(native_name(algorithm))
+    return problem.pooled and row is not None and row.pools
+
+
 def algorithms(problem: ConvProblem) -> Any:
-    """What kernels offer for a problem: name -> promised error, scratch, operations, whether weights are packed."""
+    """What kernels offer for a problem: name -> promised error, scratch, operations, whether weights are packed, and
+    whether results may be pooled."""
     (n, c, h, w), (k, i, r, s) = problem.input_shape, problem.weight_shape
     return conv2d_algorithms(
         (n, h, w, c),

@@ -141,7 +141,8 @@ def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tupl
     if residual is not None:
         plain += residual
     allowed = _SLOPE * (error * scale + 2 * _EPS * _rms(plain))
-    return allowed, activate(plain, operation.activation, operation.slope), scale
+    right = activate(plain, operation.activation, operation.slope)
+    return allowed, F.max_pool2d(right, 2) if one.problem.pooled else right, scale
 
 
 def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
