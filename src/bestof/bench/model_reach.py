@@ -12,6 +12,7 @@ THREADS = 2
 # The paper's setting: tuning is paid once, of this many training steps.
 PRICE_STEPS = 240
 PRICE = 0.03
+MEMORY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ def _reaches(times: ModelTimes) -> Iterator[Reach]:
             found = _ratio(times, promise)
             if found is not None:
                 yield found
+    if times.job in promised_jobs():
+        yield from _memory(times)
     if times.job == PRICED:
         for peer in times.peers:
             if peer.ours and (price := tuning_price(peer)) is not None:
@@ -101,6 +104,15 @@ def _ratio(times: ModelTimes, promise: Promise) -> Reach | None:
     if theirs.name == times.best and ours.ratio is not None:
         return Reach(what, promise.ratio, ours.ratio, ours.low, ours.high)
     return Reach(what, promise.ratio, theirs.seconds / ours.seconds)
+
+
+def _memory(times: ModelTimes) -> Iterator[Reach]:
+    """What `optimize` takes at the peak of a call, once released, over what PyTorch as it is takes."""
+    took = {peer.name: peer for peer in times.peers if peer.peak_bytes}
+    ours, theirs = took.get("optimize"), took.get("eager")
+    if ours is not None and theirs is not None:
+        what = f"{times.job}: memory of {ours.label} over {theirs.label}"
+        yield Reach(what, MEMORY, (ours.peak_bytes or 0) / (theirs.peak_bytes or 1), most=True)
 
 
 def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
