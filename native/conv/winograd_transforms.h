@@ -66,7 +66,9 @@ inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder
     float* v = block + order.place(tile) * v_stride;
     const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
     const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
-    const bool inside = y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
+    // A crop, a negative pad, leaves pixels behind the last results: a short tile may have all of its own.
+    const bool inside = tile.rows == M && tile.columns == M && y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height &&
+                        x0 + kAlpha <= p.in_width;
     for (long c = from; c < to; c += kLanes) {
       const long lanes = smaller(to - c, kLanes);
       const long following = c + kLanes < to ? kLanes : v_stride + from - c;

@@ -100,6 +100,14 @@ SHORT_TILES = tuple(
     for columns in (most - 11 + 5 * rows % 12, most - 11 + (7 * rows + 1) % 12)
 )
 
+# Pads beyond the reach of the kernel, of which the input gradient crops: behind the last results lie pixels, in which a
+# tile may end of whose results fewer are wanted; a whole vector of channels, which needs no care at the rim.
+CROPPED = tuple(
+    Case((1, rows, rows + pad % 3, 3), (17, 3, 3, 3), padding=((pad % 4, pad), (pad % 3, pad)))
+    for pad in range(3, 9)
+    for rows in range(8, 20)
+)
+
 # Linear layers of few rows: VGG16's last one, every number of rows with outputs that are not its blocks, few inputs.
 FEW_ROWS = (
     Case((1, 1, 1, 4096), (1000, 1, 1, 4096)),

@@ -9,7 +9,7 @@ import convolution
 import numpy as np
 import pytest
 from bfloat16 import UNIT
-from convolution import CASES, LONG, SHORT_TILES, STEMS, STRIDED, Case
+from convolution import CASES, CROPPED, LONG, SHORT_TILES, STEMS, STRIDED, Case
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -126,7 +126,7 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
     ],
 )
 def test_tiles_that_the_image_ends_in(direction: str, name: str, threads: int) -> None:
-    for case in SHORT_TILES[threads - 1 :: 2]:
+    for case in (*SHORT_TILES, *CROPPED)[threads - 1 :: 2]:
         wanted = _oracle(case, direction, False)
         out, whole = _guarded(wanted.shape)
         _run(case, direction, name, _operands(case, direction, False), out, threads)
