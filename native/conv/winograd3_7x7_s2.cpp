@@ -87,8 +87,10 @@ long scratch(const Problem& p, int threads) {
 }
 
 // V of the kRead rows of an image from y on, [frequency of even rows, then of odd ones][row]: what lies outside the
-// image is zero, left and right of it from the beginning on.
-void transform_input(const Problem& p, const Plan& plan, const float* image, long y, float* v) {
+// image is zero, left and right of it from the beginning on; and so is what none of the `rows` wanted reads, for a NaN
+// there would be in all of them.
+void transform_input(const Problem& p, const Plan& plan, const float* image, long y, long rows, float* v) {
+  const long bottom = smaller(p.in_height, y + (rows - 1) * kStride + kTaps);
   const long count = (plan.end - plan.begin) * p.in_channels, line = p.in_width * p.in_channels, step = plan.row;
   const float* from = image + y * line + (plan.begin - p.pad_left) * p.in_channels;
   float* to = v + plan.begin * p.in_channels;
@@ -97,7 +99,7 @@ void transform_input(const Problem& p, const Plan& plan, const float* image, lon
     Vec even[kAlpha], odd[kAlpha] = {}, o[kAlpha];
 #pragma GCC unroll 16
     for (long i = 0; i < kRead; ++i) {
-      const bool inside = y + i >= 0 && y + i < p.in_height;
+      const bool inside = y + i >= 0 && y + i < bottom;
       const float* pixels = from + i * line + at;
       (i % 2 == 0 ? even : odd)[i / 2] = !inside ? Vec{} : lanes == kLanes ? load(pixels) : load_first(pixels, lanes);
     }
@@ -169,7 +171,7 @@ void run_forward(const Problem& p, const Call& call) {
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long n = item / plan.tiles, y = item % plan.tiles * kRows, rows = smaller(p.out_height - y, kRows);
       const float* image = call.first + n * p.in_height * p.in_width * p.in_channels;
-      transform_input(p, plan, image, y * kStride - p.pad_top, v);
+      transform_input(p, plan, image, y * kStride - p.pad_top, rows, v);
       for (long panel = 0; panel < plan.panels; ++panel) {
         const float* u = call.second + panel * kRead * plan.depth * kPanel;
         for (long tile = 0; tile < cut.tiles; ++tile) {
