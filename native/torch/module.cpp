@@ -57,24 +57,40 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 
-// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are taken over.
+// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are deleted.
 std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles) {
   auto watch = std::make_unique<shim::Watch>();
   bool all = true;
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    PyObject *dict = nullptr, *name = nullptr, *object = nullptr;
+    PyObject *dict = nullptr, *name = nullptr;
     if (nb::object place = places[i]; !place.is_none()) {  // borrowed: the lists hold them
       dict = nb::object(place[0]).ptr();
       name = nb::object(place[1]).ptr();
-      object = nb::object(tensors[i]).ptr();
     }
-    const nb::object capsule = handles[i];
+    const nb::object tensor = tensors[i], capsule = handles[i];
     void* handle = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
     if (handle == nullptr) throw nb::python_error();
-    all = watch->add(dict, name, object, static_cast<stable::Tensor>(handle)) && all;
+    all = watch->add(dict, name, tensor.ptr(), static_cast<stable::Tensor>(handle)) && all;
+    stable::aoti_torch_delete_tensor_object(static_cast<stable::Tensor>(handle));
   }
   return all ? std::move(watch) : nullptr;
 }
+
+int traverse_watch(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<shim::Watch>(self)->traverse(visit, arg) : 0;
+}
+
+int clear_watch(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<shim::Watch>(self)->clear();
+  return 0;
+}
+
+PyType_Slot kWatchSlots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse_watch)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear_watch)},
+    {0, nullptr},
+};
 
 }  // namespace
 
@@ -90,7 +106,7 @@ NB_MODULE(_shim, module) {
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
   nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
   nb::class_<Loan>(module, "Loan");
-  nb::class_<shim::Watch>(module, "Watch").def("is_unchanged", &shim::Watch::is_unchanged);
+  nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots)).def("is_unchanged", &shim::Watch::is_unchanged);
   module.def("make_watch", &make_watch);
   nb::class_<shim::Shim>(module, "Shim")
       .def("__init__", make)

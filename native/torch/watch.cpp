@@ -1,34 +1,63 @@
 #include "watch.h"
 
+#include <cstring>
+
 #include "tensor_version.h"
 
 namespace shim {
 
-Watch::~Watch() {
+namespace {
+
+// A tensor's object begins with its header, then the one pointer that an at::Tensor is, which is what a handle points
+// to as well. Null where this PyTorch lays it out otherwise.
+stable::Tensor tensor_within(PyObject* object, stable::Tensor handle) {
+  void* within = reinterpret_cast<char*>(object) + sizeof(PyObject);
+  const bool same = std::memcmp(within, handle, sizeof(void*)) == 0;
+  return same ? static_cast<stable::Tensor>(within) : nullptr;
+}
+
+}  // namespace
+
+bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle) {
+  const stable::Tensor tensor = tensor_within(object, handle);
+  const void* address = nullptr;
+  if (tensor == nullptr || stable::torch_get_const_data_ptr(tensor, &address) != 0) return false;
+  const int64_t version = version_of(tensor);
+  if (version < 0) return false;
+  Py_XINCREF(dict);
+  Py_XINCREF(name);
+  Py_INCREF(object);
+  watched_.push_back({dict, name, object, tensor, version, address});
+  return true;
+}
+
+int Watch::traverse(visitproc visit, void* arg) const {
   for (const Watched& one : watched_) {
+    Py_VISIT(one.dict);
+    Py_VISIT(one.name);
+    Py_VISIT(one.object);
+  }
+  return 0;
+}
+
+void Watch::clear() {
+  cleared_ = true;
+  std::vector<Watched> watched;
+  watched.swap(watched_);  // what ends here may ask
+  for (const Watched& one : watched) {
     Py_XDECREF(one.dict);
     Py_XDECREF(one.name);
-    Py_XDECREF(one.object);
-    stable::aoti_torch_delete_tensor_object(one.handle);
+    Py_DECREF(one.object);
   }
 }
 
-bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle) {
-  Py_XINCREF(dict);
-  Py_XINCREF(name);
-  Py_XINCREF(object);
-  const void* address = nullptr;
-  const bool told = stable::torch_get_const_data_ptr(handle, &address) == 0;
-  watched_.push_back({dict, name, object, handle, version_of(handle), address});
-  return told && watched_.back().version >= 0;
-}
-
 bool Watch::is_unchanged() const {
+  if (cleared_) return false;
   // By kind of question, not by tensor: the misses of neighbours then overlap.
   for (const Watched& one : watched_) {
     __builtin_prefetch(one.dict);
     __builtin_prefetch(one.name);
-    __builtin_prefetch(one.handle);
+    __builtin_prefetch(one.tensor);
   }
   for (const Watched& one : watched_) {
     if (one.dict == nullptr) continue;
@@ -39,11 +68,11 @@ bool Watch::is_unchanged() const {
     }
   }
   for (const Watched& one : watched_) {
-    if (version_of(one.handle) != one.version) return false;
+    if (version_of(one.tensor) != one.version) return false;
   }
   for (const Watched& one : watched_) {
     const void* address = nullptr;
-    if (stable::torch_get_const_data_ptr(one.handle, &address) != 0 || address != one.address) return false;
+    if (stable::torch_get_const_data_ptr(one.tensor, &address) != 0 || address != one.address) return false;
   }
   return true;
 }

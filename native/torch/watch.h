@@ -14,8 +14,8 @@ namespace shim {
 class Watch {
  public:
   struct Watched {
-    PyObject *dict, *name, *object;  // the dict that has it by this name; or all three null
-    stable::Tensor handle;
+    PyObject *dict, *name, *object;  // the tensor, and the dict that has it by this name, or null
+    stable::Tensor tensor;           // within the object
     int64_t version;
     const void* address;
   };
@@ -23,17 +23,23 @@ class Watch {
   Watch() = default;
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  ~Watch();
+  ~Watch() { clear(); }
 
-  // Takes over the handle, and references to the three objects. False, and then it is not to be used, where PyTorch
-  // does not tell of the tensor. With the GIL, as all here.
+  // Keeps references to the three objects, and none to the handle: one reference more from C++, and PyTorch neither
+  // swaps a parameter for another nor lets a cycle of objects through it be collected. False, and then it is not to be
+  // used, where PyTorch does not tell of the tensor. With the GIL, as all here.
   bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
 
   // True where every tensor is in its place, where it was, and not written to.
   bool is_unchanged() const;
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
  private:
   std::vector<Watched> watched_;
+  bool cleared_ = false;
 };
 
 }  // namespace shim
