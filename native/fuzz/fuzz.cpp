@@ -30,9 +30,9 @@ using bestof::fuzz::value_of;
 Problem random_problem(std::mt19937& random) {
   Problem p;
   for (;;) {
-    const bool plain = pick(random, 0, 1) == 1;  // half of them stride 1, with a kernel that Winograd has
-    const long own[][2] = {{3, 3}, {3, 3}, {1, 7}, {7, 1}, {5, 5}};
-    const long* kernel = own[pick(random, 0, 4)];
+    const bool plain = pick(random, 0, 1) == 1;  // half of them a kernel and a stride that Winograd has
+    const long own[][3] = {{3, 3, 1}, {3, 3, 1}, {1, 7, 1}, {7, 1, 1}, {5, 5, 1}, {3, 3, 2}, {7, 7, 2}};
+    const long* kernel = own[pick(random, 0, 6)];
     p.batch = pick(random, 1, 3);
     p.in_height = pick(random, 1, 15);
     p.in_width = pick(random, 1, 15);
@@ -62,8 +62,8 @@ Problem random_problem(std::mt19937& random) {
     }
     p.kernel_height = plain ? kernel[0] : pick(random, 1, 5);
     p.kernel_width = plain ? kernel[1] : pick(random, 1, 5);
-    p.stride_y = plain ? 1 : pick(random, 1, 3);
-    p.stride_x = plain ? 1 : pick(random, 1, 3);
+    p.stride_y = plain ? kernel[2] : pick(random, 1, 3);
+    p.stride_x = plain ? kernel[2] : pick(random, 1, 3);
     p.dilation_y = plain ? 1 : pick(random, 1, 2);
     p.dilation_x = plain ? 1 : pick(random, 1, 2);
     p.pad_top = pick(random, 0, 4);
