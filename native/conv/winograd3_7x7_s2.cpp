@@ -194,7 +194,7 @@ double flops(const Problem& p) {
 
 const Algorithm kWinograd3Strided7 = {
     "winograd3_7x7_s2",
-    {supports, weight_floats, pack, scratch, run_forward, 1.5e-6, flops},
+    {supports, weight_floats, pack, scratch, run_forward, 2e-6, flops},
     {},
     {},
 };

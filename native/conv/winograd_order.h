@@ -13,7 +13,7 @@ struct Tile {
 
 inline Tile tile_at(const TilePlan& t, long index) {
   const long line = index / t.tiles_x, n = line / t.tiles_y;
-  Tile tile = {n, line - n * t.tiles_y, index - line * t.tiles_x, t.rows, t.columns};
+  Tile tile = {n, line - n * t.tiles_y, index - line * t.tiles_x, t.side, t.side};
   if (tile.y == t.tiles_y - 1) tile.rows = t.last_rows;
   if (tile.x == t.tiles_x - 1) tile.columns = t.last_columns;
   return tile;
@@ -48,7 +48,7 @@ class TileOrder {
   long place(const Tile& tile) const {
     const long index = (tile.n * plan_.tiles_y + tile.y) * plan_.tiles_x + tile.x;
     const Kinds here = kinds_before(tile, index);
-    const bool rows = tile.rows < plan_.rows, columns = tile.columns < plan_.columns;
+    const bool rows = tile.rows < plan_.side, columns = tile.columns < plan_.side;
     if (rows && columns) return count_.columns + count_.whole + count_.rows + here.both - before_.both;
     if (rows) return count_.columns + count_.whole + here.rows - before_.rows;
     if (columns) return here.columns - before_.columns;
@@ -76,7 +76,7 @@ class TileOrder {
   };
 
   Kinds kinds_before(const Tile& tile, long index) const {
-    const bool short_rows = plan_.last_rows < plan_.rows, short_columns = plan_.last_columns < plan_.columns;
+    const bool short_rows = plan_.last_rows < plan_.side, short_columns = plan_.last_columns < plan_.side;
     const long in_last_row = tile.y == plan_.tiles_y - 1 ? tile.x : 0;
     const long columns = short_columns ? tile.n * plan_.tiles_y + tile.y : 0;
     const long rows = short_rows ? tile.n * plan_.tiles_x + in_last_row : 0;

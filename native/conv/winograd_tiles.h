@@ -12,7 +12,7 @@ namespace BESTOF_TARGET {
 // [alpha^2][block][m_stride]; from frequency to frequency v_step and m_step floats.
 struct TilePlan {
   long tiles_y, tiles_x, tiles;
-  long rows, columns, last_rows, last_columns;  // results of a tile, and of the last one of a column or row
+  long side, last_rows, last_columns;  // rows and columns of a tile of results, and those of the last in the image
   long channels, outputs, panels;
   long v_stride, m_stride, v_step, m_step;
   long block, blocks;
@@ -47,7 +47,7 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
   t.tiles_y = divide_up(p.out_height, M);
   t.tiles_x = divide_up(p.out_width, M);
   t.tiles = p.batch * t.tiles_y * t.tiles_x;
-  t.rows = t.columns = M;
+  t.side = M;
   t.last_rows = p.out_height - (t.tiles_y - 1) * M;
   t.last_columns = p.out_width - (t.tiles_x - 1) * M;
   t.channels = p.in_channels;

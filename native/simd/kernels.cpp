@@ -13,10 +13,22 @@ namespace {
 namespace rest = BESTOF_REST;
 
 constexpr const Algorithm* kAlgorithms[] = {
-    &rest::kDirect,           &rest::kConvgemm,          &kConvgemmBf16,           &rest::kIm2row,
-    &rest::kWinograd2,        &rest::kWinograd4,         &rest::kWinograd6,        &rest::kWinograd4Row7,
-    &rest::kWinograd4Column7, &rest::kWinograd2Square5,  &rest::kWinograd4Square5, &rest::kWinograd3Strided,
-    &rest::kDepthwise,        &rest::kWinograd3Strided7, &rest::kMatvec,           &rest::kMatvecBf16,
+    &rest::kDirect,
+    &rest::kConvgemm,
+    &kConvgemmBf16,
+    &rest::kIm2row,
+    &rest::kWinograd2,
+    &rest::kWinograd4,
+    &rest::kWinograd6,
+    &rest::kWinograd4Row7,
+    &rest::kWinograd4Column7,
+    &rest::kWinograd2Square5,
+    &rest::kWinograd4Square5,
+    &rest::kWinograd3Strided,
+    &rest::kWinograd3Strided7,
+    &rest::kDepthwise,
+    &rest::kMatvec,
+    &rest::kMatvecBf16,
 };
 
 }  // namespace
