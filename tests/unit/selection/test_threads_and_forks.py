@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from fake_program import DictStore, Program
 
 from bestof import BestOf
 from bestof.errors import BestofWarning
+from bestof.selection import registry
 from bestof.selection.trial import detours
 from bestof.selection.winner import NEVER
 
@@ -96,7 +98,10 @@ def test_eight_threads_and_ever_new_problems_stay_bounded(program: Program) -> N
     assert len(selector._tunings) <= 16
 
 
-def test_reports_while_others_work(program: Program) -> None:
+def test_reports_while_others_work(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of these selectors alone: 400 reports of all that other tests have left in the process take minutes.
+    monkeypatch.setattr(registry, "_selectors", weakref.WeakSet())
+
     def work(number: int) -> None:
         for call in range(100):
             if number % 2:
