@@ -20,12 +20,13 @@ DIRECTIONS = ("forward", "backward_input", "backward_weight")
 def test_every_row_makes_its_promises(direction: str) -> None:
     rows = kernels.conv2d_algorithms(X.shape, W.shape, padding=1, direction=direction)
     assert "convgemm" in rows
-    for name, (error, scratch, flops, packs) in rows.items():
+    for name, (error, scratch, flops, packs, pools) in rows.items():
         assert name
         assert 0 < error < (1e-2 if name.endswith("_bf16") else 1e-3)
         assert scratch >= 0
         assert 0 < flops < math.inf
         assert packs == (direction == "forward")  # of those that take a 3x3 kernel
+        assert pools == (direction == "forward" and name in ("winograd2", "winograd4", "winograd6"))
 
 
 def test_an_algorithm_that_does_not_apply_is_no_row() -> None:
