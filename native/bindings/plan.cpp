@@ -47,12 +47,12 @@ struct Plan {
     return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) && w.groups == problem.groups;
   }
 
-  void check(std::size_t residual) const {
+  void check_residual(std::size_t residual) const {
     if (pooled && residual) refuse("residual: expected none where results are pooled");
   }
 
   void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias, std::size_t residual) const {
-    check(residual);
+    check_residual(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
                                activation, slope, pooled};
     execute(*pass, direction, problem,
@@ -63,7 +63,7 @@ struct Plan {
 
   void run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                   std::size_t residual) const {
-    check(residual);
+    check_residual(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
                                activation, slope, pooled};
     if (direction != Direction::kForward) refuse("w: expected an address; packed weights serve the forward pass only");

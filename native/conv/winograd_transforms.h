@@ -144,10 +144,6 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
   }
 }
 
-BESTOF_INLINE Vec largest(Vec a, Vec b) {
-  return (a > b) | (a != a) ? a : b;  // a NaN wins
-}
-
 // The same, of which the largest of each 2x2 are written: tiles begin at even rows and columns.
 template <int M, int Columns = M>
 inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes, long k,

@@ -40,7 +40,7 @@ BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window&
     for (long x = w.x0; x < w.x1; ++x) {
       const Vec v = read(image + (y * p.in_width + x) * p.channels + c, lanes);
       if (p.maximum) {
-        best = (v > best) | (v != v) ? v : best;  // a NaN wins and stays
+        best = largest(v, best);
       } else {
         best += v;
       }

@@ -68,6 +68,11 @@ BESTOF_INLINE Vec at_most(Vec v, Vec high) {
   return v > high ? high : v;
 }
 
+// A NaN in either wins.
+BESTOF_INLINE Vec largest(Vec a, Vec b) {
+  return (a > b) | (a != a) ? a : b;
+}
+
 BESTOF_INLINE long smaller(long a, long b) {
   return a < b ? a : b;
 }

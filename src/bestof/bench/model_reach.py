@@ -12,6 +12,7 @@ THREADS = 2
 # The paper's setting: tuning is paid once, of this many training steps.
 PRICE_STEPS = 240
 PRICE = 0.03
+# Of the process at the peak of a call, over that of PyTorch eager.
 MEMORY = 1.0
 
 

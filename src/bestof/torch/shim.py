@@ -56,7 +56,7 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     return getattr(module, names[0]), getattr(module, names[1])
 
 
-def watch(tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str] | None]) -> Watch | None:
+def watch(tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]] | None = None) -> Watch | None:
     """Tells whether all these are unchanged: each still in its place, a dict and a name, where it has one, written to
     as often, its memory where it was. For 218 of them, whose objects have left the caches, it takes 60 to 100 us where
     Python takes 370.
@@ -68,4 +68,4 @@ def watch(tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]
     if conversions is None or any(one.is_inference() for one in tensors):
         return None
     handles = [conversions[1](one) for one in tensors]
-    return make_watch(list(tensors), list(places), handles)
+    return make_watch(list(tensors), [None] * len(tensors) if places is None else list(places), handles)

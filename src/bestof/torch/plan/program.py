@@ -70,7 +70,7 @@ class Binding:
                 "shares the memory of those that it does not transform; call optimize again"
             )
         if self.watch is not None:
-            self.watch = watch(self.shared, [None] * len(self.shared))  # memory has moved
+            self.watch = watch(self.shared)  # memory has moved
 
 
 class Program:
@@ -257,7 +257,7 @@ class Program:
         shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
         shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta]
         binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle)
-        binding.watch = watch(shared, [None] * len(shared))
+        binding.watch = watch(shared)
         binding.refresh()
         return binding
 
