@@ -81,10 +81,23 @@ def decisions(seed: int, repeats: int) -> Iterator[Row]:
     few = [(trace, outcome) for trace, outcome in raced if len(trace.truth) in policies.FEW]
     good = 100 * float(np.mean([policies.good(trace, outcome) for trace, outcome in few]))
     by_rounds = [policies.replay(Rounds(), trace, repeats, seed) for trace, _ in few]
-    peer = 100 * float(np.mean([policies.good(trace, o) for (trace, _), o in zip(few, by_rounds, strict=True)]))
-    ratio = float(np.mean([np.mean(o.regret) for _, o in few]) / np.mean([np.mean(o.regret) for o in by_rounds]))
-    yield Row("regret of Race against Rounds(10), 2 to 6", "<= 0.40", f"{ratio:.3f}", ratio <= 0.4, command)
-    yield Row("  within 2 %, against Rounds, %", f">= {peer:.2f}", f"{good:.2f}", good >= peer, command)
+    peer = 100 * float(
+        np.mean([policies.good(trace, o) for (trace, _), o in zip(few, by_rounds, strict=True)])
+    )
+    ratio = float(
+        np.mean([np.mean(o.regret) for _, o in few])
+        / np.mean([np.mean(o.regret) for o in by_rounds])
+    )
+    yield Row(
+        "regret of Race against Rounds(10), 2 to 6",
+        "<= 0.40",
+        f"{ratio:.3f}",
+        ratio <= 0.4,
+        command,
+    )
+    yield Row(
+        "  within 2 %, against Rounds, %", f">= {peer:.2f}", f"{good:.2f}", good >= peer, command
+    )
     clear = [policies.steady(outcome) == 1.0 for trace, outcome in raced if trace.clear]
     yield Row(
         f"traces alike in {repeats} of {repeats} runs, gap > 5 %",
@@ -103,9 +116,17 @@ def costs(repeats: int, calls: int) -> Iterator[Row]:
     ran = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
     for row in json.loads(ran.stdout):
         if row["reach"] is not None:
-            measured = f"{row['seconds'] * 1e9:,.0f}, with {THREADS} threads {row['threaded'] * 1e9:,.0f}"
+            measured = (
+                f"{row['seconds'] * 1e9:,.0f}, with {THREADS} threads {row['threaded'] * 1e9:,.0f}"
+            )
             reached = row["seconds"] <= row["reach"]
-            yield Row(f"{row['name']}, ns", f"<= {row['reach'] * 1e9:,.0f}", measured, reached, "bestof bench dispatch")
+            yield Row(
+                f"{row['name']}, ns",
+                f"<= {row['reach'] * 1e9:,.0f}",
+                measured,
+                reached,
+                "bestof bench dispatch",
+            )
 
 
 def locks(calls: int) -> Iterator[Row]:
@@ -144,10 +165,21 @@ def crowds(processes: int, kills: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         found = store_stress.crowd(Path(folder), processes, 10)
         found |= store_stress.quorum(Path(folder), processes, 50)
-        wrong = ("processes that failed", "records lost", "selectors that failed", "problems undecided")
+        wrong = (
+            "processes that failed",
+            "records lost",
+            "selectors that failed",
+            "problems undecided",
+        )
         command = f"store_stress.py --processes {processes} --selectors {processes}"
         for name in wrong:
-            yield Row(f"{processes} processes on one store: {name}", "0", found[name], found[name] == "0", command)
+            yield Row(
+                f"{processes} processes on one store: {name}",
+                "0",
+                found[name],
+                found[name] == "0",
+                command,
+            )
         found = store_stress.massacre(Path(folder), kills, seed=1)
         for name in ("decisions lost", "stores that did not open"):
             row = f"kill -9, {kills} times: {name}"
@@ -156,8 +188,12 @@ def crowds(processes: int, kills: int) -> Iterator[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print, row by row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them by default"
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--repeats", type=int, default=100, help="runs of each trace")
     parser.add_argument("--processes", type=int, default=200)
@@ -180,7 +216,10 @@ def main(argv: list[str] | None = None) -> int:
         for row in rows[part]:
             missed += not row.reached
             word = "" if row.reached else "missed"
-            print(f"{row.what:56} {row.reach:>12} {row.measured:>34}  {word:6} {row.command}", flush=True)
+            print(
+                f"{row.what:56} {row.reach:>12} {row.measured:>34}  {word:6} {row.command}",
+                flush=True,
+            )
     return int(missed > 0)
 
 

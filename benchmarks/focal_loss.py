@@ -29,7 +29,9 @@ def reference(x: Tensor, targets: Tensor) -> Tensor:
     return ((0.25 * targets + 0.75 * (1 - targets)) * ce * (1 - p_t) ** 2).sum()
 
 
-def gradient_by(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, targets: Tensor) -> Callable[[], Tensor]:
+def gradient_by(
+    function: Callable[[Tensor, Tensor], Tensor], x: Tensor, targets: Tensor
+) -> Callable[[], Tensor]:
     """A step: forward and backward by autograd."""
     leaf = x.clone().requires_grad_()
 
@@ -44,11 +46,15 @@ def gradient_by(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, targets
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", type=int, nargs="+", default=[2, 120087, 91])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cpu-time", action="store_true", help="count the time of the processor, of all threads")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count the time of the processor, of all threads"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)

@@ -121,7 +121,10 @@ def synthetic(instances: int, seed: int) -> Iterator[Trace]:
                 cold = 10 ** rng.uniform(0, 1, n)
 
                 def tables(
-                    rng: np.random.Generator, noise: Noise = noise, truth: np.ndarray = truth, n: int = n
+                    rng: np.random.Generator,
+                    noise: Noise = noise,
+                    truth: np.ndarray = truth,
+                    n: int = n,
                 ) -> np.ndarray:
                     return noise(rng, 400, n) * truth
 
@@ -142,7 +145,9 @@ def recorded(folder: Path, seed: int) -> Iterator[Trace]:
             def tables(rng: np.random.Generator, table: np.ndarray = table) -> np.ndarray:
                 return np.roll(table[1:], -int(rng.integers(len(table) - 1)), axis=0)
 
-            yield Trace(f"{path.stem}-{n}", np.median(table[1:], axis=0), np.ones(n), tables, table[0])
+            yield Trace(
+                f"{path.stem}-{n}", np.median(table[1:], axis=0), np.ones(n), tables, table[0]
+            )
 
 
 @dataclass
@@ -150,7 +155,9 @@ class Outcome:
     """What a policy did on one trace, run by run."""
 
     regret: list[float] = field(default_factory=list)
-    cold: list[float] = field(default_factory=list)  # what first calls took beyond a usual call: the part of regret
+    cold: list[float] = field(
+        default_factory=list
+    )  # what first calls took beyond a usual call: the part of regret
     # that everybody pays who tries an alternative at all
     settled: list[int] = field(default_factory=list)
     winners: list[int] = field(default_factory=list)
@@ -174,7 +181,11 @@ def replay(policy: Policy, trace: Trace, repeats: int, seed: int) -> Outcome:
             seconds = usual = rows[call % len(rows)][position]
             if position not in called:
                 called.add(position)
-                seconds = float(trace.first[position]) if trace.first is not None else seconds * trace.cold[position]
+                seconds = (
+                    float(trace.first[position])
+                    if trace.first is not None
+                    else seconds * trace.cold[position]
+                )
                 if position != best:  # always having called the best costs its first call as well
                     cold += seconds - usual
             search.tell(position, seconds)
@@ -200,7 +211,9 @@ def steady(outcome: Outcome) -> float:
     return Counter(outcome.winners).most_common(1)[0][1] / len(outcome.winners)
 
 
-def table(title: str, policies: dict[str, Policy], results: dict[str, list[tuple[Trace, Outcome]]]) -> None:
+def table(
+    title: str, policies: dict[str, Policy], results: dict[str, list[tuple[Trace, Outcome]]]
+) -> None:
     """Print one line a policy and number of alternatives."""
     print(f"\n{title}")
     print(
@@ -209,7 +222,12 @@ def table(title: str, policies: dict[str, Policy], results: dict[str, list[tuple
     )
     reference = results[next(iter(policies))]
     for name in policies:
-        for label, counts in (*((str(n), (n,)) for n in COUNTS), ("2-6", FEW), ("7-10", MANY), ("all", COUNTS)):
+        for label, counts in (
+            *((str(n), (n,)) for n in COUNTS),
+            ("2-6", FEW),
+            ("7-10", MANY),
+            ("all", COUNTS),
+        ):
             chosen = [(t, o) for t, o in results[name] if len(t.truth) in counts]
             peers = [o for t, o in reference if len(t.truth) in counts]
             if not chosen:
@@ -227,7 +245,9 @@ def table(title: str, policies: dict[str, Policy], results: dict[str, list[tuple
             )
 
 
-def reach(policies: dict[str, Policy], results: dict[str, list[tuple[Trace, Outcome]]], repeats: int) -> None:
+def reach(
+    policies: dict[str, Policy], results: dict[str, list[tuple[Trace, Outcome]]], repeats: int
+) -> None:
     """Print the figures over all traces beside what is to be reached."""
     for label, counts in (("2 to 6", FEW), ("7 to 10", MANY)):
         columns = []
@@ -281,7 +301,8 @@ def price(policies: dict[str, Policy], repeats: int, seed: int) -> None:
                 chosen = order[position]
                 search.tell(
                     position,
-                    float(rows[int(calls.sum()) % LONGEST, chosen]) * (1.0 if chosen in called else cold[chosen]),
+                    float(rows[int(calls.sum()) % LONGEST, chosen])
+                    * (1.0 if chosen in called else cold[chosen]),
                 )
                 called.add(chosen)
                 calls[chosen] += 1
@@ -293,13 +314,24 @@ def price(policies: dict[str, Policy], repeats: int, seed: int) -> None:
 
 def main() -> None:
     """Print a table over the recorded traces, one over the synthetic ones, one over both, and the two summaries."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--instances", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1, help="another one gives other synthetic traces and other runs")
-    parser.add_argument("--policy", action="append", help="as `bestof` takes it; ratios are against the first")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="another one gives other synthetic traces and other runs",
+    )
+    parser.add_argument(
+        "--policy", action="append", help="as `bestof` takes it; ratios are against the first"
+    )
     parser.add_argument("--traces", type=Path, default=Path(__file__).parent / "traces")
-    parser.add_argument("--detail", action="store_true", help="every trace on which a policy is not perfect")
+    parser.add_argument(
+        "--detail", action="store_true", help="every trace on which a policy is not perfect"
+    )
     options = parser.parse_args()
     policies = {text: parse_policy(text) for text in options.policy or ["rounds", "race"]}
     sources = {
@@ -309,7 +341,9 @@ def main() -> None:
     both: dict[str, list[tuple[Trace, Outcome]]] = defaultdict(list)
     for title, traces in sources.items():
         results = {
-            name: [(trace, replay(policy, trace, options.repeats, options.seed)) for trace in traces]
+            name: [
+                (trace, replay(policy, trace, options.repeats, options.seed)) for trace in traces
+            ]
             for name, policy in policies.items()
         }
         table(title, policies, results)

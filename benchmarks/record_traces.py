@@ -133,7 +133,9 @@ def record(group: Group, rows: int, seconds: float = 10.0) -> list[list[int]]:
 
 def main() -> None:
     """Record every group alone and beside neighbours, one a core."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=160)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "traces")
     options = parser.parse_args()

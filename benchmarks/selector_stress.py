@@ -42,7 +42,9 @@ class Machine:
     def clock(self) -> float:
         return float(getattr(self._local, "now", 0.0))
 
-    def alternative(self, position: int, function: Callable[[int], int], fails: float = 0.0) -> Callable[[int], int]:
+    def alternative(
+        self, position: int, function: Callable[[int], int], fails: float = 0.0
+    ) -> Callable[[int], int]:
         """Computes `function` in a time that depends on the weather; fails with a probability."""
 
         def called(x: int) -> int:
@@ -80,7 +82,12 @@ def selectors(machine: Machine, store: SqliteStore) -> dict[str, BestOf]:
         "stored": plain(machine, store=store),
         "forgetful": plain(machine, max_problems=4, store=store),
         "checked": BestOf(
-            "checked", failing[::2], lambda x: x % PROBLEMS, clock=machine.clock, check=0.0, check_every=1
+            "checked",
+            failing[::2],
+            lambda x: x % PROBLEMS,
+            clock=machine.clock,
+            check=0.0,
+            check_every=1,
         ),
         "failing": BestOf("failing", failing[:2], lambda x: x % PROBLEMS, 2, clock=machine.clock),
         "nested": BestOf(
@@ -170,10 +177,16 @@ class Stress:
                         break
                 else:
                     self.wrong.append(f"{name}: problem {x} did not settle")
-            if len(selector._tunings) + len(selector._decisions) > 2 * max(PROBLEMS, selector._max_problems):
+            if len(selector._tunings) + len(selector._decisions) > 2 * max(
+                PROBLEMS, selector._max_problems
+            ):
                 self.wrong.append(f"{name} remembers more than it may")
-        if not all(self.passes):  # every pass here is begun and finished by one thread, so none may be of two
-            self.wrong.append(f"{self.passes.count(False)} of {len(self.passes)} passes were of two alternatives")
+        if not all(
+            self.passes
+        ):  # every pass here is begun and finished by one thread, so none may be of two
+            self.wrong.append(
+                f"{self.passes.count(False)} of {len(self.passes)} passes were of two alternatives"
+            )
         if detours:
             self.wrong.append(f"{len(detours)} trials were left open")
 
@@ -184,7 +197,9 @@ def storm(threads: int, seconds: float, seed: int) -> tuple[dict[str, str], list
     sys.setswitchinterval(1e-5)
     with tempfile.TemporaryDirectory() as folder:
         stress = Stress(Path(folder))
-        running = [threading.Thread(target=stress.work, args=(seed + number,)) for number in range(threads)]
+        running = [
+            threading.Thread(target=stress.work, args=(seed + number,)) for number in range(threads)
+        ]
         for thread in running:
             thread.start()
         time.sleep(seconds)
@@ -210,7 +225,9 @@ def storm(threads: int, seconds: float, seed: int) -> tuple[dict[str, str], list
 
 def main(argv: list[str] | None = None) -> int:
     """Run for as long as was asked; 0 if nothing went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -62,7 +62,11 @@ def write_many(path: Path, number: int, saves: int) -> None:
     for save in range(saves):
         pair = tuple(evidence(name) for name in ("direct", "im2row"))
         store.save(Record("conv2d", f"({number}, {save})", HOST, "im2row", pair, time.time()))
-        store.save(Record("conv2d", SHARED.format(save), HOST, "a0", (evidence(f"a{number}"),), time.time()))
+        store.save(
+            Record(
+                "conv2d", SHARED.format(save), HOST, "a0", (evidence(f"a{number}"),), time.time()
+            )
+        )
     store.close()
 
 
@@ -117,20 +121,26 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
 
         pairs = [("slow", taking(2.0)), ("fast", taking(1.0)), ("middle", taking(1.5))]
         store = SqliteStore(path)
-        selector = BestOf("quorum", pairs, lambda problem: problem, clock=lambda: now[0], store=store)
+        selector = BestOf(
+            "quorum", pairs, lambda problem: problem, clock=lambda: now[0], store=store
+        )
         order = list(range(problems))
         random.Random(number).shuffle(order)
         for _ in range(40):
             for problem in order:
                 selector(problem)
         selector.flush()
-        assert all(selector.explain(problem).decision == "fast" for problem in order), str(selector.report())
+        assert all(selector.explain(problem).decision == "fast" for problem in order), str(
+            selector.report()
+        )
         store.close()
 
     children = [forked(lambda number=number: work(number)) for number in range(processes)]
     failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
     store = SqliteStore(path)
-    right = sum(record.decision == "fast" and len(record.evidence) == 3 for record in store.records())
+    right = sum(
+        record.decision == "fast" and len(record.evidence) == 3 for record in store.records()
+    )
     store.close()
     return {
         "selectors at once": str(processes),
@@ -148,7 +158,9 @@ def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
         found = crowd(place, 8, 5) | quorum(place, 8, 20) | massacre(place, 10, seed + rounds)
         sums = {name: count + int(found[name]) for name, count in sums.items()}
         rounds += 1
-    return {"rounds of 8 writers, 8 selectors, 10 kills": str(rounds)} | {k: str(v) for k, v in sums.items()}
+    return {"rounds of 8 writers, 8 selectors, 10 kills": str(rounds)} | {
+        k: str(v) for k, v in sums.items()
+    }
 
 
 def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
@@ -168,7 +180,9 @@ def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
             decisions = {record.problem: record.decision for record in store.records()}
             store.save(Record("after", str(kill), HOST, "a", (), time.time()))
             store.close()
-            lost += sum(decisions.get(problem) != decision for problem, decision in promised.items())
+            lost += sum(
+                decisions.get(problem) != decision for problem, decision in promised.items()
+            )
             failures += len(list(path.parent.glob("*.damaged*")))
         except Exception:
             traceback.print_exc()
@@ -191,7 +205,9 @@ def one_kill(path: Path, kill: int) -> dict[str, str]:
         for save in range(10_000):
             decision = random.choice(("direct", "im2row"))
             pair = tuple(evidence(name) for name in ("direct", "im2row"))
-            store.save(Record("conv2d", f"({kill}, {save % 50})", HOST, decision, pair, time.time()))
+            store.save(
+                Record("conv2d", f"({kill}, {save % 50})", HOST, decision, pair, time.time())
+            )
             os.write(reports_write, f"({kill}, {save % 50})={decision}\n".encode())
 
     delay = random.uniform(0, 0.03)
@@ -217,7 +233,9 @@ def one_kill(path: Path, kill: int) -> dict[str, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for; 0 if nothing was lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=0)
     parser.add_argument("--saves", type=int, default=10, help="problems a process (two saves each)")
     parser.add_argument("--kills", type=int, default=0)

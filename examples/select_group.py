@@ -28,7 +28,9 @@ class Convolution1d:
 
     def windows(self, x):
         view = np.lib.stride_tricks.sliding_window_view(x, self.w.shape[2], axis=2)  # n, c, p, r
-        return np.ascontiguousarray(view.transpose(0, 2, 1, 3)).reshape(x.shape[0], view.shape[2], -1)  # n, p, c r
+        return np.ascontiguousarray(view.transpose(0, 2, 1, 3)).reshape(
+            x.shape[0], view.shape[2], -1
+        )  # n, p, c r
 
     def multiply(self, windows):
         return (windows @ self.w.reshape(self.w.shape[0], -1).T).transpose(0, 2, 1)
@@ -57,7 +59,10 @@ class Convolution1d:
         return sum(self.w[:, :, tap] @ shifted for tap, shifted in enumerate(self.taps(x)))
 
     def backward_by_taps(self, x, dy):
-        return np.stack([np.einsum("nkp,ncp->kc", dy, shifted, optimize=True) for shifted in self.taps(x)], axis=2)
+        return np.stack(
+            [np.einsum("nkp,ncp->kc", dy, shifted, optimize=True) for shifted in self.taps(x)],
+            axis=2,
+        )
 
 
 def main():

@@ -25,7 +25,9 @@ def vgg16(classes):
             layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU(inplace=True)]
             channels = filters
     sizes = [(512 * 7 * 7, 4096), (4096, 4096), (4096, classes)]
-    dense = [layer for ins, outs in sizes for layer in (nn.Linear(ins, outs), nn.ReLU(inplace=True))]
+    dense = [
+        layer for ins, outs in sizes for layer in (nn.Linear(ins, outs), nn.ReLU(inplace=True))
+    ]
     return nn.Sequential(*layers, nn.Flatten(), *dense[:-1])
 
 
@@ -51,7 +53,9 @@ def main():
 
     with torch.no_grad():
         # In turn, so that a machine that slows down slows both.
-        pairs = [(milliseconds(model, images), milliseconds(plan, images)) for _ in range(options.calls)]
+        pairs = [
+            (milliseconds(model, images), milliseconds(plan, images)) for _ in range(options.calls)
+        ]
         difference = (model(images) - plan(images)).abs().max()
     before, after = (median(times) for times in zip(*pairs, strict=True))
     print(

@@ -18,7 +18,26 @@ from sklearn.datasets import load_digits
 from torch import nn
 from tqdm import tqdm
 
-FILTERS = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
+FILTERS = (
+    64,
+    64,
+    "pool",
+    128,
+    128,
+    "pool",
+    256,
+    256,
+    256,
+    "pool",
+    512,
+    512,
+    512,
+    "pool",
+    512,
+    512,
+    512,
+    "pool",
+)
 
 
 def vgg16(classes):
@@ -66,7 +85,9 @@ def read_cifar10(folder):
     """Images (N, 3, 32, 32) of uint8 and labels (N,) from the five training batches that the folder holds."""
     files = sorted(Path(folder).glob("data_batch_*"))
     if not files:
-        raise SystemExit(f"{folder}: no file data_batch_1 ... data_batch_5 of CIFAR-10's Python version is there")
+        raise SystemExit(
+            f"{folder}: no file data_batch_1 ... data_batch_5 of CIFAR-10's Python version is there"
+        )
     images, labels = [], []
     for file in files:
         with file.open("rb") as stream:
@@ -85,12 +106,22 @@ def read_digits():
 
 def main():
     parser = argparse.ArgumentParser(description="Train VGG16 on 32x32 images.")
-    parser.add_argument("--data", help="folder of CIFAR-10's Python batches (default: scikit-learn's digits)")
-    parser.add_argument("--steps", type=int, default=240, help="training steps (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="images a step (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=0.002, help="learning rate (default: %(default)s)")
+    parser.add_argument(
+        "--data", help="folder of CIFAR-10's Python batches (default: scikit-learn's digits)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=240, help="training steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=64, help="images a step (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=0.002, help="learning rate (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--losses", help="write the loss of every step to this file, a number a line")
+    parser.add_argument(
+        "--losses", help="write the loss of every step to this file, a number a line"
+    )
     args = parser.parse_args()
 
     images, labels = read_cifar10(args.data) if args.data else read_digits()
@@ -113,7 +144,9 @@ def main():
         losses.append(loss.item())
         progress.set_postfix(loss=f"{losses[-1]:.3f}")
     last = losses[-10:]
-    print(f"loss: {losses[0]:.3f} at first, {sum(last) / len(last):.3f} over the last {len(last)} steps")
+    print(
+        f"loss: {losses[0]:.3f} at first, {sum(last) / len(last):.3f} over the last {len(last)} steps"
+    )
     if args.losses:
         Path(args.losses).write_text("".join(f"{loss:.9g}\n" for loss in losses))
 

@@ -51,7 +51,8 @@ float* scratch(std::size_t floats) {
   arena.used = floats;
   if (checking) {
     for (std::size_t i = 0; i < floats; ++i) arena.memory[i] = NAN;
-    for (std::size_t i = 0; i < kGuard; ++i) std::memcpy(&arena.memory[floats + i], &kPattern, sizeof(kPattern));
+    for (std::size_t i = 0; i < kGuard; ++i)
+      std::memcpy(&arena.memory[floats + i], &kPattern, sizeof(kPattern));
   }
   return arena.memory.get();
 }

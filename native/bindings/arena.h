@@ -1,11 +1,13 @@
-// Scratch of the calling thread, which grows to the largest problem that it met and is given back when it ends.
+// Scratch of the calling thread, which grows to the largest problem that it met and is given back
+// when it ends.
 #pragma once
 #include <cstddef>
 #include <memory>
 
 namespace bestof {
 
-// Memory for kernels: aligned to a cache line; from 4 MiB on, to huge pages, which spare the weights' streams the TLB.
+// Memory for kernels: aligned to a cache line; from 4 MiB on, to huge pages, which spare the
+// weights' streams the TLB.
 struct Free {
   void operator()(float* memory) const;
 };

@@ -12,37 +12,42 @@ const char* name_of(Element element) {
 bool holds(nb::dlpack::dtype given, Element element) {
   if (element == Element::kFloat32) return given == nb::dtype<float>();
   const bool bits = given == nb::dtype<std::uint16_t>();
-  return bits || (given.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && given.bits == 16 &&
-                  given.lanes == 1);
+  return bits || (given.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) &&
+                  given.bits == 16 && given.lanes == 1);
 }
 
 template <class Type>
 Array take(nb::handle value, const char* name, int dimensions, const char* what, Element element) {
   Type array;
   if (!nb::try_cast<Type>(value, array)) {
-    refuse(std::string(name) + ": expected " + what + " " + name_of(element) + " array on the CPU; got " +
-           nb::str(value.type().attr("__name__")).c_str() + " that is none");
+    refuse(std::string(name) + ": expected " + what + " " + name_of(element) +
+           " array on the CPU; got " + nb::str(value.type().attr("__name__")).c_str() +
+           " that is none");
   }
   Array result;
-  for (std::size_t i = 0; i < array.ndim(); ++i) result.shape.push_back(static_cast<long>(array.shape(i)));
+  for (std::size_t i = 0; i < array.ndim(); ++i)
+    result.shape.push_back(static_cast<long>(array.shape(i)));
   if (!holds(array.dtype(), element)) {
     refuse(std::string(name) + ": expected " + name_of(element) + "; got another element type");
   }
-  if (array.device_type() != nb::device::cpu::value) refuse(std::string(name) + ": expected an array on the CPU");
+  if (array.device_type() != nb::device::cpu::value)
+    refuse(std::string(name) + ": expected an array on the CPU");
   if (dimensions == kAnyRank) dimensions = static_cast<int>(array.ndim());
   if (array.ndim() != static_cast<std::size_t>(dimensions)) {
-    refuse(std::string(name) + ": expected " + std::to_string(dimensions) + " dimensions; got shape " +
-           describe(result.shape));
+    refuse(std::string(name) + ": expected " + std::to_string(dimensions) +
+           " dimensions; got shape " + describe(result.shape));
   }
   long stride = 1;
   for (int i = dimensions - 1; i >= 0; --i) {
     if (result.count() > 0 && result.shape[i] != 1 && array.stride(i) != stride) {
-      refuse(std::string(name) + ": expected a C-contiguous array; got strides that are not, of shape " +
+      refuse(std::string(name) +
+             ": expected a C-contiguous array; got strides that are not, of shape " +
              describe(result.shape));
     }
     stride *= result.shape[i];
   }
-  result.data = const_cast<float*>(static_cast<const float*>(static_cast<const void*>(array.data())));
+  result.data =
+      const_cast<float*>(static_cast<const float*>(static_cast<const void*>(array.data())));
   result.element = element;
   result.keep = std::make_shared<Type>(std::move(array));
   return result;
@@ -86,11 +91,13 @@ Array write_array(nb::handle value, const char* name, int dimensions, Element el
 
 void expect_shape(const Array& array, const char* name, const std::vector<long>& shape) {
   if (array.shape != shape) {
-    refuse(std::string(name) + ": expected shape " + describe(shape) + "; got " + describe(array.shape));
+    refuse(std::string(name) + ": expected shape " + describe(shape) + "; got " +
+           describe(array.shape));
   }
 }
 
-void expect_apart(const Array& written, const char* name, const Array& other, const char* other_name) {
+void expect_apart(const Array& written, const char* name, const Array& other,
+                  const char* other_name) {
   if (written.count() == 0 || other.count() == 0) return;
   if (written.begin() < other.end() && other.begin() < written.end()) {
     refuse(std::string(name) + ": expected memory of its own; it overlaps " + other_name);

@@ -18,11 +18,13 @@ namespace bestof {
 namespace {
 
 double promised_error(const Pass& pass, const Problem& p, Direction direction) {
-  // The channels that are summed over: of x forward, of y for its gradient. The sum of a weight gradient runs over
-  // pixels, 512 of which count as 512 channels of one tap do.
+  // The channels that are summed over: of x forward, of y for its gradient. The sum of a weight
+  // gradient runs over pixels, 512 of which count as 512 channels of one tap do.
   double terms = static_cast<double>(p.in_channels / p.groups);
-  if (direction == Direction::kBackwardInput) terms = static_cast<double>(p.out_channels / p.groups);
-  if (direction == Direction::kBackwardWeight) terms = 1.0 * p.batch * p.out_height * p.out_width / 9.0;
+  if (direction == Direction::kBackwardInput)
+    terms = static_cast<double>(p.out_channels / p.groups);
+  if (direction == Direction::kBackwardWeight)
+    terms = 1.0 * p.batch * p.out_height * p.out_width / 9.0;
   return pass.rounding + pass.error_growth * std::fmax(1.0, std::sqrt(terms / 512.0));
 }
 
@@ -35,18 +37,21 @@ std::vector<Row> algorithms(const Problem& p, const std::string& direction_name,
     const Algorithm& algorithm = *kernels().algorithms[i];
     const Pass& pass = pass_of(algorithm, direction);
     if (!applies(algorithm, pass, p)) continue;
-    rows.emplace_back(algorithm.name, promised_error(pass, p, direction), run_floats(pass, p, threads) * 4,
-                      pass.flops(p), pass.pack != nullptr, pass.pools);
+    rows.emplace_back(algorithm.name, promised_error(pass, p, direction),
+                      run_floats(pass, p, threads) * 4, pass.flops(p), pass.pack != nullptr,
+                      pass.pools);
   }
   return rows;
 }
 
-void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::handle w, nb::handle bias,
-             nb::handle residual, nb::handle out, const std::string& activation, float slope, int threads) {
+void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::handle w,
+             nb::handle bias, nb::handle residual, nb::handle out, const std::string& activation,
+             float slope, int threads) {
   const Pass& pass = find_pass(algorithm, Direction::kForward, p);
   const Activation function = activation_of(activation);
   threads = threads_of(threads);
-  const Array image = read_array(x, "x", 4, p.element), result = write_array(out, "out", 4, p.element);
+  const Array image = read_array(x, "x", 4, p.element),
+              result = write_array(out, "out", 4, p.element);
   expect_shape(image, "x", x_shape(p));
   expect_shape(result, "out", y_shape(p));
   expect_apart(result, "out", image, "x");
@@ -73,12 +78,12 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
     if (addend.data != result.data) expect_apart(result, "out", addend, "residual");
   }
   const Epilogue epilogue = {offsets.data, addend.data, function, slope};
-  execute(pass, Direction::kForward, p, {image.data, second, result.data, epilogue, nullptr, threads},
-          !packed && pass.pack);
+  execute(pass, Direction::kForward, p,
+          {image.data, second, result.data, epilogue, nullptr, threads}, !packed && pass.pack);
 }
 
-void backward(const Problem& p, const std::string& direction_name, const std::string& algorithm, nb::handle grad,
-              nb::handle other, nb::handle out, int threads) {
+void backward(const Problem& p, const std::string& direction_name, const std::string& algorithm,
+              nb::handle grad, nb::handle other, nb::handle out, int threads) {
   const Direction direction = direction_of(direction_name);
   const bool input = direction == Direction::kBackwardInput;
   const char* name = input ? "w" : "x";
@@ -92,15 +97,17 @@ void backward(const Problem& p, const std::string& direction_name, const std::st
   expect_apart(result, "out", gradient, "grad");
   expect_apart(result, "out", second, name);
   const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
-  execute(pass, direction, p, {gradient.data, second.data, result.data, none, nullptr, threads}, false);
+  execute(pass, direction, p, {gradient.data, second.data, result.data, none, nullptr, threads},
+          false);
 }
 
 }  // namespace
 
 void bind_conv(nb::module_& m) {
   nb::class_<Problem>(m, "Problem")
-      .def("__init__", [](Problem* self, const Shape& x, const Shape& w, const Shape& numbers,
-                          const std::string& dtype) { new (self) Problem(make_problem(x, w, numbers, dtype)); })
+      .def("__init__",
+           [](Problem* self, const Shape& x, const Shape& w, const Shape& numbers,
+              const std::string& dtype) { new (self) Problem(make_problem(x, w, numbers, dtype)); })
       .def_prop_ro("x_shape", [](const Problem& p) { return nb::tuple(nb::cast(x_shape(p))); })
       .def_prop_ro("w_shape", [](const Problem& p) { return nb::tuple(nb::cast(w_shape(p))); })
       .def_prop_ro("y_shape", [](const Problem& p) { return nb::tuple(nb::cast(y_shape(p))); });
@@ -110,14 +117,16 @@ void bind_conv(nb::module_& m) {
       .def_ro("groups", &PackedWeights::groups)
       .def_ro("nbytes", &PackedWeights::bytes)
       .def_prop_ro("shape", [](const PackedWeights& w) { return nb::tuple(nb::cast(w.shape)); })
-      .def_prop_ro("address", [](const PackedWeights& w) { return reinterpret_cast<std::size_t>(&w); });
+      .def_prop_ro("address",
+                   [](const PackedWeights& w) { return reinterpret_cast<std::size_t>(&w); });
   m.def("algorithms", [](const Problem& p, const std::string& direction, int threads) {
     return algorithms(p, direction, threads_of(threads));
   });
-  m.def("pack_weights", [](nb::handle w, const std::string& algorithm, long groups, const std::string& dtype,
-                           int threads) { return pack_weights(w, algorithm, groups, dtype, threads_of(threads)); });
-  m.def("forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
-        nb::arg(), nb::arg(), nb::arg());
+  m.def("pack_weights",
+        [](nb::handle w, const std::string& algorithm, long groups, const std::string& dtype,
+           int threads) { return pack_weights(w, algorithm, groups, dtype, threads_of(threads)); });
+  m.def("forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
   m.def("backward", &backward);
 }
 

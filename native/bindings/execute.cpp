@@ -15,7 +15,8 @@ long run_floats(const Pass& pass, const Problem& p, int threads) {
 }
 
 int threads_of(int threads) {
-  if (threads < 0 || threads > 4096) refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
+  if (threads < 0 || threads > 4096)
+    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
   return threads > 0 ? threads : omp_get_max_threads();
 }
 
@@ -23,7 +24,9 @@ Outcome compute(const Pass& pass, Direction direction, const Problem& p, Call ca
   if (p.batch == 0) {
     // No image: nothing to write, but for the weight gradient, which is a sum of nothing.
     if (direction == Direction::kBackwardWeight) {
-      for (long i = 0; i < p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups); ++i) {
+      for (long i = 0;
+           i < p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
+           ++i) {
         call.result[i] = 0.0f;
       }
     }
@@ -48,10 +51,12 @@ void execute(const Pass& pass, Direction direction, const Problem& p, const Call
     outcome = compute(pass, direction, p, call, pack);
   }
   if (outcome == Outcome::kNoMemory) {
-    refuse("scratch: no memory for " + std::to_string(run_floats(pass, p, call.threads) * 4) + " bytes");
+    refuse("scratch: no memory for " + std::to_string(run_floats(pass, p, call.threads) * 4) +
+           " bytes");
   }
   if (outcome == Outcome::kGuardBroken) {
-    PyErr_SetString(PyExc_SystemError, ("bestof: a kernel wrote past its scratch for " + describe_problem(p)).c_str());
+    PyErr_SetString(PyExc_SystemError,
+                    ("bestof: a kernel wrote past its scratch for " + describe_problem(p)).c_str());
     throw nb::python_error();
   }
 }

@@ -14,7 +14,8 @@ int threads_of(int threads);
 
 enum class Outcome { kDone, kNoMemory, kGuardBroken };
 
-// Weights are packed first with `pack`. Needs no lock of Python's; nothing is written where memory is short.
+// Weights are packed first with `pack`. Needs no lock of Python's; nothing is written where memory
+// is short.
 Outcome compute(const Pass& pass, Direction direction, const Problem& p, Call call, bool pack);
 
 // The same without Python's lock, which the caller holds; raises what went wrong.

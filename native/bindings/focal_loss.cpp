@@ -15,8 +15,8 @@ namespace bestof {
 namespace {
 
 // The sum of the losses; one an element goes to `loss`, where it is no None.
-double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradient, float alpha, float gamma,
-                  float scale, int threads) {
+double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradient, float alpha,
+                  float gamma, float scale, int threads) {
   const Array logits = read_array(x, "x", kAnyRank), targets = read_array(y, "targets", kAnyRank);
   const Array slope = write_array(gradient, "gradient", kAnyRank);
   expect_shape(targets, "targets", logits.shape);
@@ -35,15 +35,19 @@ double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradie
     refuse("gamma: expected a finite number of at least 0; got " + std::to_string(gamma));
   }
   if (!(alpha <= 1.0f))
-    refuse("alpha: expected at most 1, or a negative number for none; got " + std::to_string(alpha));
-  if (!std::isfinite(scale)) refuse("scale: expected a finite number; got " + std::to_string(scale));
-  if (threads < 0 || threads > 4096) refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
+    refuse("alpha: expected at most 1, or a negative number for none; got " +
+           std::to_string(alpha));
+  if (!std::isfinite(scale))
+    refuse("scale: expected a finite number; got " + std::to_string(scale));
+  if (threads < 0 || threads > 4096)
+    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
   std::vector<double> sums(focal_parts(logits.count()));
   double sum = 0.0;
   {
     nb::gil_scoped_release release;
-    kernels().focal_loss({logits.count(), alpha, gamma, scale}, logits.data, targets.data, losses.data, slope.data,
-                         sums.data(), threads > 0 ? threads : omp_get_max_threads());
+    kernels().focal_loss({logits.count(), alpha, gamma, scale}, logits.data, targets.data,
+                         losses.data, slope.data, sums.data(),
+                         threads > 0 ? threads : omp_get_max_threads());
     for (double part : sums) sum += part;
   }
   return sum;
@@ -52,8 +56,8 @@ double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradie
 }  // namespace
 
 void bind_focal_loss(nb::module_& m) {
-  m.def("focal_loss", &focal_loss, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-        nb::arg());
+  m.def("focal_loss", &focal_loss, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
+        nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace bestof

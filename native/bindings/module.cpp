@@ -1,4 +1,5 @@
-// The Python face of the native kernels. Validates its arguments; only the files of this folder throw.
+// The Python face of the native kernels. Validates its arguments; only the files of this folder
+// throw.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -50,8 +51,8 @@ void use_isa(const std::string& name) {
     }
     known += (known.empty() ? "" : ", ") + runnable;
   }
-  refuse("BESTOF_ISA: expected an instruction set that this build has and this processor runs (" + known + "); got " +
-         name);
+  refuse("BESTOF_ISA: expected an instruction set that this build has and this processor runs (" +
+         known + "); got " + name);
 }
 
 double multiply_adds(long steps, int threads) {
@@ -64,7 +65,8 @@ double multiply_adds(long steps, int threads) {
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of bestof; use bestof.kernels, which explains them.";
-  // What modules keep until the interpreter ends, such as cached problems, is no leak that a user could act on.
+  // What modules keep until the interpreter ends, such as cached problems, is no leak that a user
+  // could act on.
   nanobind::set_leak_warnings(false);
   bestof::active = bestof::best_kernels();
   m.def("isas", &bestof::isas);

@@ -20,16 +20,18 @@ std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& alg
   const Array weights = read_array(w, "w", 4, element_of(dtype));
   const Shape& s = weights.shape;
   if (groups < 1) refuse("groups: expected positive integers; got " + std::to_string(groups));
-  Problem p = make_problem({1, s[1], s[2], s[3] * groups}, s, {1, 1, 0, 0, 0, 0, 1, 1, groups}, dtype);
+  Problem p =
+      make_problem({1, s[1], s[2], s[3] * groups}, s, {1, 1, 0, 0, 0, 0, 1, 1, groups}, dtype);
   Problem strided = p;
   strided.stride_y = strided.stride_x = 2;
   if (!offers(algorithm, p) && offers(algorithm, strided)) p = strided;
   const Pass& pass = find_pass(algorithm, Direction::kForward, p);
   if (!pass.pack) refuse("algorithm: expected one that packs weights; got " + algorithm);
   const long floats = pass.packed_floats(p);
-  auto packed =
-      std::make_unique<PackedWeights>(PackedWeights{algorithm, kernels().isa, s, groups, floats * 4, allocate(floats)});
-  if (!packed->memory) refuse("w: no memory for " + std::to_string(floats * 4) + " bytes of packed weights");
+  auto packed = std::make_unique<PackedWeights>(
+      PackedWeights{algorithm, kernels().isa, s, groups, floats * 4, allocate(floats)});
+  if (!packed->memory)
+    refuse("w: no memory for " + std::to_string(floats * 4) + " bytes of packed weights");
   nb::gil_scoped_release release;
   pass.pack(p, weights.data, packed->memory.get(), threads);
   return packed;
@@ -37,14 +39,16 @@ std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& alg
 
 const float* packed_data(const PackedWeights& w, const std::string& algorithm, const Problem& p) {
   if (w.isa != kernels().isa) {
-    refuse("w: expected weights packed for " + std::string(kernels().isa) + "; got some for " + w.isa + ": pack again");
+    refuse("w: expected weights packed for " + std::string(kernels().isa) + "; got some for " +
+           w.isa + ": pack again");
   }
   if (w.algorithm != algorithm) {
     refuse("w: expected weights packed for " + algorithm + "; got some for " + w.algorithm);
   }
   if (w.shape != w_shape(p) || w.groups != p.groups) {
-    refuse("w: expected packed weights of shape " + describe(w_shape(p)) + " and groups " + std::to_string(p.groups) +
-           "; got " + describe(w.shape) + " and " + std::to_string(w.groups));
+    refuse("w: expected packed weights of shape " + describe(w_shape(p)) + " and groups " +
+           std::to_string(p.groups) + "; got " + describe(w.shape) + " and " +
+           std::to_string(w.groups));
   }
   return w.memory.get();
 }

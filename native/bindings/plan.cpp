@@ -13,7 +13,8 @@
 namespace bestof {
 namespace {
 
-// A run whose problem and algorithm were checked once: addresses in, nothing copied, nothing checked.
+// A run whose problem and algorithm were checked once: addresses in, nothing copied, nothing
+// checked.
 struct Plan {
   Problem problem;
   Direction direction;
@@ -34,8 +35,10 @@ struct Plan {
         slope(slope_below),
         pooled(pool) {
     if (!pooled) return;
-    if (!pass->pools) refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
-    const bool falls = activation == Activation::kSilu || activation == Activation::kHardSwish || slope < 0;
+    if (!pass->pools)
+      refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
+    const bool falls =
+        activation == Activation::kSilu || activation == Activation::kHardSwish || slope < 0;
     if (falls) refuse("pool: expected an activation that never falls; got " + activation_name);
     if (p.out_height < 2 || p.out_width < 2) {
       refuse("pool: expected 2x2 results at least; got " + std::to_string(p.out_height) + "x" +
@@ -44,17 +47,19 @@ struct Plan {
   }
 
   bool takes(const PackedWeights& w) const {
-    return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) && w.groups == problem.groups;
+    return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) &&
+           w.groups == problem.groups;
   }
 
   void check_residual(std::size_t residual) const {
     if (pooled && residual) refuse("residual: expected none where results are pooled");
   }
 
-  void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias, std::size_t residual) const {
+  void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias,
+           std::size_t residual) const {
     check_residual(residual);
-    const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
-                               activation, slope, pooled};
+    const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
+                               reinterpret_cast<const float*>(residual), activation, slope, pooled};
     execute(*pass, direction, problem,
             {reinterpret_cast<const float*>(first), reinterpret_cast<const float*>(second),
              reinterpret_cast<float*>(out), epilogue, nullptr, omp_get_max_threads()},
@@ -64,27 +69,33 @@ struct Plan {
   void run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                   std::size_t residual) const {
     check_residual(residual);
-    const Epilogue epilogue = {reinterpret_cast<const float*>(bias), reinterpret_cast<const float*>(residual),
-                               activation, slope, pooled};
-    if (direction != Direction::kForward) refuse("w: expected an address; packed weights serve the forward pass only");
+    const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
+                               reinterpret_cast<const float*>(residual), activation, slope, pooled};
+    if (direction != Direction::kForward)
+      refuse("w: expected an address; packed weights serve the forward pass only");
     if (!takes(w)) {
-      refuse("w: expected weights packed for " + algorithm + " on " + isa + " of shape " + describe(w_shape(problem)) +
-             "; got some for " + w.algorithm + " on " + w.isa + " of shape " + describe(w.shape));
+      refuse("w: expected weights packed for " + algorithm + " on " + isa + " of shape " +
+             describe(w_shape(problem)) + "; got some for " + w.algorithm + " on " + w.isa +
+             " of shape " + describe(w.shape));
     }
     execute(*pass, direction, problem,
-            {reinterpret_cast<const float*>(first), w.memory.get(), reinterpret_cast<float*>(out), epilogue, nullptr,
-             omp_get_max_threads()},
+            {reinterpret_cast<const float*>(first), w.memory.get(), reinterpret_cast<float*>(out),
+             epilogue, nullptr, omp_get_max_threads()},
             false);
   }
 };
 
-bool convolve(const void* address, const float* x, const float* w, const void* packed, const float* bias, float* y) {
+bool convolve(const void* address, const float* x, const float* w, const void* packed,
+              const float* bias, float* y) {
   const Plan& plan = *static_cast<const Plan*>(address);
   const auto* kept = static_cast<const PackedWeights*>(packed);
-  if (plan.direction != Direction::kForward || plan.isa != kernels().isa || (kept && !plan.takes(*kept))) return false;
+  if (plan.direction != Direction::kForward || plan.isa != kernels().isa ||
+      (kept && !plan.takes(*kept)))
+    return false;
   const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope, plan.pooled};
   const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
-  return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) == Outcome::kDone;
+  return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) ==
+         Outcome::kDone;
 }
 
 void turn(const float* x, long images, long rows, long columns, float* y) {
@@ -116,7 +127,8 @@ nb::bytes fingerprint_of(std::size_t w, long filters, long elements) {
 
 void bind_plan(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
-      .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&, float, bool>())
+      .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&,
+                    float, bool>())
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return address_of(&plan); });

@@ -20,8 +20,8 @@ long pooled_extent(const char* axis, long extent, long kernel, long stride, long
            std::to_string(kernel) + ", " + std::to_string(stride) + ", " + std::to_string(pad));
   }
   if (pad > kernel / 2) {
-    refuse("padding: expected at most half of the kernel, " + std::to_string(kernel / 2) + "; got " +
-           std::to_string(pad));
+    refuse("padding: expected at most half of the kernel, " + std::to_string(kernel / 2) +
+           "; got " + std::to_string(pad));
   }
   if (extent + 2 * pad < kernel) {
     refuse(std::string("kernel: expected one that fits the padded ") + axis + " of " +
@@ -35,12 +35,15 @@ PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& nu
                          bool count_padding) {
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
   if (numbers.size() != 6) refuse("numbers: expected 6; got " + std::to_string(numbers.size()));
-  double elements = 1.0;  // more than 2^40 are more than any machine holds, and would not stay within 64 bits
+  double elements =
+      1.0;  // more than 2^40 are more than any machine holds, and would not stay within 64 bits
   for (long extent : x) {
-    if (extent < 0 || extent >= 1L << 31) refuse("x: expected extents from 0 to 2^31 - 1; got " + describe(x));
+    if (extent < 0 || extent >= 1L << 31)
+      refuse("x: expected extents from 0 to 2^31 - 1; got " + describe(x));
     elements *= static_cast<double>(extent);
   }
-  if (elements > static_cast<double>(1L << 40)) refuse("x: expected at most 2^40 elements; got " + describe(x));
+  if (elements > static_cast<double>(1L << 40))
+    refuse("x: expected at most 2^40 elements; got " + describe(x));
   PoolProblem p = {};
   p.batch = x[0];
   p.in_height = x[1];
@@ -63,8 +66,8 @@ std::vector<long> pooled_shape(const PoolProblem& p) {
   return {p.batch, p.out_height, p.out_width, p.channels};
 }
 
-void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum, bool count_padding,
-          int threads) {
+void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum,
+          bool count_padding, int threads) {
   const Array from = read_array(x, "x", 4), to = write_array(out, "out", 4);
   const PoolProblem p = make_problem(from.shape, numbers, maximum, count_padding);
   expect_shape(to, "out", pooled_shape(p));
@@ -86,8 +89,8 @@ struct PoolPlan {
   }
 };
 
-void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum,
-                   bool count_padding, int threads) {
+void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vector<long>& numbers,
+                   bool maximum, bool count_padding, int threads) {
   const Array gradient = read_array(grad, "grad", 4), to = write_array(out, "out", 4);
   const PoolProblem p = make_problem(to.shape, numbers, maximum, count_padding);
   expect_shape(gradient, "grad", pooled_shape(p));
@@ -100,7 +103,8 @@ void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vec
   }
   if (to.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().pool_backward(p, gradient.data, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
+  kernels().pool_backward(p, gradient.data, from.data, to.data,
+                          threads > 0 ? threads : omp_get_max_threads());
 }
 
 }  // namespace
@@ -108,13 +112,17 @@ void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vec
 void bind_pool(nb::module_& m) {
   nb::class_<PoolPlan>(m, "PoolPlan")
       .def("__init__",
-           [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
-              bool count_padding) { new (self) PoolPlan{make_problem(x, numbers, maximum, count_padding)}; })
-      .def_prop_ro("y_shape", [](const PoolPlan& plan) { return nb::tuple(nb::cast(pooled_shape(plan.problem))); })
+           [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers,
+              bool maximum, bool count_padding) {
+             new (self) PoolPlan{make_problem(x, numbers, maximum, count_padding)};
+           })
+      .def_prop_ro(
+          "y_shape",
+          [](const PoolPlan& plan) { return nb::tuple(nb::cast(pooled_shape(plan.problem))); })
       .def("run", &PoolPlan::run);
   m.def("pool", &pool);
-  m.def("pool_backward", &pool_backward, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-        nb::arg());
+  m.def("pool_backward", &pool_backward, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
+        nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace bestof

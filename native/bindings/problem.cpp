@@ -16,7 +16,8 @@ Direction direction_of(const std::string& name) {
 
 const Pass& pass_of(const Algorithm& algorithm, Direction direction) {
   if (direction == Direction::kForward) return algorithm.forward;
-  return direction == Direction::kBackwardInput ? algorithm.backward_input : algorithm.backward_weight;
+  return direction == Direction::kBackwardInput ? algorithm.backward_input
+                                                : algorithm.backward_weight;
 }
 
 Activation activation_of(const std::string& name) {
@@ -32,7 +33,8 @@ Activation activation_of(const std::string& name) {
   refuse("activation: expected relu, relu6, leaky_relu, silu or hard_swish; got " + name);
 }
 
-long axis_extent(const char* axis, long extent, long before, long after, long kernel, long stride, long dilation) {
+long axis_extent(const char* axis, long extent, long before, long after, long kernel, long stride,
+                 long dilation) {
   const long room = extent + before + after - dilation * (kernel - 1) - 1;
   if (room < 0) {
     refuse(std::string("w: expected a kernel that fits the padded input; its ") + axis + " of " +
@@ -49,10 +51,13 @@ Element element_of(const std::string& name) {
 }
 
 // `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype) {
-  constexpr long kMost = 1L << 31;  // keeps every product of extents that is formed below within 64 bits
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
+                     const std::string& dtype) {
+  constexpr long kMost =
+      1L << 31;  // keeps every product of extents that is formed below within 64 bits
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
-  if (w.size() != 4) refuse("w: expected 4 dimensions (O, H, W, C / groups); got shape " + describe(w));
+  if (w.size() != 4)
+    refuse("w: expected 4 dimensions (O, H, W, C / groups); got shape " + describe(w));
   if (numbers.size() != 9) refuse("numbers: expected 9");
   for (int i = 0; i < 4; ++i) {
     if (x[i] < (i == 0 ? 0 : 1) || x[i] >= kMost)
@@ -64,8 +69,8 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const
   for (int i = 0; i < 9; ++i) {
     const long least = i >= 2 && i < 6 ? 0 : 1;
     if (numbers[i] < least || numbers[i] >= kMost) {
-      refuse(std::string(names[i]) + ": expected " + (least ? "positive" : "non-negative") + " integers; got " +
-             std::to_string(numbers[i]));
+      refuse(std::string(names[i]) + ": expected " + (least ? "positive" : "non-negative") +
+             " integers; got " + std::to_string(numbers[i]));
     }
   }
   Problem p;
@@ -95,15 +100,19 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const
            std::to_string(p.in_channels) + ", by groups, " + std::to_string(p.groups) + "); got " +
            std::to_string(w[3]));
   }
-  p.out_height = axis_extent("height", p.in_height, p.pad_top, p.pad_bottom, p.kernel_height, p.stride_y, p.dilation_y);
-  p.out_width = axis_extent("width", p.in_width, p.pad_left, p.pad_right, p.kernel_width, p.stride_x, p.dilation_x);
+  p.out_height = axis_extent("height", p.in_height, p.pad_top, p.pad_bottom, p.kernel_height,
+                             p.stride_y, p.dilation_y);
+  p.out_width = axis_extent("width", p.in_width, p.pad_left, p.pad_right, p.kernel_width,
+                            p.stride_x, p.dilation_x);
   // 2^40 elements is more than any machine holds, and leaves room for the factors of scratch.
   const double most = std::ldexp(1.0, 40);
   const double in = 1.0 * p.batch * p.in_height * p.in_width * p.in_channels;
   const double out = 1.0 * p.batch * p.out_height * p.out_width * p.out_channels;
   const double taps = 1.0 * p.kernel_height * p.kernel_width;
-  if (in > most || out > most || taps * p.out_channels * w[3] > most || taps > std::ldexp(1.0, 24)) {
-    refuse("x: expected a problem of fewer than 2^40 elements; got x " + describe(x) + " and w " + describe(w));
+  if (in > most || out > most || taps * p.out_channels * w[3] > most ||
+      taps > std::ldexp(1.0, 24)) {
+    refuse("x: expected a problem of fewer than 2^40 elements; got x " + describe(x) + " and w " +
+           describe(w));
   }
   return p;
 }
@@ -119,10 +128,10 @@ Shape y_shape(const Problem& p) {
 }
 
 std::string describe_problem(const Problem& p) {
-  return "x " + describe(x_shape(p)) + ", w " + describe(w_shape(p)) + ", stride (" + std::to_string(p.stride_y) +
-         ", " + std::to_string(p.stride_x) + "), dilation (" + std::to_string(p.dilation_y) + ", " +
-         std::to_string(p.dilation_x) + "), groups " + std::to_string(p.groups) +
-         (p.element == Element::kBfloat16 ? ", bfloat16" : "");
+  return "x " + describe(x_shape(p)) + ", w " + describe(w_shape(p)) + ", stride (" +
+         std::to_string(p.stride_y) + ", " + std::to_string(p.stride_x) + "), dilation (" +
+         std::to_string(p.dilation_y) + ", " + std::to_string(p.dilation_x) + "), groups " +
+         std::to_string(p.groups) + (p.element == Element::kBfloat16 ? ", bfloat16" : "");
 }
 
 const Pass& find_pass(const std::string& name, Direction direction, const Problem& p) {
@@ -134,7 +143,8 @@ const Pass& find_pass(const std::string& name, Direction direction, const Proble
     if (name == algorithm.name) return pass;
     names += std::string(names.empty() ? "" : ", ") + algorithm.name;
   }
-  refuse("algorithm: expected one that applies to " + describe_problem(p) + " (" + names + "); got " + name);
+  refuse("algorithm: expected one that applies to " + describe_problem(p) + " (" + names +
+         "); got " + name);
 }
 
 }  // namespace bestof

@@ -17,7 +17,8 @@ Activation activation_of(const std::string& name);
 Element element_of(const std::string& name);
 
 // `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers, const std::string& dtype);
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
+                     const std::string& dtype);
 
 Shape x_shape(const Problem& p);
 Shape w_shape(const Problem& p);

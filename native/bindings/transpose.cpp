@@ -42,7 +42,8 @@ JoinedAxes join_axes(const std::vector<long>& x, const std::array<int, 4>& axes)
   return joined;
 }
 
-void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out, const std::string& algorithm) {
+void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out,
+               const std::string& algorithm) {
   const bool blocked = algorithm == "blocked", read = algorithm == "read-contiguous";
   if (!blocked && !read && algorithm != "write-contiguous") {
     refuse("algorithm: expected blocked, read-contiguous or write-contiguous; got " + algorithm);
@@ -63,7 +64,8 @@ void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out, const std:
   for (int i = 0; i < 4; ++i) extents[i] = from.shape[i];
   nb::gil_scoped_release release;
   if (blocked) {
-    kernels().transpose_blocked(from.data, join_axes(from.shape, axes), to.data, omp_get_max_threads());
+    kernels().transpose_blocked(from.data, join_axes(from.shape, axes), to.data,
+                                omp_get_max_threads());
   } else {
     const LoopOrder order = read ? LoopOrder::kReadContiguous : LoopOrder::kWriteContiguous;
     transpose4d(from.data, extents, axes.data(), order, to.data);
@@ -73,7 +75,8 @@ void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out, const std:
 }  // namespace
 
 void bind_transpose(nb::module_& m) {
-  m.def("transpose", &transpose, nb::arg("x"), nb::arg("axes"), nb::arg("out"), nb::arg("algorithm"));
+  m.def("transpose", &transpose, nb::arg("x"), nb::arg("axes"), nb::arg("out"),
+        nb::arg("algorithm"));
 }
 
 }  // namespace bestof

@@ -1,5 +1,5 @@
-// The rows of the table, one per file, of the instruction set that is being compiled. One that differs from another in
-// a few rows only, and compiles no more, names that other as BESTOF_REST.
+// The rows of the table, one per file, of the instruction set that is being compiled. One that
+// differs from another in a few rows only, and compiles no more, names that other as BESTOF_REST.
 #pragma once
 #include "conv/algorithm.h"
 #include "simd/vector.h"

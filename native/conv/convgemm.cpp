@@ -1,5 +1,6 @@
-// Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie, so nothing is
-// copied, but where their rows collide in L1. Any kernel, stride, dilation, pad and groups.
+// Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie,
+// so nothing is copied, but where their rows collide in L1. Any kernel, stride, dilation, pad and
+// groups.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 
@@ -12,25 +13,28 @@ bool copies(const Problem& p) {
 }
 
 long forward_scratch(const Problem& p, int threads) {
-  return copies(p) ? forward_grid_floats<float, true>(p, threads) : forward_grid_floats<float, false>(p, threads);
+  return copies(p) ? forward_grid_floats<float, true>(p, threads)
+                   : forward_grid_floats<float, false>(p, threads);
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  const auto run =
-      copies(p) ? run_forward_grid<float, true, float, float> : run_forward_grid<float, false, float, float>;
+  const auto run = copies(p) ? run_forward_grid<float, true, float, float>
+                             : run_forward_grid<float, false, float, float>;
   run(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
 }
 
-// The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so x falls into
-// stride_y * stride_x phases, each a convolution of the gradient with stride 1 and a part of the kernel.
+// The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so
+// x falls into stride_y * stride_x phases, each a convolution of the gradient with stride 1 and a
+// part of the kernel.
 struct Phase {
   long count;          // taps on this axis
   long extent, first;  // grid points, and the first place in x
 };
 
-// Fills `taps` with the kernel positions that phase `phase` sees, and `offsets` with where each reads the gradient.
-Phase axis_phase(long phase, long stride, long dilation, long pad, long kernel, long extent, long* taps,
-                 long* offsets) {
+// Fills `taps` with the kernel positions that phase `phase` sees, and `offsets` with where each
+// reads the gradient.
+Phase axis_phase(long phase, long stride, long dilation, long pad, long kernel, long extent,
+                 long* taps, long* offsets) {
   Phase result = {0, extent > phase ? divide_up(extent - phase, stride) : 0, phase};
   for (long t = 0; t < kernel; ++t) {
     const long distance = phase + pad - t * dilation;
@@ -50,17 +54,21 @@ long backward_input_scratch(const Problem& p, int threads) {
   const long taps = p.kernel_height * p.kernel_width;
   long most = 0;  // over the phases, which differ in taps: blocks depend on them
   for (long t = 1; t <= taps; ++t) {
-    const long pixels = p.batch * divide_up(p.in_height, p.stride_y) * divide_up(p.in_width, p.stride_x);
+    const long pixels =
+        p.batch * divide_up(p.in_height, p.stride_y) * divide_up(p.in_width, p.stride_x);
     for (long fewer = 0; fewer < 3; ++fewer) {
-      const long own = fewer == 0   ? pixels
-                       : fewer == 1 ? p.batch * (p.in_height / p.stride_y) * divide_up(p.in_width, p.stride_x)
-                                    : p.batch * divide_up(p.in_height, p.stride_y) * (p.in_width / p.stride_x);
-      most = larger(most,
-                    grid_scratch<float>(larger(own, 1), t, inputs, p.out_channels, outputs, false, 0, threads).total);
+      const long own =
+          fewer == 0   ? pixels
+          : fewer == 1 ? p.batch * (p.in_height / p.stride_y) * divide_up(p.in_width, p.stride_x)
+                       : p.batch * divide_up(p.in_height, p.stride_y) * (p.in_width / p.stride_x);
+      most = larger(most, grid_scratch<float>(larger(own, 1), t, inputs, p.out_channels, outputs,
+                                              false, 0, threads)
+                              .total);
     }
     const long both = p.batch * (p.in_height / p.stride_y) * (p.in_width / p.stride_x);
-    most =
-        larger(most, grid_scratch<float>(larger(both, 1), t, inputs, p.out_channels, outputs, false, 0, threads).total);
+    most = larger(most, grid_scratch<float>(larger(both, 1), t, inputs, p.out_channels, outputs,
+                                            false, 0, threads)
+                            .total);
   }
   return axis_floats(p) + round_up(packed_floats(p.groups, outputs, inputs, taps), 16) + most;
 }
@@ -70,9 +78,11 @@ void clear_grid(const Grid& g, float* output) {
   for (long n = 0; n < g.batch; ++n) {
     for (long j = 0; j < g.rows; ++j) {
       float* line =
-          output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x) * g.out_channels;
+          output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x) *
+                       g.out_channels;
       for (long i = 0; i < g.columns; ++i) {
-        __builtin_memset(line + i * g.out_step_x * g.out_channels, 0, g.out_channels * sizeof(float));
+        __builtin_memset(line + i * g.out_step_x * g.out_channels, 0,
+                         g.out_channels * sizeof(float));
       }
     }
   }
@@ -94,13 +104,14 @@ void run_backward_input(const Problem& p, const Call& call) {
   view.input_stride = output_stride;
   const long panels = divide_up(outputs, kPanel);
   for (long phase = 0; phase < p.stride_y * p.stride_x; ++phase) {
-    const Phase y =
-        axis_phase(phase / p.stride_x, p.stride_y, p.dilation_y, p.pad_top, p.kernel_height, p.in_height, taps_y, dy);
-    const Phase x =
-        axis_phase(phase % p.stride_x, p.stride_x, p.dilation_x, p.pad_left, p.kernel_width, p.in_width, taps_x, dx);
-    const Grid grid = {
-        p.batch, y.extent, x.extent,    p.out_height, p.out_width,   p.out_channels, 1,       1,          dy,        dx,
-        y.count, x.count,  p.in_height, p.in_width,   p.in_channels, y.first,        x.first, p.stride_y, p.stride_x};
+    const Phase y = axis_phase(phase / p.stride_x, p.stride_y, p.dilation_y, p.pad_top,
+                               p.kernel_height, p.in_height, taps_y, dy);
+    const Phase x = axis_phase(phase % p.stride_x, p.stride_x, p.dilation_x, p.pad_left,
+                               p.kernel_width, p.in_width, taps_x, dx);
+    const Grid grid = {p.batch,        y.extent, x.extent,    p.out_height, p.out_width,
+                       p.out_channels, 1,        1,           dy,           dx,
+                       y.count,        x.count,  p.in_height, p.in_width,   p.in_channels,
+                       y.first,        x.first,  p.stride_y,  p.stride_x};
     const long taps = y.count * x.count;
     if (taps == 0) {
       clear_grid(grid, call.result);
@@ -110,14 +121,16 @@ void run_backward_input(const Problem& p, const Call& call) {
     for (long item = 0; item < p.groups * panels; ++item) {
       float* to = packed + item * taps * inputs * kPanel;
       for (long tap = 0; tap < taps; ++tap, to += inputs * kPanel) {
-        const float* from = view.data + item / panels * view.group_stride + taps_y[tap / x.count] * view.y_stride +
+        const float* from = view.data + item / panels * view.group_stride +
+                            taps_y[tap / x.count] * view.y_stride +
                             taps_x[tap % x.count] * view.x_stride;
         pack_panel(view, from, item % panels * kPanel, to);
       }
     }
     const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
     float* scratch = packed + round_up(packed_floats(p.groups, outputs, inputs, taps), 16);
-    convolve_grid<float, false>(grid, call.first, packed, call.result, p.groups, none, scratch, call.threads);
+    convolve_grid<float, false>(grid, call.first, packed, call.result, p.groups, none, scratch,
+                                call.threads);
   }
 }
 

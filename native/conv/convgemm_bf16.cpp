@@ -1,6 +1,6 @@
-// Implicit GEMM whose products are of bfloat16 and whose sums are float32. Tensors of bfloat16 are read where they lie,
-// but where their rows collide in L1; those of float32 are rounded first, all of x where taps share pixels, else block
-// by block.
+// Implicit GEMM whose products are of bfloat16 and whose sums are float32. Tensors of bfloat16 are
+// read where they lie, but where their rows collide in L1; those of float32 are rounded first, all
+// of x where taps share pixels, else block by block.
 #include "conv/algorithms.h"
 #include "conv/forward_grid.h"
 
@@ -51,7 +51,8 @@ void pack(const Problem& p, const float* w, float* packed, int threads) {
 }
 
 long forward_scratch(const Problem& p, int threads) {
-  return copies(p) ? forward_grid_floats<Bfloat16, true>(p, threads) : forward_grid_floats<Bfloat16, false>(p, threads);
+  return copies(p) ? forward_grid_floats<Bfloat16, true>(p, threads)
+                   : forward_grid_floats<Bfloat16, false>(p, threads);
 }
 
 template <class Element>
@@ -66,16 +67,22 @@ void run(const Problem& p, const Element* x, Element* y, const Call& call) {
 
 void run_forward(const Problem& p, const Call& call) {
   if (p.element == Element::kFloat32) return run(p, call.first, call.result, call);
-  run(p, reinterpret_cast<const Bfloat16*>(call.first), reinterpret_cast<Bfloat16*>(call.result), call);
+  run(p, reinterpret_cast<const Bfloat16*>(call.first), reinterpret_cast<Bfloat16*>(call.result),
+      call);
 }
 
 }  // namespace
 
-// Rounding to 8 bits errs by up to 2^-8, by 1.7e-3 rms where what is rounded is at random and much: of x and of w where
-// these are float32, 2.4e-3 together, of y where that is bfloat16. What holds for all operands: twice 2^-8, plus 2^-16,
-// of the sum of the magnitudes of the terms. No chain is cut, so float32 adds up to 4e-6 of its own.
+// Rounding to 8 bits errs by up to 2^-8, by 1.7e-3 rms where what is rounded is at random and much:
+// of x and of w where these are float32, 2.4e-3 together, of y where that is bfloat16. What holds
+// for all operands: twice 2^-8, plus 2^-16, of the sum of the magnitudes of the terms. No chain is
+// cut, so float32 adds up to 4e-6 of its own.
 const Algorithm kConvgemmBf16 = {
-    "convgemm_bf16", {always, pair_floats, pack, forward_scratch, run_forward, 5e-6, lowered_flops, 3e-3}, {}, {}, true,
+    "convgemm_bf16",
+    {always, pair_floats, pack, forward_scratch, run_forward, 5e-6, lowered_flops, 3e-3},
+    {},
+    {},
+    true,
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,5 +1,6 @@
-// Depthwise convolution: one input and one output channel a group, so a vector of channels shares every step. Bound by
-// memory, not by arithmetic: each row of the result is made from rows that stay in L1.
+// Depthwise convolution: one input and one output channel a group, so a vector of channels shares
+// every step. Bound by memory, not by arithmetic: each row of the result is made from rows that
+// stay in L1.
 #include <omp.h>
 
 #include "conv/algorithms.h"
@@ -31,7 +32,8 @@ long weight_floats(const Problem& p) {
 void pack(const Problem& p, const float* w, float* packed, int) {
   const long taps = taps_of(p), channels = padded_channels(p);
   for (long tap = 0; tap < taps; ++tap) {
-    for (long c = 0; c < channels; ++c) packed[tap * channels + c] = c < p.in_channels ? w[c * taps + tap] : 0.0f;
+    for (long c = 0; c < channels; ++c)
+      packed[tap * channels + c] = c < p.in_channels ? w[c * taps + tap] : 0.0f;
   }
 }
 
@@ -44,13 +46,13 @@ BESTOF_INLINE Vec read(const float* from, long lanes) {
 }
 
 // One row of results, for channels [c, c + lanes).
-void forward_row(const Problem& p, const float* image, const float* packed, long oy, long c, long lanes,
-                 const Epilogue& epilogue, float* y_row, const float* result) {
+void forward_row(const Problem& p, const float* image, const float* packed, long oy, long c,
+                 long lanes, const Epilogue& epilogue, float* y_row, const float* result) {
   const long channels = padded_channels(p), reach = (p.kernel_width - 1) * p.dilation_x;
   for (long first = 0; first < p.out_width; first += kPixels) {
     const long count = smaller(p.out_width - first, kPixels), x0 = first * p.stride_x - p.pad_left;
-    const bool inside =
-        count == kPixels && lanes == kLanes && x0 >= 0 && x0 + (kPixels - 1) * p.stride_x + reach < p.in_width;
+    const bool inside = count == kPixels && lanes == kLanes && x0 >= 0 &&
+                        x0 + (kPixels - 1) * p.stride_x + reach < p.in_width;
     Vec sum[kPixels];
 #pragma GCC unroll 8
     for (int i = 0; i < kPixels; ++i) sum[i] = Vec{};
@@ -63,19 +65,22 @@ void forward_row(const Problem& p, const float* image, const float* packed, long
         const long from = x0 + s * p.dilation_x;
         if (inside) {
 #pragma GCC unroll 8
-          for (int i = 0; i < kPixels; ++i) sum[i] += w * load(line + (from + i * p.stride_x) * p.in_channels);
+          for (int i = 0; i < kPixels; ++i)
+            sum[i] += w * load(line + (from + i * p.stride_x) * p.in_channels);
         } else {
 #pragma GCC unroll 8
           for (int i = 0; i < kPixels; ++i) {
             const long ix = from + i * p.stride_x;
-            if (i < count && ix >= 0 && ix < p.in_width) sum[i] += w * read(line + ix * p.in_channels, lanes);
+            if (i < count && ix >= 0 && ix < p.in_width)
+              sum[i] += w * read(line + ix * p.in_channels, lanes);
           }
         }
       }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kPixels; ++i) {
-      if (i < count) finish(sum[i], y_row + (first + i) * p.out_channels + c, lanes, c, epilogue, result);
+      if (i < count)
+        finish(sum[i], y_row + (first + i) * p.out_channels + c, lanes, c, epilogue, result);
     }
   }
 }
@@ -83,10 +88,11 @@ void forward_row(const Problem& p, const float* image, const float* packed, long
 void run_forward(const Problem& p, const Call& call) {
 #pragma omp parallel for schedule(static) num_threads(call.threads)
   for (long item = 0; item < p.batch * p.out_height; ++item) {
-    const float* image = call.first + item / p.out_height * p.in_height * p.in_width * p.in_channels;
+    const float* image =
+        call.first + item / p.out_height * p.in_height * p.in_width * p.in_channels;
     for (long c = 0; c < p.in_channels; c += kLanes) {
-      forward_row(p, image, call.second, item % p.out_height, c, smaller(p.in_channels - c, kLanes), call.epilogue,
-                  call.result + item * p.out_width * p.out_channels, call.result);
+      forward_row(p, image, call.second, item % p.out_height, c, smaller(p.in_channels - c, kLanes),
+                  call.epilogue, call.result + item * p.out_width * p.out_channels, call.result);
     }
   }
 }
@@ -117,7 +123,8 @@ void run_backward_input(const Problem& p, const Call& call) {
           for (long c = 0; c < p.in_channels; c += kLanes) {
             const long lanes = smaller(p.in_channels - c, kLanes);
             float* to = row + ix * p.in_channels + c;
-            const Vec sum = read(to, lanes) + load(w + c) * read(line + ox * p.out_channels + c, lanes);
+            const Vec sum =
+                read(to, lanes) + load(w + c) * read(line + ox * p.out_channels + c, lanes);
             if (lanes == kLanes) {
               store(to, sum);
             } else {
@@ -157,7 +164,8 @@ void run_backward_weight(const Problem& p, const Call& call) {
           for (long ox = 0; ox < p.out_width; ++ox) {
             const long ix = ox * p.stride_x + shift;
             if (ix < 0 || ix >= p.in_width) continue;
-            sum += read(grad + ox * p.out_channels + c, lanes) * read(line + ix * p.in_channels + c, lanes);
+            sum += read(grad + ox * p.out_channels + c, lanes) *
+                   read(line + ix * p.in_channels + c, lanes);
           }
           float* to = mine + tap * channels + c;
           store_first(to, load_first(to, lanes) + sum, lanes);
@@ -168,7 +176,8 @@ void run_backward_weight(const Problem& p, const Call& call) {
     for (long c = 0; c < p.in_channels; ++c) {
       for (long tap = 0; tap < taps; ++tap) {
         float sum = 0.0f;
-        for (int t = 0; t < team; ++t) sum += call.scratch[t * weight_floats(p) + tap * channels + c];
+        for (int t = 0; t < team; ++t)
+          sum += call.scratch[t * weight_floats(p) + tap * channels + c];
         call.result[c * taps + tap] = sum;
       }
     }

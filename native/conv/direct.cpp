@@ -1,6 +1,7 @@
-// Direct convolution over a padded copy of a few input rows: with one group and no dilation, a row of the kernel and
-// its channels lie together there, so the 7x7x3 stem reduces over 21 elements at a time instead of 3, and no tile
-// meets a border. Made for few input channels, where the copy is small; works for every problem.
+// Direct convolution over a padded copy of a few input rows: with one group and no dilation, a row
+// of the kernel and its channels lie together there, so the 7x7x3 stem reduces over 21 elements at
+// a time instead of 3, and no tile meets a border. Made for few input channels, where the copy is
+// small; works for every problem.
 #include "conv/algorithms.h"
 #include "conv/forward_grid.h"
 #include "conv/shares.h"
@@ -17,7 +18,8 @@ struct Bands {
   long pointers, thread, total;  // floats
 };
 
-// A band of a quarter of L2 leaves the rest to the weights; at least four bands a thread where the image has them.
+// A band of a quarter of L2 leaves the rest to the weights; at least four bands a thread where the
+// image has them.
 Bands plan_bands(const Problem& p, int threads) {
   Bands b;
   b.width = (p.out_width - 1) * p.stride_x + p.dilation_x * (p.kernel_width - 1) + 1;
@@ -36,7 +38,8 @@ Bands plan_bands(const Problem& p, int threads) {
   return b;
 }
 
-// Copies input rows from `first_y` on, columns from -pad_left on; what lies outside the image is zero.
+// Copies input rows from `first_y` on, columns from -pad_left on; what lies outside the image is
+// zero.
 void copy_band(const Problem& p, const Bands& b, const float* image, long first_y, float* band) {
   const long channels = p.in_channels;
   const long left = smaller(larger(p.pad_left, 0), b.width);
@@ -48,7 +51,8 @@ void copy_band(const Problem& p, const Bands& b, const float* image, long first_
       continue;
     }
     __builtin_memset(band, 0, left * channels * sizeof(float));
-    __builtin_memcpy(band + left * channels, image + (from * p.in_width + left - p.pad_left) * channels,
+    __builtin_memcpy(band + left * channels,
+                     image + (from * p.in_width + left - p.pad_left) * channels,
                      (right - left) * channels * sizeof(float));
     __builtin_memset(band + right * channels, 0, (b.width - right) * channels * sizeof(float));
   }
@@ -62,7 +66,8 @@ void point_band(const Problem& p, const Bands& b, const float* band, float* out,
     const float* from = band + (j * p.stride_y * b.width + i * p.stride_x) * channels;
     const float** to = block.row + at;
     if (b.taps == p.kernel_height) {
-      for (long r = 0; r < b.taps; ++r) to[r * block.leading] = from + r * p.dilation_y * b.width * channels;
+      for (long r = 0; r < b.taps; ++r)
+        to[r * block.leading] = from + r * p.dilation_y * b.width * channels;
     } else {
       for (long tap = 0; tap < b.taps; ++tap) {
         const long r = tap / p.kernel_width, s = tap % p.kernel_width;
@@ -88,17 +93,21 @@ void run_forward(const Problem& p, const Call& call) {
     const long thread = omp_get_thread_num();
     float* mine = call.scratch + thread * b.thread;
     float* band = mine + b.pointers;
-    RowBlock<float, float> block =
-        place_row_block<float, float>(mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
+    RowBlock<float, float> block = place_row_block<float, float>(
+        mine, b.rows * p.out_width, b.taps, b.depth, p.stride_x * p.in_channels);
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long n = item / b.per_image, first = item % b.per_image * b.rows;
       const long rows = smaller(b.rows, p.out_height - first);
-      copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels, first * p.stride_y - p.pad_top, band);
-      point_band(p, b, band, call.result + (n * p.out_height + first) * p.out_width * p.out_channels, rows, block);
+      copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels,
+                first * p.stride_y - p.pad_top, band);
+      point_band(p, b, band,
+                 call.result + (n * p.out_height + first) * p.out_width * p.out_channels, rows,
+                 block);
       for (long group = 0; group < p.groups; ++group) {
-        const Columns<float> columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
-                                        group * outputs};
-        multiply_block<float, float>(block, rows * p.out_width, group * inputs, columns, call.epilogue, call.result);
+        const Columns<float> columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0,
+                                        panels, outputs, group * outputs};
+        multiply_block<float, float>(block, rows * p.out_width, group * inputs, columns,
+                                     call.epilogue, call.result);
       }
     }
   }

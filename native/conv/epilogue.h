@@ -8,8 +8,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Out of line, as are the tails of rows: inlined into every size of every micro-kernel these were two thirds of the
-// code and of the time that it took to compile.
+// Out of line, as are the tails of rows: inlined into every size of every micro-kernel these were
+// two thirds of the code and of the time that it took to compile.
 __attribute__((noinline)) inline Vec activate_seldom(Vec v, Activation activation, float slope) {
   switch (activation) {
     case Activation::kNone:
@@ -29,26 +29,30 @@ __attribute__((noinline)) inline Vec activate_seldom(Vec v, Activation activatio
 
 BESTOF_INLINE Vec activate(Vec v, Activation activation, float slope) {
   if (activation == Activation::kNone) return v;
-  return activation == Activation::kRelu ? at_least(v, Vec{}) : activate_seldom(v, activation, slope);
+  return activation == Activation::kRelu ? at_least(v, Vec{})
+                                         : activate_seldom(v, activation, slope);
 }
 
 // As `finish`, for fewer than kLanes results.
 template <class Out>
-__attribute__((noinline)) inline void finish_first(Vec v, Out* out, long n, long channel, const Epilogue& epilogue,
-                                                   const Out* result) {
+__attribute__((noinline)) inline void finish_first(Vec v, Out* out, long n, long channel,
+                                                   const Epilogue& epilogue, const Out* result) {
   if (epilogue.bias) v += load_first(epilogue.bias + channel, n);
-  if (epilogue.residual) v += load_first(reinterpret_cast<const Out*>(epilogue.residual) + (out - result), n);
+  if (epilogue.residual)
+    v += load_first(reinterpret_cast<const Out*>(epilogue.residual) + (out - result), n);
   store_first(out, activate(v, epilogue.activation, epilogue.slope), n);
 }
 
-// Finishes and writes n (1..kLanes) results that belong at `out`, which is channel `channel` of its pixel; `result` is
-// where the whole output begins, by which the residual is found. `streamed` needs a streamable `out`, and n = kLanes.
+// Finishes and writes n (1..kLanes) results that belong at `out`, which is channel `channel` of its
+// pixel; `result` is where the whole output begins, by which the residual is found. `streamed`
+// needs a streamable `out`, and n = kLanes.
 template <class Out>
-BESTOF_INLINE void finish(Vec v, Out* out, long n, long channel, const Epilogue& epilogue, const Out* result,
-                          bool streamed = false) {
+BESTOF_INLINE void finish(Vec v, Out* out, long n, long channel, const Epilogue& epilogue,
+                          const Out* result, bool streamed = false) {
   if (n == kLanes) {
     if (epilogue.bias) v += load(epilogue.bias + channel);
-    if (epilogue.residual) v += load(reinterpret_cast<const Out*>(epilogue.residual) + (out - result));
+    if (epilogue.residual)
+      v += load(reinterpret_cast<const Out*>(epilogue.residual) + (out - result));
     v = activate(v, epilogue.activation, epilogue.slope);
     if constexpr (sizeof(Out) == sizeof(float)) {
       if (streamed) return stream(out, v);
@@ -59,9 +63,9 @@ BESTOF_INLINE void finish(Vec v, Out* out, long n, long channel, const Epilogue&
   }
 }
 
-// The usual end of a convolution, which needs neither a branch nor a call for each vector: results are bounded from
-// below, if at all. With the lines of the results asked for beforehand, 1x1 from 64 to 64 channels @56 takes 0.90 of
-// the time, 0.77 in batches of 8.
+// The usual end of a convolution, which needs neither a branch nor a call for each vector: results
+// are bounded from below, if at all. With the lines of the results asked for beforehand, 1x1 from
+// 64 to 64 channels @56 takes 0.90 of the time, 0.77 in batches of 8.
 BESTOF_INLINE bool is_plain(const Epilogue& epilogue) {
   return epilogue.activation == Activation::kRelu || epilogue.activation == Activation::kNone;
 }

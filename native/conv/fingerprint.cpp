@@ -10,7 +10,8 @@ namespace {
 
 typedef unsigned VecBits __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
 
-// 2^32 over the golden ratio: its multiples, modulo 2^32, are further apart than any other number's.
+// 2^32 over the golden ratio: its multiples, modulo 2^32, are further apart than any other
+// number's.
 constexpr unsigned kGolden = 0x9E3779B9u;
 constexpr long kSums = 4;  // side by side: an addition takes 4 cycles
 

@@ -1,5 +1,5 @@
-// A forward pass as a grid of rows times packed weights, for the rows of the table that differ only in how rows are
-// read.
+// A forward pass as a grid of rows times packed weights, for the rows of the table that differ only
+// in how rows are read.
 #pragma once
 #include "conv/lowered.h"
 
@@ -15,10 +15,25 @@ inline void tap_offsets(long taps, long dilation, long pad, long* offsets) {
 inline Grid forward_grid(const Problem& p, long* dy, long* dx) {
   tap_offsets(p.kernel_height, p.dilation_y, p.pad_top, dy);
   tap_offsets(p.kernel_width, p.dilation_x, p.pad_left, dx);
-  return {
-      p.batch, p.out_height,    p.out_width,    p.in_height,  p.in_width,  p.in_channels,  p.stride_y, p.stride_x, dy,
-      dx,      p.kernel_height, p.kernel_width, p.out_height, p.out_width, p.out_channels, 0,          0,          1,
-      1};
+  return {p.batch,
+          p.out_height,
+          p.out_width,
+          p.in_height,
+          p.in_width,
+          p.in_channels,
+          p.stride_y,
+          p.stride_x,
+          dy,
+          dx,
+          p.kernel_height,
+          p.kernel_width,
+          p.out_height,
+          p.out_width,
+          p.out_channels,
+          0,
+          0,
+          1,
+          1};
 }
 
 BESTOF_INLINE long tap_floats(const Problem& p) {
@@ -29,22 +44,25 @@ BESTOF_INLINE long tap_floats(const Problem& p) {
 template <class In, bool kCopy>
 inline long forward_grid_floats(const Problem& p, int threads) {
   const bool round = !kCopy && sizeof(In) != sizeof(float) && p.element == Element::kFloat32;
-  return tap_floats(p) + grid_scratch<In>(p.batch * p.out_height * p.out_width, p.kernel_height * p.kernel_width,
-                                          p.in_channels / p.groups, p.in_channels, p.out_channels / p.groups, kCopy,
-                                          round ? p.batch * p.in_height * p.in_width * p.in_channels : 0, threads)
-                             .total;
+  return tap_floats(p) +
+         grid_scratch<In>(p.batch * p.out_height * p.out_width, p.kernel_height * p.kernel_width,
+                          p.in_channels / p.groups, p.in_channels, p.out_channels / p.groups, kCopy,
+                          round ? p.batch * p.in_height * p.in_width * p.in_channels : 0, threads)
+             .total;
 }
 
 template <class In, bool kCopy, class From, class Out>
-inline void run_forward_grid(const Problem& p, const From* x, const In* packed, Out* y, const Epilogue& epilogue,
-                             float* scratch, int threads) {
+inline void run_forward_grid(const Problem& p, const From* x, const In* packed, Out* y,
+                             const Epilogue& epilogue, float* scratch, int threads) {
   long* dy = reinterpret_cast<long*>(scratch);
   const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
-  convolve_grid<In, kCopy>(grid, x, packed, y, p.groups, epilogue, scratch + tap_floats(p), threads);
+  convolve_grid<In, kCopy>(grid, x, packed, y, p.groups, epilogue, scratch + tap_floats(p),
+                           threads);
 }
 
 inline long weight_floats(const Problem& p) {
-  return packed_floats(p.groups, p.out_channels / p.groups, p.in_channels / p.groups, p.kernel_height * p.kernel_width);
+  return packed_floats(p.groups, p.out_channels / p.groups, p.in_channels / p.groups,
+                       p.kernel_height * p.kernel_width);
 }
 
 inline void pack_forward(const Problem& p, const float* w, float* packed, int threads) {

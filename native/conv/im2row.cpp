@@ -1,5 +1,6 @@
-// im2row + GEMM: the patches of a block of output pixels are copied one after the other into L2, then multiplied.
-// The copy costs little beside the GEMM from about 64 output channels on, and every tile of it is regular.
+// im2row + GEMM: the patches of a block of output pixels are copied one after the other into L2,
+// then multiplied. The copy costs little beside the GEMM from about 64 output channels on, and
+// every tile of it is regular.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 
@@ -12,7 +13,8 @@ long forward_scratch(const Problem& p, int threads) {
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_forward_grid<float, true>(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
+  run_forward_grid<float, true>(p, call.first, call.second, call.result, call.epilogue,
+                                call.scratch, call.threads);
 }
 
 bool supports_backward_input(const Problem& p) {
@@ -36,7 +38,8 @@ void run_backward_input(const Problem& p, const Call& call) {
 const Algorithm kIm2row = {
     "im2row",
     {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
-    {supports_backward_input, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
+    {supports_backward_input, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6,
+     lowered_flops},
     {always, nullptr, nullptr, weight_copied_floats, run_weight_copied, 1e-6, lowered_flops},
 };
 

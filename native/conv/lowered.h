@@ -1,5 +1,5 @@
-// A convolution as GEMM: rows are output pixels, found through pointers; the reduction runs over taps and channels.
-// `In` is the element of the products, `Out` that of the results.
+// A convolution as GEMM: rows are output pixels, found through pointers; the reduction runs over
+// taps and channels. `In` is the element of the products, `Out` that of the results.
 #pragma once
 #include <omp.h>
 
@@ -14,9 +14,9 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// A grid of output pixels and the input pixel that each of its taps reads. Grid point (j, i) of an image writes output
-// pixel (first_y + j * out_step_y, first_x + i * out_step_x), and tap (r, s) reads input pixel
-// (j * step_y + dy[r], i * step_x + dx[s]), which is zero outside the image.
+// A grid of output pixels and the input pixel that each of its taps reads. Grid point (j, i) of an
+// image writes output pixel (first_y + j * out_step_y, first_x + i * out_step_x), and tap (r, s)
+// reads input pixel (j * step_y + dy[r], i * step_x + dx[s]), which is zero outside the image.
 struct Grid {
   long batch, rows, columns;
   long in_height, in_width, in_channels, step_y, step_x;
@@ -26,9 +26,9 @@ struct Grid {
   long out_height, out_width, out_channels, first_y, first_x, out_step_y, out_step_x;
 };
 
-// Whether rows so many elements apart fall into the same few sets of L1, whose lines of one set lie 4 KiB apart: the 14
-// rows of a tile then push each other out (1024 channels: 86 of 109 GFLOP/s). Their copies lie an odd number of lines
-// apart.
+// Whether rows so many elements apart fall into the same few sets of L1, whose lines of one set lie
+// 4 KiB apart: the 14 rows of a tile then push each other out (1024 channels: 86 of 109 GFLOP/s).
+// Their copies lie an odd number of lines apart.
 template <class In>
 BESTOF_INLINE bool rows_collide(long stride) {
   return stride * static_cast<long>(sizeof(In)) % 4096 == 0;
@@ -61,11 +61,13 @@ BESTOF_INLINE long floats_of(long count) {
   return divide_up(count * static_cast<long>(sizeof(In)), sizeof(float));
 }
 
-// Rows of one block: its part of A takes up to half of L2, for each block streams all of B from beyond.
+// Rows of one block: its part of A takes up to half of L2, for each block streams all of B from
+// beyond.
 BESTOF_INLINE long block_rows(long total, long row_floats, int threads) {
   long rows = larger(level2_bytes() / 8 / larger(row_floats, 1), 4 * kTileRows);
   rows = smaller(rows, 32 * kTileRows);
-  rows = smaller(rows, larger(divide_up(total, 4L * threads), 4 * kTileRows));  // enough blocks for every thread
+  rows = smaller(rows, larger(divide_up(total, 4L * threads),
+                              4 * kTileRows));  // enough blocks for every thread
   const long blocks = larger(divide_up(total, rows), 1);
   return larger(divide_up(total, blocks), 1);
 }
@@ -78,12 +80,16 @@ BESTOF_INLINE long panel_parts(long blocks, long panels, int threads) {
 
 // Bytes of the pointers of a block, in floats and whole cache lines.
 BESTOF_INLINE long row_block_floats(long rows, long taps) {
-  return round_up(
-      (rows * (taps + 1) * static_cast<long>(sizeof(void*)) + rows * static_cast<long>(sizeof(bool))) / 4 + 1, 16);
+  return round_up((rows * (taps + 1) * static_cast<long>(sizeof(void*)) +
+                   rows * static_cast<long>(sizeof(bool))) /
+                          4 +
+                      1,
+                  16);
 }
 
 template <class In, class Out>
-BESTOF_INLINE RowBlock<In, Out> place_row_block(float* scratch, long rows, long taps, long depth, long stride) {
+BESTOF_INLINE RowBlock<In, Out> place_row_block(float* scratch, long rows, long taps, long depth,
+                                                long stride) {
   RowBlock<In, Out> block;
   block.row = reinterpret_cast<const In**>(scratch);
   block.out = reinterpret_cast<Out**>(scratch) + rows * taps;
@@ -95,18 +101,18 @@ BESTOF_INLINE RowBlock<In, Out> place_row_block(float* scratch, long rows, long 
   return block;
 }
 
-// Points the block at grid points [first, first + count), numbered across images, rows and columns. `zeros` has
-// in_channels zeros, for taps outside the image.
+// Points the block at grid points [first, first + count), numbered across images, rows and columns.
+// `zeros` has in_channels zeros, for taps outside the image.
 template <class In, class Out>
-inline void point_rows(const Grid& g, const In* input, Out* output, const In* zeros, long first, long count,
-                       RowBlock<In, Out>& block) {
+inline void point_rows(const Grid& g, const In* input, Out* output, const In* zeros, long first,
+                       long count, RowBlock<In, Out>& block) {
   const long plane = g.rows * g.columns;
   long n = first / plane, j = first % plane / g.columns, i = first % g.columns;
   const bool pointwise = g.taps_y == 1 && g.taps_x == 1;
   for (long at = 0; at < count; ++at) {
-    block.out[at] =
-        output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width + g.first_x + i * g.out_step_x) *
-                     g.out_channels;
+    block.out[at] = output + ((n * g.out_height + g.first_y + j * g.out_step_y) * g.out_width +
+                              g.first_x + i * g.out_step_x) *
+                                 g.out_channels;
     const long y0 = j * g.step_y, x0 = i * g.step_x;
     const In* image = input + n * g.in_height * g.in_width * g.in_channels;
     bool regular = at > 0;
@@ -120,11 +126,13 @@ inline void point_rows(const Grid& g, const In* input, Out* output, const In* ze
     } else {
       for (long r = 0; r < g.taps_y; ++r) {
         const long y = y0 + g.dy[r];
-        const bool row_inside = static_cast<unsigned long>(y) < static_cast<unsigned long>(g.in_height);
+        const bool row_inside =
+            static_cast<unsigned long>(y) < static_cast<unsigned long>(g.in_height);
         const In* line = image + y * g.in_width * g.in_channels;
         for (long s = 0; s < g.taps_x; ++s, to += block.leading) {
           const long x = x0 + g.dx[s];
-          const bool inside = row_inside && static_cast<unsigned long>(x) < static_cast<unsigned long>(g.in_width);
+          const bool inside =
+              row_inside && static_cast<unsigned long>(x) < static_cast<unsigned long>(g.in_width);
           to[0] = inside ? line + x * g.in_channels : zeros;
           if (at > 0) regular = regular && to[0] - to[-1] == block.stride;
         }
@@ -151,15 +159,15 @@ struct Columns {
 
 template <Walk kWalk, int R, class In, class Out>
 inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
-                          const Columns<In>& columns, long panel, const Epilogue& given, const Out* result,
-                          const In* next) {
+                          const Columns<In>& columns, long panel, const Epilogue& given,
+                          const Out* result, const In* next) {
   // A copy stays in registers; the results that are stored might alias the original.
   const Epilogue epilogue = given;
   const long done = panel * kPanel;
   const long left = columns.count - done;
   const Out* residual = reinterpret_cast<const Out*>(epilogue.residual);
-  // The lines of the results, which would be read when they are written, and of the residual: meanwhile there are
-  // products to compute.
+  // The lines of the results, which would be read when they are written, and of the residual:
+  // meanwhile there are products to compute.
   const bool both = left > kLanes && sizeof(Out) == sizeof(float);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
@@ -177,12 +185,14 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
   }
   Accumulator<R> acc;
   multiply<kWalk>(acc, rows, block.taps, block.depth,
-                  columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel, next);
+                  columns.packed + panel * block.taps * packed_depth<In>(block.depth) * kPanel,
+                  next);
   if (left >= kPanel && is_plain(epilogue)) {
     const Vec low = lower_bound(epilogue);
     Vec bias[kPanelVectors];
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) bias[j] = bias_at(epilogue, columns.channel + done + j * kLanes);
+    for (int j = 0; j < kPanelVectors; ++j)
+      bias[j] = bias_at(epilogue, columns.channel + done + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       Out* out = block.out[first + i] + columns.channel + done;
@@ -201,27 +211,33 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j) {
       const long n = smaller(left - j * kLanes, kLanes);
-      if (n > 0) finish(acc.v[i][j], out + j * kLanes, n, columns.channel + done + j * kLanes, epilogue, result);
+      if (n > 0)
+        finish(acc.v[i][j], out + j * kLanes, n, columns.channel + done + j * kLanes, epilogue,
+               result);
     }
   }
 }
 
 template <Walk kWalk, int R, class In, class Out>
-BESTOF_INLINE void multiply_rows(long count, const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
-                                 const Columns<In>& columns, long panel, const Epilogue& epilogue, const Out* result,
-                                 const In* next) {
+BESTOF_INLINE void multiply_rows(long count, const RowBlock<In, Out>& block, long first,
+                                 const TileRows<In>& rows, const Columns<In>& columns, long panel,
+                                 const Epilogue& epilogue, const Out* result, const In* next) {
   if constexpr (R > 0) {
-    if (count == R) return multiply_tile<kWalk, R>(block, first, rows, columns, panel, epilogue, result, next);
+    if (count == R)
+      return multiply_tile<kWalk, R>(block, first, rows, columns, panel, epilogue, result, next);
     multiply_rows<kWalk, R - 1>(count, block, first, rows, columns, panel, epilogue, result, next);
   }
 }
 
-// The results of `count` rows by the panels of `columns`; `offset` is the first input channel of the group.
+// The results of `count` rows by the panels of `columns`; `offset` is the first input channel of
+// the group.
 template <class In, class Out>
-inline void multiply_block(const RowBlock<In, Out>& block, long count, long offset, const Columns<In>& columns,
-                           const Epilogue& epilogue, const Out* result) {
+inline void multiply_block(const RowBlock<In, Out>& block, long count, long offset,
+                           const Columns<In>& columns, const Epilogue& epilogue,
+                           const Out* result) {
   const TileCut cut = cut_rows(count);
-  // Where rows lie one behind the other, those of the next tile are asked for, a line a step, before the first panel.
+  // Where rows lie one behind the other, those of the next tile are asked for, a line a step,
+  // before the first panel.
   const bool dense = block.taps == 1 && block.stride == block.depth;
   for (long panel = columns.first; panel < columns.last; ++panel) {
     for (long t = 0; t < cut.tiles; ++t) {
@@ -231,26 +247,28 @@ inline void multiply_block(const RowBlock<In, Out>& block, long count, long offs
       const TileRows<In> tile = {block.row + first, block.leading, offset, block.stride};
       const In* next = tile.row[0] + offset + rows * block.stride;
       if (regular && dense && panel == columns.first) {
-        multiply_rows<Walk::kRegularFetching, kTileRows>(rows, block, first, tile, columns, panel, epilogue, result,
-                                                         next);
+        multiply_rows<Walk::kRegularFetching, kTileRows>(rows, block, first, tile, columns, panel,
+                                                         epilogue, result, next);
       } else if (regular) {
-        multiply_rows<Walk::kRegular, kTileRows>(rows, block, first, tile, columns, panel, epilogue, result, next);
+        multiply_rows<Walk::kRegular, kTileRows>(rows, block, first, tile, columns, panel, epilogue,
+                                                 result, next);
       } else {
-        multiply_rows<Walk::kAnywhere, kTileRows>(rows, block, first, tile, columns, panel, epilogue, result, next);
+        multiply_rows<Walk::kAnywhere, kTileRows>(rows, block, first, tile, columns, panel,
+                                                  epilogue, result, next);
       }
     }
   }
 }
 
-// Scratch of `convolve_grid`: zeros for taps outside the image, the input where all of it is rounded first, then the
-// pointers (and rows) of every thread.
+// Scratch of `convolve_grid`: zeros for taps outside the image, the input where all of it is
+// rounded first, then the pointers (and rows) of every thread.
 struct GridScratch {
   long rows, blocks, parts, zeros, rounded, pointers, thread, total;
 };
 
 template <class In>
-inline GridScratch grid_scratch(long pixels, long taps, long depth, long in_channels, long out_channels, bool copy,
-                                long rounded, int threads) {
+inline GridScratch grid_scratch(long pixels, long taps, long depth, long in_channels,
+                                long out_channels, bool copy, long rounded, int threads) {
   GridScratch s;
   // Without a copy, the taps of neighbours read the same pixels.
   s.rows = block_rows(pixels, floats_of<In>(copy ? taps * depth : in_channels), threads);
@@ -269,9 +287,11 @@ BESTOF_INLINE void round_or_copy(const float* from, float* to, long count) {
   __builtin_memcpy(to, from, count * sizeof(float));
 }
 
-// Copies the rows of a block, all taps, to where they lie one after the other; gives the block of the copies.
+// Copies the rows of a block, all taps, to where they lie one after the other; gives the block of
+// the copies.
 template <class In, class From, class Out>
-inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count, long offset, float* scratch) {
+inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count, long offset,
+                                   float* scratch) {
   const long step = packed_depth<In>(block.depth), depth = block.taps * step;
   const long stride = copied_stride<In>(depth);
   RowBlock<In, Out> copied = place_row_block<In, Out>(scratch, block.leading, 1, depth, stride);
@@ -291,16 +311,17 @@ inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count,
   return copied;
 }
 
-// One thread's part of a whole grid. With `copy`, the rows of a block are gathered first (im2row), and rounded where
-// `From` is not `In`; without, the taps are read where they lie (implicit GEMM).
+// One thread's part of a whole grid. With `copy`, the rows of a block are gathered first (im2row),
+// and rounded where `From` is not `In`; without, the taps are read where they lie (implicit GEMM).
 template <class In, bool kCopy, class From, class Out>
-inline void convolve_blocks(const Grid& grid, const From* input, const In* packed, Out* output, long groups,
-                            const Epilogue& epilogue, const From* zeros, float* mine, const GridScratch& s,
-                            Shares& shares) {
+inline void convolve_blocks(const Grid& grid, const From* input, const In* packed, Out* output,
+                            long groups, const Epilogue& epilogue, const From* zeros, float* mine,
+                            const GridScratch& s, Shares& shares) {
   const long pixels = grid.batch * grid.rows * grid.columns;
   const long depth = grid.in_channels / groups, outputs = grid.out_channels / groups;
   const long taps = grid.taps_y * grid.taps_x, panels = divide_up(outputs, kPanel);
-  RowBlock<From, Out> block = place_row_block<From, Out>(mine, s.rows, taps, depth, grid.step_x * grid.in_channels);
+  RowBlock<From, Out> block =
+      place_row_block<From, Out>(mine, s.rows, taps, depth, grid.step_x * grid.in_channels);
   RowBlock<In, Out> copied;
   long pointed = -1;
   const long thread = omp_get_thread_num();
@@ -310,12 +331,14 @@ inline void convolve_blocks(const Grid& grid, const From* input, const In* packe
     const long count = part_begin(pixels, s.blocks, at + 1) - first;
     if (pointed != at) point_rows(grid, input, output, zeros, first, count, block);
     for (long group = 0; group < groups; ++group) {
-      const Columns<In> columns = {packed + group * panels * taps * packed_depth<In>(depth) * kPanel,
-                                   part_begin(panels, s.parts, part), part_begin(panels, s.parts, part + 1), outputs,
-                                   group * outputs};
+      const Columns<In> columns = {
+          packed + group * panels * taps * packed_depth<In>(depth) * kPanel,
+          part_begin(panels, s.parts, part), part_begin(panels, s.parts, part + 1), outputs,
+          group * outputs};
       if constexpr (kCopy) {
         // Parts of the panels share the copy of a block.
-        if (pointed != at || groups > 1) copied = copy_rows<In>(block, count, group * depth, mine + s.pointers);
+        if (pointed != at || groups > 1)
+          copied = copy_rows<In>(block, count, group * depth, mine + s.pointers);
         multiply_block(copied, count, 0, columns, epilogue, output);
       } else {
         multiply_block(block, count, group * depth, columns, epilogue, output);
@@ -327,14 +350,15 @@ inline void convolve_blocks(const Grid& grid, const From* input, const In* packe
 
 // Runs a whole grid against packed weights.
 template <class In, bool kCopy, class From, class Out>
-inline void convolve_grid(const Grid& grid, const From* input, const In* packed, Out* output, long groups,
-                          const Epilogue& epilogue, float* scratch, int threads) {
+inline void convolve_grid(const Grid& grid, const From* input, const In* packed, Out* output,
+                          long groups, const Epilogue& epilogue, float* scratch, int threads) {
   const long pixels = grid.batch * grid.rows * grid.columns;
   if (pixels == 0) return;
   constexpr bool kRound = !kCopy && sizeof(From) != sizeof(In);
   const long elements = grid.batch * grid.in_height * grid.in_width * grid.in_channels;
-  const GridScratch s = grid_scratch<In>(pixels, grid.taps_y * grid.taps_x, grid.in_channels / groups, grid.in_channels,
-                                         grid.out_channels / groups, kCopy, kRound ? elements : 0, threads);
+  const GridScratch s = grid_scratch<In>(
+      pixels, grid.taps_y * grid.taps_x, grid.in_channels / groups, grid.in_channels,
+      grid.out_channels / groups, kCopy, kRound ? elements : 0, threads);
   for (long i = 0; i < s.zeros; ++i) scratch[i] = 0.0f;
   In* rounded = reinterpret_cast<In*>(scratch + s.zeros);
   Shares shares(s.blocks * s.parts, threads);
@@ -347,11 +371,11 @@ inline void convolve_grid(const Grid& grid, const From* input, const In* packed,
       for (long first = 0; first < elements; first += kPart) {
         round_or_copy(input + first, rounded + first, smaller(kPart, elements - first));
       }
-      convolve_blocks<In, false>(grid, static_cast<const In*>(rounded), packed, output, groups, epilogue,
-                                 reinterpret_cast<const In*>(scratch), mine, s, shares);
+      convolve_blocks<In, false>(grid, static_cast<const In*>(rounded), packed, output, groups,
+                                 epilogue, reinterpret_cast<const In*>(scratch), mine, s, shares);
     } else {
-      convolve_blocks<In, kCopy>(grid, input, packed, output, groups, epilogue, reinterpret_cast<const From*>(scratch),
-                                 mine, s, shares);
+      convolve_blocks<In, kCopy>(grid, input, packed, output, groups, epilogue,
+                                 reinterpret_cast<const From*>(scratch), mine, s, shares);
     }
   }
 }

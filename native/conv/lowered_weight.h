@@ -1,4 +1,5 @@
-// Weight gradients as GEMM: dW[k][tap][c] is a sum over output pixels of dY[pixel][k] * X[pixel under tap][c].
+// Weight gradients as GEMM: dW[k][tap][c] is a sum over output pixels of dY[pixel][k] * X[pixel
+// under tap][c].
 #pragma once
 #include "conv/forward_grid.h"
 #include "gemm/outer_product.h"
@@ -6,13 +7,15 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Pixels of a block: about 768 KiB of x (or of copied rows) and dY, so that both stay in L2 while all of dW passes.
+// Pixels of a block: about 768 KiB of x (or of copied rows) and dY, so that both stay in L2 while
+// all of dW passes.
 BESTOF_INLINE long weight_pixels(long pixels, long row_floats, long out_channels) {
   const long wanted = smaller(larger(196608 / (row_floats + out_channels), 32), kChain);
   return divide_up(pixels, larger(divide_up(pixels, wanted), 1));
 }
 
-// --- In place: every thread owns a part of dW and reads all pixels, so nothing is reduced afterwards.
+// --- In place: every thread owns a part of dW and reads all pixels, so nothing is reduced
+// afterwards.
 
 inline long weight_in_place_floats(const Problem& p) {
   const long pixels = p.batch * p.out_height * p.out_width, taps = p.kernel_height * p.kernel_width;
@@ -28,8 +31,8 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
   float* zeros = call.scratch + tap_floats(p);
   for (long i = 0; i < round_up(p.in_channels, 16); ++i) zeros[i] = 0.0f;
-  RowBlock<float, const float> block =
-      place_row_block<float, const float>(zeros + round_up(p.in_channels, 16), block_pixels, taps, depth, 0);
+  RowBlock<float, const float> block = place_row_block<float, const float>(
+      zeros + round_up(p.in_channels, 16), block_pixels, taps, depth, 0);
   const long wanted = divide_up(4L * call.threads, taps * p.groups);
   const long parts = smaller(divide_up(depth, kPanel), wanted);
   const long k_parts = smaller(divide_up(outputs, kTileRows), divide_up(wanted, parts));
@@ -48,14 +51,15 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
       const long k0 = group * outputs + part_begin(outputs, k_parts, k_part);
       const long k1 = group * outputs + part_begin(outputs, k_parts, k_part + 1);
       const OuterRows rows = {block.row + tap * block.leading, nullptr, 0, group * depth + from};
-      outer_product(call.first + first * p.out_channels + k0, p.out_channels, k1 - k0, rows, to - from, count,
-                    first == 0, call.result + (k0 * taps + tap) * depth + from, taps * depth);
+      outer_product(call.first + first * p.out_channels + k0, p.out_channels, k1 - k0, rows,
+                    to - from, count, first == 0, call.result + (k0 * taps + tap) * depth + from,
+                    taps * depth);
     }
   }
 }
 
-// --- Copied rows (im2row): every thread takes blocks of pixels into a dW of its own; then they are added up. All taps
-// of few channels make whole panels there.
+// --- Copied rows (im2row): every thread takes blocks of pixels into a dW of its own; then they are
+// added up. All taps of few channels make whole panels there.
 
 struct WeightCopies {
   long block, blocks, weights, pointers, rows, thread;
@@ -80,7 +84,8 @@ inline long weight_copied_floats(const Problem& p, int threads) {
 
 inline void run_weight_copied(const Problem& p, const Call& call) {
   const long pixels = p.batch * p.out_height * p.out_width, taps = p.kernel_height * p.kernel_width;
-  const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups, depth = taps * inputs;
+  const long inputs = p.in_channels / p.groups, outputs = p.out_channels / p.groups,
+             depth = taps * inputs;
   const WeightCopies copies = weight_copies(p);
   long* dy = reinterpret_cast<long*>(call.scratch);
   const Grid grid = forward_grid(p, dy, dy + p.kernel_height);
@@ -102,8 +107,8 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
         const RowBlock<float, const float> copied =
             copy_rows<float>(block, count, group * inputs, mine + copies.weights + copies.pointers);
         const OuterRows rows = {nullptr, copied.row[0], copied.stride, 0};
-        outer_product(call.first + first * p.out_channels + group * outputs, p.out_channels, outputs, rows, depth,
-                      count, false, mine + group * outputs * depth, depth);
+        outer_product(call.first + first * p.out_channels + group * outputs, p.out_channels,
+                      outputs, rows, depth, count, false, mine + group * outputs * depth, depth);
       }
     }
 #pragma omp for schedule(static)

@@ -1,5 +1,6 @@
-// A few rows times all weights, which are read once, in the order in which they lie: [output][input]. A linear layer of
-// a batch this small does so little with each weight that memory sets the pace, and nothing else is worth having.
+// A few rows times all weights, which are read once, in the order in which they lie:
+// [output][input]. A linear layer of a batch this small does so little with each weight that memory
+// sets the pace, and nothing else is worth having.
 #pragma once
 #include <omp.h>
 
@@ -18,23 +19,24 @@ constexpr int kRegisters = 32;
 constexpr int kRegisters = 16;
 #endif
 
-// Outputs whose weights are read side by side: their sums, one vector of each and one of x stay in registers. Eight
-// streams from memory were the fastest of 1, 2, 4, 8, 12 and 16 for one row: 13.3 ms where one took 16.6.
+// Outputs whose weights are read side by side: their sums, one vector of each and one of x stay in
+// registers. Eight streams from memory were the fastest of 1, 2, 4, 8, 12 and 16 for one row: 13.3
+// ms where one took 16.6.
 constexpr int outputs_at_once(int rows) {
   return (kRegisters - 1) / (rows + 1) < 8 ? (kRegisters - 1) / (rows + 1) : 8;
 }
 
-// Bytes of each stream that are asked for in advance: 256 and 512 are alike, 2048 costs 1.1 to 1.2 of the time. Short
-// streams end before a prefetcher has found them: there it is the same place of the next outputs' that is asked for:
-// 512 to 1000 features take 0.7 of the time.
+// Bytes of each stream that are asked for in advance: 256 and 512 are alike, 2048 costs 1.1 to 1.2
+// of the time. Short streams end before a prefetcher has found them: there it is the same place of
+// the next outputs' that is asked for: 512 to 1000 features take 0.7 of the time.
 constexpr long kAheadBytes = 256;
 constexpr long kShortBytes = 4096;
 
 // 1x1 convolutions of few pixels.
 inline bool has_few_rows(const Problem& p) {
-  return p.kernel_height == 1 && p.kernel_width == 1 && p.stride_y == 1 && p.stride_x == 1 && p.groups == 1 &&
-         p.pad_top == 0 && p.pad_bottom == 0 && p.pad_left == 0 && p.pad_right == 0 &&
-         p.batch * p.in_height * p.in_width <= kMostRows;
+  return p.kernel_height == 1 && p.kernel_width == 1 && p.stride_y == 1 && p.stride_x == 1 &&
+         p.groups == 1 && p.pad_top == 0 && p.pad_bottom == 0 && p.pad_left == 0 &&
+         p.pad_right == 0 && p.batch * p.in_height * p.in_width <= kMostRows;
 }
 
 BESTOF_INLINE float sum_of_lanes(Vec v) {
@@ -51,10 +53,11 @@ __attribute__((noinline)) inline Vec load_tail(const Element* p, long n) {
   return load_first(p, n);
 }
 
-// Results [0, K) of R rows, from `channel` on. Every lane sums every kLanes-th product: no chain needs to be cut.
+// Results [0, K) of R rows, from `channel` on. Every lane sums every kLanes-th product: no chain
+// needs to be cut.
 template <int R, int K, class Weight>
-BESTOF_INLINE void multiply_outputs(const float* x, const Weight* w, long inputs, long outputs, long channel,
-                                    const Call& call) {
+BESTOF_INLINE void multiply_outputs(const float* x, const Weight* w, long inputs, long outputs,
+                                    long channel, const Call& call) {
   Vec sum[R][K];
 #pragma GCC unroll 8
   for (int i = 0; i < R; ++i) {
@@ -99,7 +102,8 @@ template <int R, class Weight>
 inline void multiply_rows(const Problem& p, const Weight* w, const Call& call) {
   constexpr int kOutputs = outputs_at_once(R);
   const long inputs = p.in_channels, outputs = p.out_channels;
-  // Chunks of a few blocks, handed out as threads ask for them: cores do not get equal shares of the memory.
+  // Chunks of a few blocks, handed out as threads ask for them: cores do not get equal shares of
+  // the memory.
   const long share = outputs / (8L * kOutputs * call.threads);
   const long chunk = kOutputs * smaller(larger(share, 1), 8);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(call.threads)
@@ -109,15 +113,17 @@ inline void multiply_rows(const Problem& p, const Weight* w, const Call& call) {
     for (; k + kOutputs <= last; k += kOutputs) {
       multiply_outputs<R, kOutputs>(call.first, w + k * inputs, inputs, outputs, k, call);
     }
-    for (; k < last; ++k) multiply_outputs<R, 1>(call.first, w + k * inputs, inputs, outputs, k, call);
+    for (; k < last; ++k)
+      multiply_outputs<R, 1>(call.first, w + k * inputs, inputs, outputs, k, call);
   }
 }
 
 template <class Weight>
 inline void run_few_rows(const Problem& p, const Weight* w, const Call& call) {
   constexpr void (*kRun[kMostRows])(const Problem&, const Weight*, const Call&) = {
-      multiply_rows<1, Weight>, multiply_rows<2, Weight>, multiply_rows<3, Weight>, multiply_rows<4, Weight>,
-      multiply_rows<5, Weight>, multiply_rows<6, Weight>, multiply_rows<7, Weight>, multiply_rows<8, Weight>};
+      multiply_rows<1, Weight>, multiply_rows<2, Weight>, multiply_rows<3, Weight>,
+      multiply_rows<4, Weight>, multiply_rows<5, Weight>, multiply_rows<6, Weight>,
+      multiply_rows<7, Weight>, multiply_rows<8, Weight>};
   const long rows = p.batch * p.in_height * p.in_width;
   if (rows == 0) return;
   kRun[rows - 1](p, w, call);

@@ -1,6 +1,6 @@
-// Linear layers of few rows on weights rounded to bfloat16, half as many bytes to read. They become float32 again on
-// their way to the products, so x and the sums stay as they are. Multiplying pairs of bfloat16 is faster by less than
-// 7 % up to 4 rows, and it rounds the rows too.
+// Linear layers of few rows on weights rounded to bfloat16, half as many bytes to read. They become
+// float32 again on their way to the products, so x and the sums stay as they are. Multiplying pairs
+// of bfloat16 is faster by less than 7 % up to 4 rows, and it rounds the rows too.
 #include "conv/algorithms.h"
 #include "conv/matvec.h"
 #include "conv/weights.h"
@@ -27,8 +27,9 @@ void run_forward(const Problem& p, const Call& call) {
 
 }  // namespace
 
-// Rounding a weight errs by up to 2^-8, of a sum by up to 2^-8 of the sum of the magnitudes of its terms; where weights
-// are at random and results many, by 1.7e-3 of these, rms, which is what is promised.
+// Rounding a weight errs by up to 2^-8, of a sum by up to 2^-8 of the sum of the magnitudes of its
+// terms; where weights are at random and results many, by 1.7e-3 of these, rms, which is what is
+// promised.
 const Algorithm kMatvecBf16 = {
     "matvec_bf16",
     {has_few_rows, halved_floats, pack, no_scratch, run_forward, 1e-6, lowered_flops, 2e-3},

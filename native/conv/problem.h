@@ -1,4 +1,5 @@
-// What a 2-D convolution is: its problem, what is done to each result, and the operands of one call.
+// What a 2-D convolution is: its problem, what is done to each result, and the operands of one
+// call.
 #pragma once
 
 namespace bestof {
@@ -10,8 +11,9 @@ struct Bfloat16 {
   unsigned short bits;
 };
 
-// x [batch, in_height, in_width, in_channels], w [out_channels, kernel_height, kernel_width, in_channels / groups],
-// y [batch, out_height, out_width, out_channels]. Pads may be negative (a crop), which the input gradients need.
+// x [batch, in_height, in_width, in_channels], w [out_channels, kernel_height, kernel_width,
+// in_channels / groups], y [batch, out_height, out_width, out_channels]. Pads may be negative (a
+// crop), which the input gradients need.
 struct Problem {
   long batch, in_height, in_width, in_channels;
   long out_channels, kernel_height, kernel_width;
@@ -24,8 +26,9 @@ struct Problem {
 
 enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
 
-// y = activation(convolution + bias + residual); a null pointer leaves its part out. Pooled, y holds the largest of
-// each 2x2 results: for activations that never fall, without a residual, by algorithms that say so.
+// y = activation(convolution + bias + residual); a null pointer leaves its part out. Pooled, y
+// holds the largest of each 2x2 results: for activations that never fall, without a residual, by
+// algorithms that say so.
 struct Epilogue {
   const float* bias;      // [out_channels]
   const float* residual;  // as y
@@ -34,8 +37,9 @@ struct Epilogue {
   bool pooled = false;
 };
 
-// first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input gradient), the
-// gradient of y and x (weight gradient). Where the element is bfloat16, all but the bias are addresses of Bfloat16.
+// first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input
+// gradient), the gradient of y and x (weight gradient). Where the element is bfloat16, all but the
+// bias are addresses of Bfloat16.
 struct Call {
   const float* first;
   const float* second;

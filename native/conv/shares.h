@@ -5,11 +5,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// A thread meets the same items in every call, so that what they read and write stays in the caches that it is near to;
-// and no counter is a line that all cores pass round. Who has no item left takes those of others. Two threads, where a
-// line takes 160 ns from core to core, for no L3 is common to them: blocks taken from one counter cost 1.26 times as
-// long (128 channels @112), parts of U handed out in the order of asking 1.3 to 1.7 times (512 @7). Where it takes 26
-// ns, all is the same within 2 %.
+// A thread meets the same items in every call, so that what they read and write stays in the caches
+// that it is near to; and no counter is a line that all cores pass round. Who has no item left
+// takes those of others. Two threads, where a line takes 160 ns from core to core, for no L3 is
+// common to them: blocks taken from one counter cost 1.26 times as long (128 channels @112), parts
+// of U handed out in the order of asking 1.3 to 1.7 times (512 @7). Where it takes 26 ns, all is
+// the same within 2 %.
 class Shares {
  public:
   Shares(long items, int threads) : shares_(smaller(threads, kMost)) {
@@ -25,15 +26,16 @@ class Shares {
     for (long item = 0; item < items; ++item) total += cost(item);
     for (long i = 0; i < shares_; ++i) {
       const long begin = end;
-      while (end < items && (i == shares_ - 1 || 2 * sum + cost(end) <= 2 * total * (i + 1) / shares_)) {
+      while (end < items &&
+             (i == shares_ - 1 || 2 * sum + cost(end) <= 2 * total * (i + 1) / shares_)) {
         sum += cost(end++);
       }
       share_[i] = {begin, end};
     }
   }
 
-  // What `take` will give a thread next, as far as it is known: -1 where its share is empty. To take an item in advance
-  // would keep it from others who wait.
+  // What `take` will give a thread next, as far as it is known: -1 where its share is empty. To
+  // take an item in advance would keep it from others who wait.
   long coming(long thread) const {
     const Share& share = share_[thread % shares_];
     const long item = __atomic_load_n(&share.next, __ATOMIC_RELAXED);

@@ -1,4 +1,5 @@
-// Weights as the kernels want them: `[group][panel][tap][channel][kPanel]`, the tail of the last panel zero.
+// Weights as the kernels want them: `[group][panel][tap][channel][kPanel]`, the tail of the last
+// panel zero.
 #pragma once
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
@@ -6,7 +7,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Weights of one convolution seen through strides, so that an input gradient can swap and flip them without a copy.
+// Weights of one convolution seen through strides, so that an input gradient can swap and flip them
+// without a copy.
 struct WeightView {
   const float* data;  // of group 0, output 0, tap 0, input 0
   long groups, outputs, inputs, height, width;
@@ -29,7 +31,8 @@ inline WeightView forward_view(const Problem& p, const float* w) {
           inputs};
 }
 
-// The weights with which the gradient of y is convolved to give that of x: in and out swapped, taps reversed.
+// The weights with which the gradient of y is convolved to give that of x: in and out swapped, taps
+// reversed.
 inline WeightView flipped_view(const Problem& p, const float* w) {
   WeightView view = forward_view(p, w);
   view.data += (p.kernel_height - 1) * view.y_stride + (p.kernel_width - 1) * view.x_stride;
@@ -52,7 +55,8 @@ inline Problem flipped_problem(const Problem& p) {
   q.out_width = p.in_width;
   q.in_channels = p.out_channels;
   q.out_channels = p.in_channels;
-  const long reach_y = p.dilation_y * (p.kernel_height - 1), reach_x = p.dilation_x * (p.kernel_width - 1);
+  const long reach_y = p.dilation_y * (p.kernel_height - 1),
+             reach_x = p.dilation_x * (p.kernel_width - 1);
   q.pad_top = reach_y - p.pad_top;
   q.pad_bottom = reach_y - p.pad_bottom;
   q.pad_left = reach_x - p.pad_left;
@@ -94,15 +98,16 @@ inline void pack_weights(const WeightView& view, float* packed, int threads) {
     const float* group = view.data + item / panels * view.group_stride;
     float* to = packed + item * taps * view.inputs * kPanel;
     for (long tap = 0; tap < taps; ++tap, to += view.inputs * kPanel) {
-      const float* from = group + tap / view.width * view.y_stride + tap % view.width * view.x_stride;
+      const float* from =
+          group + tap / view.width * view.y_stride + tap % view.width * view.x_stride;
       pack_panel(view, from, item % panels * kPanel, to);
     }
   }
 }
 
 inline double lowered_flops(const Problem& p) {
-  return 2.0 * p.batch * p.out_height * p.out_width * p.out_channels * p.kernel_height * p.kernel_width *
-         (p.in_channels / p.groups);
+  return 2.0 * p.batch * p.out_height * p.out_width * p.out_channels * p.kernel_height *
+         p.kernel_width * (p.in_channels / p.groups);
 }
 
 }  // namespace BESTOF_TARGET

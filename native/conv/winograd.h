@@ -17,7 +17,8 @@ namespace BESTOF_TARGET {
 
 // Products of `rows` tiles by one panel, over all channels.
 template <Walk kWalk, int R>
-inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next, float* m) {
+inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, const float* next,
+                           float* m) {
   Accumulator<R> acc;
   const TileRows<float> rows = {&v, 0, 0, t.v_stride};
   const long m_stride = t.m_stride;
@@ -30,19 +31,19 @@ inline void multiply_tiles(const TilePlan& t, const float* v, const float* u, co
 }
 
 template <Walk kWalk, int R>
-BESTOF_INLINE void multiply_count(long count, const TilePlan& t, const float* v, const float* u, const float* next,
-                                  float* m) {
+BESTOF_INLINE void multiply_count(long count, const TilePlan& t, const float* v, const float* u,
+                                  const float* next, float* m) {
   if constexpr (R > 0) {
     if (count == R) return multiply_tiles<kWalk, R>(t, v, u, next, m);
     multiply_count<kWalk, R - 1>(count, t, v, u, next, m);
   }
 }
 
-// One frequency of `count` tiles by panels [first, last); v and m point at the frequency, u at its panel 0. U streams
-// from beyond L2: while the last two parts pass a panel, the next panel, which lies behind it, is asked for; and some
-// of `lines` before each part.
-inline void multiply_frequency(const TilePlan& t, long count, const float* v, const float* u, long first, long last,
-                               float* m, BlockLines* lines = nullptr) {
+// One frequency of `count` tiles by panels [first, last); v and m point at the frequency, u at its
+// panel 0. U streams from beyond L2: while the last two parts pass a panel, the next panel, which
+// lies behind it, is asked for; and some of `lines` before each part.
+inline void multiply_frequency(const TilePlan& t, long count, const float* v, const float* u,
+                               long first, long last, float* m, BlockLines* lines = nullptr) {
   const TileCut cut = cut_rows(count);
   for (long panel = first; panel < last; ++panel) {
     for (long part = 0; part < cut.tiles; ++part) {
@@ -54,10 +55,12 @@ inline void multiply_frequency(const TilePlan& t, long count, const float* v, co
       const long left = cut.tiles - part;
       if (lines) lines->ask();
       if (cut.tiles == 1) {
-        multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, following, products);
+        multiply_count<Walk::kRegularFetching, kTileRows>(rows, t, tiles, weights, following,
+                                                          products);
       } else if (left <= 2) {
         const float* half = following + (2 - left) * t.channels * (kPanel / 2);
-        multiply_count<Walk::kRegularFetchingHalf, kTileRows>(rows, t, tiles, weights, half, products);
+        multiply_count<Walk::kRegularFetchingHalf, kTileRows>(rows, t, tiles, weights, half,
+                                                              products);
       } else {
         multiply_count<Walk::kRegular, kTileRows>(rows, t, tiles, weights, following, products);
       }
@@ -81,13 +84,16 @@ inline void transform_weights(const WeightView& view, float* u, int threads) {
   const long step = panels * view.inputs * kPanel;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long item = 0; item < panels * parts; ++item) {
-    const long panel = item / parts, begin = item % parts * kBlock, count = smaller(view.inputs - begin, kBlock);
+    const long panel = item / parts, begin = item % parts * kBlock,
+               count = smaller(view.inputs - begin, kBlock);
     float gathered[9][kBlock * kPanel];
     WeightView part = view;
     part.inputs = count;
     for (int tap = 0; tap < 9; ++tap) {
-      pack_panel(part, view.data + begin * view.input_stride + tap / 3 * view.y_stride + tap % 3 * view.x_stride,
-                 panel * kPanel, gathered[tap]);
+      pack_panel(
+          part,
+          view.data + begin * view.input_stride + tap / 3 * view.y_stride + tap % 3 * view.x_stride,
+          panel * kPanel, gathered[tap]);
     }
     for (long c = 0; c < count; ++c) {
       for (long k = 0; k < kPanel; k += kLanes) {
@@ -121,8 +127,8 @@ inline void transform_weights(const WeightView& view, float* u, int threads) {
 
 template <int M>
 inline bool winograd_supports(const Problem& p) {
-  return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 1 && p.stride_x == 1 && p.dilation_y == 1 &&
-         p.dilation_x == 1 && p.groups == 1;
+  return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 1 && p.stride_x == 1 &&
+         p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
 }
 
 template <int M>
@@ -132,13 +138,14 @@ inline long winograd_scratch(const Problem& p, int threads) {
   return (t.stationary ? 1 : threads) * kFrequencies * (t.v_step + t.m_step);
 }
 
-// Every thread takes blocks of tiles from the input to the output while they lie in its cache. The pixels of the next
-// block and the results of this one come meanwhile from wherever they are, a few lines before each call of the
-// micro-kernel: met cold they make the transforms two to three times as long (64 channels @224, one thread, ms: 2.2 8.6
-// 2.1 for input, products and output; 1.1 9.0 1.1 with all lines asked for).
+// Every thread takes blocks of tiles from the input to the output while they lie in its cache. The
+// pixels of the next block and the results of this one come meanwhile from wherever they are, a few
+// lines before each call of the micro-kernel: met cold they make the transforms two to three times
+// as long (64 channels @224, one thread, ms: 2.2 8.6 2.1 for input, products and
+// output; 1.1 9.0 1.1 with all lines asked for).
 template <int M>
-inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const float* u, const Epilogue& epilogue,
-                      float* y, float* scratch, int threads) {
+inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const float* u,
+                      const Epilogue& epilogue, float* y, float* scratch, int threads) {
   constexpr long kFrequencies = (M + 2) * (M + 2);
   const long u_step = t.panels * t.channels * kPanel;
   const float* residual = static_cast<const float*>(epilogue.residual);
@@ -158,17 +165,21 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
       transform_input<M>(p, t, order, x, first, count, 0, t.channels, v);
       BlockLines lines;
       if (epilogue.pooled) {
-        lines.add<M / 2>(t, y, p.out_height / 2, p.out_width / 2, p.out_channels, first, count, 0, 0);
+        lines.add<M / 2>(t, y, p.out_height / 2, p.out_width / 2, p.out_channels, first, count, 0,
+                         0);
       } else if (!t.streamed) {
         lines.add<M>(t, y, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
       }
-      if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
-      lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top, 2 - p.pad_top);
+      if (residual)
+        lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+      lines.add<M>(t, x, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top,
+                   2 - p.pad_top);
       lines.spread(t.panels * order.parts<M>());
       for (long xi = 0; xi < kFrequencies; ++xi) {
         const TileOrder::Run run = order.run<M>(xi);
-        multiply_frequency(t, run.count, v + xi * t.v_step + run.begin * t.v_stride, u + xi * u_step, 0, t.panels,
-                           m + xi * t.m_step + run.begin * t.m_stride, &lines);
+        multiply_frequency(t, run.count, v + xi * t.v_step + run.begin * t.v_stride,
+                           u + xi * u_step, 0, t.panels, m + xi * t.m_step + run.begin * t.m_stride,
+                           &lines);
       }
       transform_output<M>(p, t, order, m, first, count, 0, t.outputs, epilogue, y);
     }
@@ -176,9 +187,10 @@ inline void run_fused(const Problem& p, const TilePlan& t, const float* x, const
   }
 }
 
-// Few tiles: three phases, the products split over frequencies and panels, so that U is read once in all. Threads take
-// neighbouring parts, for each asks for the one behind it (one part at a time takes 1.09 as long where U comes from
-// memory: 256 channels @14, 512 @7), and in every call the same ones.
+// Few tiles: three phases, the products split over frequencies and panels, so that U is read once
+// in all. Threads take neighbouring parts, for each asks for the one behind it (one part at a time
+// takes 1.09 as long where U comes from memory: 256 channels @14, 512 @7), and in every call the
+// same ones.
 template <int M>
 inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, const float* u,
                            const Epilogue& epilogue, float* y, float* scratch, int threads) {
@@ -186,11 +198,13 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
   const long u_step = t.panels * t.channels * kPanel;
   float* v = scratch;
   float* m = v + kFrequencies * t.v_step;
-  const long v_parts = divide_up(t.channels, 4 * kLanes), m_parts = divide_up(t.outputs, 4 * kLanes);
+  const long v_parts = divide_up(t.channels, 4 * kLanes),
+             m_parts = divide_up(t.outputs, 4 * kLanes);
   const long wanted = divide_up(16L * threads, kFrequencies);
   const long u_parts = smaller(t.panels, wanted);
   const TileOrder order(t, 0, t.tiles);
-  Shares shares(kFrequencies * u_parts, threads, [&](long item) { return order.run<M>(item / u_parts).count; });
+  Shares shares(kFrequencies * u_parts, threads,
+                [&](long item) { return order.run<M>(item / u_parts).count; });
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
@@ -203,21 +217,23 @@ inline void run_stationary(const Problem& p, const TilePlan& t, const float* x, 
       const long xi = item / u_parts, part = item % u_parts;
       const TileOrder::Run run = order.run<M>(xi);
       multiply_frequency(t, run.count, v + xi * t.v_step + run.begin * t.v_stride, u + xi * u_step,
-                         part_begin(t.panels, u_parts, part), part_begin(t.panels, u_parts, part + 1),
+                         part_begin(t.panels, u_parts, part),
+                         part_begin(t.panels, u_parts, part + 1),
                          m + xi * t.m_step + run.begin * t.m_stride);
     }
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (long item = 0; item < t.tiles * m_parts; ++item) {
       const long tile = item / m_parts, from = item % m_parts * 4 * kLanes;
-      transform_output<M>(p, t, order, m, tile, 1, from, smaller(from + 4 * kLanes, t.outputs), epilogue, y);
+      transform_output<M>(p, t, order, m, tile, 1, from, smaller(from + 4 * kLanes, t.outputs),
+                          epilogue, y);
     }
   }
 }
 
 template <int M>
-inline void winograd_convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue, float* y,
-                              float* scratch, int threads) {
+inline void winograd_convolve(const Problem& p, const float* x, const float* u,
+                              const Epilogue& epilogue, float* y, float* scratch, int threads) {
   TilePlan t = plan_tiles<M>(p, threads);
   t.streamed = t.streamed && streamable(y) && !epilogue.pooled;  // a quarter of the results
   if (t.stationary) {
@@ -234,7 +250,8 @@ struct WinogradPass {
     transform_weights<M>(forward_view(p, w), packed, threads);
   }
   static void run_forward(const Problem& p, const Call& call) {
-    winograd_convolve<M>(p, call.first, call.second, call.epilogue, call.result, call.scratch, call.threads);
+    winograd_convolve<M>(p, call.first, call.second, call.epilogue, call.result, call.scratch,
+                         call.threads);
   }
   static long backward_input_scratch(const Problem& p, int threads) {
     const Problem q = flipped_problem(p);
@@ -244,14 +261,14 @@ struct WinogradPass {
     const Problem q = flipped_problem(p);
     const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
     transform_weights<M>(flipped_view(p, call.second), call.scratch, call.threads);
-    winograd_convolve<M>(q, call.first, call.scratch, none, call.result, call.scratch + winograd_weight_floats<M>(q),
-                         call.threads);
+    winograd_convolve<M>(q, call.first, call.scratch, none, call.result,
+                         call.scratch + winograd_weight_floats<M>(q), call.threads);
   }
-  // Multiplications and additions of the products; the transforms come on top, and are less than a tenth from 128
-  // channels on.
+  // Multiplications and additions of the products; the transforms come on top, and are less than a
+  // tenth from 128 channels on.
   static double flops(const Problem& p) {
-    return 2.0 * products_along<M>(p.out_height) * products_along<M>(p.out_width) * p.batch * p.in_channels *
-           p.out_channels;
+    return 2.0 * products_along<M>(p.out_height) * products_along<M>(p.out_width) * p.batch *
+           p.in_channels * p.out_channels;
   }
 };
 

@@ -11,8 +11,8 @@ const Algorithm kWinograd2 = {
      WinogradPass<2>::run_forward, 2e-6, WinogradPass<2>::flops, 0.0, true},
     {winograd_supports<2>, nullptr, nullptr, WinogradPass<2>::backward_input_scratch,
      WinogradPass<2>::run_backward_input, 2e-6, WinogradPass<2>::flops},
-    {winograd_supports<2>, nullptr, nullptr, WinogradWeightPass<2>::scratch, WinogradWeightPass<2>::run, 2e-6,
-     WinogradPass<2>::flops},
+    {winograd_supports<2>, nullptr, nullptr, WinogradWeightPass<2>::scratch,
+     WinogradWeightPass<2>::run, 2e-6, WinogradPass<2>::flops},
 };
 
 }  // namespace BESTOF_TARGET

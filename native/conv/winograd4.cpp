@@ -11,8 +11,8 @@ const Algorithm kWinograd4 = {
      WinogradPass<4>::run_forward, 5e-6, WinogradPass<4>::flops, 0.0, true},
     {winograd_supports<4>, nullptr, nullptr, WinogradPass<4>::backward_input_scratch,
      WinogradPass<4>::run_backward_input, 5e-6, WinogradPass<4>::flops},
-    {winograd_supports<4>, nullptr, nullptr, WinogradWeightPass<4>::scratch, WinogradWeightPass<4>::run, 5e-6,
-     WinogradPass<4>::flops},
+    {winograd_supports<4>, nullptr, nullptr, WinogradWeightPass<4>::scratch,
+     WinogradWeightPass<4>::run, 5e-6, WinogradPass<4>::flops},
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,11 +1,13 @@
-// Winograd F(4 x 4, 5 x 5): 6.25 times fewer multiplications, with the points, and so the error, of F(6 x 6, 3 x 3).
+// Winograd F(4 x 4, 5 x 5): 6.25 times fewer multiplications, with the points, and so the error, of
+// F(6 x 6, 3 x 3).
 #include "conv/algorithms.h"
 #include "conv/winograd_axes.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd4Square5 = winograd_axes<Winograd<4, 5>, Winograd<4, 5>>("winograd4_5x5", 2.5e-5);
+const Algorithm kWinograd4Square5 =
+    winograd_axes<Winograd<4, 5>, Winograd<4, 5>>("winograd4_5x5", 2.5e-5);
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -1,5 +1,5 @@
-// Winograd with a tile and a kernel of its own on each axis: F(MY, RY) by F(MX, RX), forward. An axis with one tap is
-// F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
+// Winograd with a tile and a kernel of its own on each axis: F(MY, RY) by F(MX, RX), forward. An
+// axis with one tap is F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
 #pragma once
 #include <omp.h>
 
@@ -14,15 +14,15 @@ struct WinogradAxes {
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha;
 
   static bool supports(const Problem& p) {
-    return p.kernel_height == Y::kTaps && p.kernel_width == X::kTaps && p.stride_y == 1 && p.stride_x == 1 &&
-           p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
+    return p.kernel_height == Y::kTaps && p.kernel_width == X::kTaps && p.stride_y == 1 &&
+           p.stride_x == 1 && p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
   }
 
   // An odd number of cache lines, so that the frequencies of a tile fall into different sets of L1.
   static long odd_step(long floats) { return round_up(floats, 32) + 16; }
 
-  // Every thread takes whole blocks: even where there are few tiles each reads U once, and U is small, for the layers
-  // of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
+  // Every thread takes whole blocks: even where there are few tiles each reads U once, and U is
+  // small, for the layers of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
   static TilePlan plan(const Problem& p, int threads) {
     TilePlan t;
     t.tiles_y = divide_up(p.out_height, Y::kTile);
@@ -36,8 +36,9 @@ struct WinogradAxes {
     const long tile = t.v_stride + t.m_stride;
     long wanted = smaller(larger(level2_bytes() / 12 / (kFrequencies * tile), kTileRows),
                           smaller(promised_tiles(p, kFrequencies, tile, 2 * 48, threads), 96));
-    wanted = larger(wanted / kTileRows, 1) * kTileRows;                   // whole tiles of the micro-kernel
-    t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted), threads);  // an empty batch is asked for its scratch too
+    wanted = larger(wanted / kTileRows, 1) * kTileRows;  // whole tiles of the micro-kernel
+    t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted),
+                        threads);  // an empty batch is asked for its scratch too
     t.block = larger(divide_up(t.tiles, t.blocks), 1);
     t.blocks = divide_up(t.tiles, t.block);
     t.stationary = false;
@@ -46,11 +47,12 @@ struct WinogradAxes {
     return t;
   }
 
-  // One vector of channels of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all of it lies inside the
-  // image, and all lanes are channels.
+  // One vector of channels of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all of it
+  // lies inside the image, and all lanes are channels.
   template <bool kWhole>
-  static BESTOF_INLINE void transform_vector(const Problem& p, const TilePlan& t, const float* corner, long y0, long x0,
-                                             long lanes, float* v) {
+  static BESTOF_INLINE void transform_vector(const Problem& p, const TilePlan& t,
+                                             const float* corner, long y0, long x0, long lanes,
+                                             float* v) {
     const long row = p.in_width * p.in_channels;
     Vec columns[Y::kAlpha][X::kAlpha];
 #pragma GCC unroll 10
@@ -81,13 +83,15 @@ struct WinogradAxes {
   }
 
   // V of `count` tiles from `first` on.
-  static void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, float* v) {
+  static void transform_input(const Problem& p, const TilePlan& t, const float* x, long first,
+                              long count, float* v) {
     const long row = p.in_width * p.in_channels, plane = t.tiles_y * t.tiles_x;
     for (long tile = first; tile < first + count; ++tile, v += t.v_stride) {
       const long y0 = tile % plane / t.tiles_x * Y::kTile - p.pad_top;
       const long x0 = tile % t.tiles_x * X::kTile - p.pad_left;
       const float* corner = x + tile / plane * p.in_height * row + y0 * row + x0 * p.in_channels;
-      const bool inside = y0 >= 0 && x0 >= 0 && y0 + Y::kAlpha <= p.in_height && x0 + X::kAlpha <= p.in_width;
+      const bool inside =
+          y0 >= 0 && x0 >= 0 && y0 + Y::kAlpha <= p.in_height && x0 + X::kAlpha <= p.in_width;
       for (long c = 0; c < t.channels; c += kLanes) {
         const long lanes = smaller(t.channels - c, kLanes);
         if (inside && lanes == kLanes) {
@@ -100,12 +104,13 @@ struct WinogradAxes {
   }
 
   // The results of `count` tiles from `first` on.
-  static void transform_output(const Problem& p, const TilePlan& t, const float* m, long first, long count,
-                               const Epilogue& epilogue, float* y) {
+  static void transform_output(const Problem& p, const TilePlan& t, const float* m, long first,
+                               long count, const Epilogue& epilogue, float* y) {
     const long plane = t.tiles_y * t.tiles_x;
     for (long tile = first; tile < first + count; ++tile, m += t.m_stride) {
       const long y0 = tile % plane / t.tiles_x * Y::kTile, x0 = tile % t.tiles_x * X::kTile;
-      const long height = smaller(p.out_height - y0, Y::kTile), width = smaller(p.out_width - x0, X::kTile);
+      const long height = smaller(p.out_height - y0, Y::kTile),
+                 width = smaller(p.out_width - x0, X::kTile);
       float* corner = y + ((tile / plane * p.out_height + y0) * p.out_width + x0) * p.out_channels;
       for (long k = 0; k < t.outputs; k += kLanes) {
         const long lanes = smaller(t.outputs - k, kLanes);
@@ -145,7 +150,8 @@ struct WinogradAxes {
     const long step = panels * view.inputs * kPanel;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long item = 0; item < panels * parts; ++item) {
-      const long panel = item / parts, begin = item % parts * kBlock, count = smaller(view.inputs - begin, kBlock);
+      const long panel = item / parts, begin = item % parts * kBlock,
+                 count = smaller(view.inputs - begin, kBlock);
       float gathered[kTaps][kBlock * kPanel];
       WeightView part = view;
       part.inputs = count;
@@ -159,7 +165,8 @@ struct WinogradAxes {
           for (int s = 0; s < X::kTaps; ++s) {
             Wide g[Y::kTaps];
             for (int r = 0; r < Y::kTaps; ++r) {
-              g[r] = __builtin_convertvector(load(gathered[r * X::kTaps + s] + c * kPanel + k), Wide);
+              g[r] =
+                  __builtin_convertvector(load(gathered[r * X::kTaps + s] + c * kPanel + k), Wide);
             }
             for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = dot(Y::kMatrices.g[i], g, Y::kTaps);
           }
@@ -185,8 +192,8 @@ struct WinogradAxes {
   }
 
   // Every thread takes blocks of tiles from the input to the output while they lie in its cache.
-  static void convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue, float* y,
-                       float* scratch, int threads) {
+  static void convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue,
+                       float* y, float* scratch, int threads) {
     const TilePlan t = plan(p, threads);
     const long u_step = t.panels * t.channels * kPanel;
     Shares shares(t.blocks, threads);
@@ -200,7 +207,8 @@ struct WinogradAxes {
         const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
         transform_input(p, t, x, first, count, v);
         for (long xi = 0; xi < kFrequencies; ++xi) {
-          multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels, m + xi * t.m_step);
+          multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels,
+                             m + xi * t.m_step);
         }
         transform_output(p, t, m, first, count, epilogue, y);
       }
@@ -220,21 +228,22 @@ struct WinogradAxes {
     const Problem q = flipped_problem(p);
     const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
     transform_weights(flipped_view(p, call.second), call.scratch, call.threads);
-    convolve(q, call.first, call.scratch, none, call.result, call.scratch + round_up(weight_floats(q), 16),
-             call.threads);
+    convolve(q, call.first, call.scratch, none, call.result,
+             call.scratch + round_up(weight_floats(q), 16), call.threads);
   }
 
   // Multiplications and additions of the products; the transforms come on top.
   static double flops(const Problem& p) {
-    const double tiles =
-        static_cast<double>(p.batch) * divide_up(p.out_height, Y::kTile) * divide_up(p.out_width, X::kTile);
+    const double tiles = static_cast<double>(p.batch) * divide_up(p.out_height, Y::kTile) *
+                         divide_up(p.out_width, X::kTile);
     return 2.0 * kFrequencies * tiles * p.in_channels * p.out_channels;
   }
 
   static double backward_input_flops(const Problem& p) { return flops(flipped_problem(p)); }
 
  private:
-  // Two registers of doubles. A type argument would lose its alignment, so nothing below is a template over it.
+  // Two registers of doubles. A type argument would lose its alignment, so nothing below is a
+  // template over it.
   typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
 
   static BESTOF_INLINE Wide dot(const double* coefficients, const Wide* in, int count) {
@@ -248,11 +257,12 @@ struct WinogradAxes {
 template <class Y, class X>
 constexpr Algorithm winograd_axes(const char* name, double error_growth) {
   using W = WinogradAxes<Y, X>;
-  return {name,
-          {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops},
-          {W::supports, nullptr, nullptr, W::backward_input_scratch, W::run_backward_input, error_growth,
-           W::backward_input_flops},
-          {}};
+  return {
+      name,
+      {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops},
+      {W::supports, nullptr, nullptr, W::backward_input_scratch, W::run_backward_input,
+       error_growth, W::backward_input_flops},
+      {}};
 }
 
 }  // namespace BESTOF_TARGET

@@ -19,7 +19,8 @@ inline Tile tile_at(const TilePlan& t, long index) {
   return tile;
 }
 
-// Which frequency of F(M, 3) the i-th of Winograd<results, 3, M> is; and whether it has frequency i of F(M, 3).
+// Which frequency of F(M, 3) the i-th of Winograd<results, 3, M> is; and whether it has frequency i
+// of F(M, 3).
 template <int M>
 constexpr long frequency_at(long results, long i) {
   return results % 2 == 0 && i == results + 1 ? M + 1 : i;
@@ -29,17 +30,19 @@ constexpr bool has_frequency(long results, long i) {
   return results % 2 == 0 ? i < results + 1 || i == M + 1 : i < results + 2;
 }
 
-// The tiles of a block that is a run of tiles in the order of pixels. One at the end of a row or column of which fewer
-// results lie in the image has fewer frequencies: 14 x 14 results by F(4, 3) have 484 products a pair of channels, not
-// 576; 7 x 7 have 121 and not 144. First come the tiles that are short along x alone, then those that are not, then
-// those short along y alone, then those short in both, so that for each frequency the tiles that have it lie together.
+// The tiles of a block that is a run of tiles in the order of pixels. One at the end of a row or
+// column of which fewer results lie in the image has fewer frequencies: 14 x 14 results by F(4, 3)
+// have 484 products a pair of channels, not 576; 7 x 7 have 121 and not 144. First come the tiles
+// that are short along x alone, then those that are not, then those short along y alone, then those
+// short in both, so that for each frequency the tiles that have it lie together.
 class TileOrder {
  public:
   struct Run {
     long begin, count;
   };
 
-  TileOrder(const TilePlan& t, long first, long count) : plan_(t), before_(kinds_before(tile_at(t, first), first)) {
+  TileOrder(const TilePlan& t, long first, long count)
+      : plan_(t), before_(kinds_before(tile_at(t, first), first)) {
     const Kinds all = kinds_before(tile_at(t, first + count), first + count);
     count_ = {all.columns - before_.columns, all.whole - before_.whole, all.rows - before_.rows,
               all.both - before_.both};
@@ -49,7 +52,8 @@ class TileOrder {
     const long index = (tile.n * plan_.tiles_y + tile.y) * plan_.tiles_x + tile.x;
     const Kinds here = kinds_before(tile, index);
     const bool rows = tile.rows < plan_.side, columns = tile.columns < plan_.side;
-    if (rows && columns) return count_.columns + count_.whole + count_.rows + here.both - before_.both;
+    if (rows && columns)
+      return count_.columns + count_.whole + count_.rows + here.both - before_.both;
     if (rows) return count_.columns + count_.whole + here.rows - before_.rows;
     if (columns) return here.columns - before_.columns;
     return count_.columns + here.whole - before_.whole;
@@ -58,13 +62,15 @@ class TileOrder {
   // The tiles that have frequency `xi` of F(M, 3)^2.
   template <int M>
   Run run(long xi) const {
-    return run(has_frequency<M>(plan_.last_rows, xi / (M + 2)), has_frequency<M>(plan_.last_columns, xi % (M + 2)));
+    return run(has_frequency<M>(plan_.last_rows, xi / (M + 2)),
+               has_frequency<M>(plan_.last_columns, xi % (M + 2)));
   }
 
   // In how many tiles of the micro-kernel they are multiplied, by all frequencies.
   template <int M>
   long parts() const {
-    const long rows = plan_.last_rows + 2, columns = plan_.last_columns + 2;  // frequencies that all tiles have
+    const long rows = plan_.last_rows + 2,
+               columns = plan_.last_columns + 2;  // frequencies that all tiles have
     return rows * columns * parts(true, true) + (M + 2 - rows) * columns * parts(false, true) +
            (M + 2 - columns) * (rows * parts(true, false) + (M + 2 - rows) * parts(false, false));
   }
@@ -76,7 +82,8 @@ class TileOrder {
   };
 
   Kinds kinds_before(const Tile& tile, long index) const {
-    const bool short_rows = plan_.last_rows < plan_.side, short_columns = plan_.last_columns < plan_.side;
+    const bool short_rows = plan_.last_rows < plan_.side,
+               short_columns = plan_.last_columns < plan_.side;
     const long in_last_row = tile.y == plan_.tiles_y - 1 ? tile.x : 0;
     const long columns = short_columns ? tile.n * plan_.tiles_y + tile.y : 0;
     const long rows = short_rows ? tile.n * plan_.tiles_x + in_last_row : 0;
@@ -84,10 +91,12 @@ class TileOrder {
     return {columns - both, index - columns - rows + both, rows - both, both};
   }
 
-  // The tiles that have a frequency which those short along y have, or lack; and those short along x.
+  // The tiles that have a frequency which those short along y have, or lack; and those short along
+  // x.
   Run run(bool rows, bool columns) const {
     const long begin = columns ? 0 : count_.columns;
-    const long end = count_.columns + count_.whole + (rows ? count_.rows + (columns ? count_.both : 0) : 0);
+    const long end =
+        count_.columns + count_.whole + (rows ? count_.rows + (columns ? count_.both : 0) : 0);
     return {begin, end - begin};
   }
 

@@ -1,6 +1,6 @@
-// Winograd for 3x3 kernels of stride 2, forward: even and odd rows and columns of the image are four images of a half
-// the size, with kernels of 2x2, 1x2, 2x1 and 1x1 taps and stride 1, whose products are summed in the domain of F(M,
-// 2).
+// Winograd for 3x3 kernels of stride 2, forward: even and odd rows and columns of the image are
+// four images of a half the size, with kernels of 2x2, 1x2, 2x1 and 1x1 taps and stride 1, whose
+// products are summed in the domain of F(M, 2).
 #pragma once
 #include <omp.h>
 
@@ -10,9 +10,10 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Output o of one axis is even[o] w0 + even[o + 1] w2 + odd[o] w1. A kernel of one tap is one of two whose second is
-// zero; at the point infinity its transform is zero too, so there the odd rows have no product. That leaves
-// (2M + 1)^2 products a tile of M^2 results and pair of channels, where direct convolution has 9 M^2.
+// Output o of one axis is even[o] w0 + even[o + 1] w2 + odd[o] w1. A kernel of one tap is one of
+// two whose second is zero; at the point infinity its transform is zero too, so there the odd rows
+// have no product. That leaves (2M + 1)^2 products a tile of M^2 results and pair of channels,
+// where direct convolution has 9 M^2.
 template <int M>
 struct WinogradStrided {
   using Axis = Winograd<M, 2>;
@@ -20,13 +21,15 @@ struct WinogradStrided {
   static constexpr long kAlpha = M + 1, kFrequencies = kAlpha * kAlpha, kRead = 2 * M + 1;
 
   static bool supports(const Problem& p) {
-    return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 2 && p.stride_x == 2 && p.dilation_y == 1 &&
-           p.dilation_x == 1 && p.groups == 1;
+    return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 2 && p.stride_x == 2 &&
+           p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
   }
 
-  // How many of the four images frequency (i, j) is summed over, and at which place among them one comes: by rows
-  // first, so that where the columns are at infinity the even ones come first.
-  static constexpr long images(long xi) { return (xi / kAlpha < M ? 2 : 1) * (xi % kAlpha < M ? 2 : 1); }
+  // How many of the four images frequency (i, j) is summed over, and at which place among them one
+  // comes: by rows first, so that where the columns are at infinity the even ones come first.
+  static constexpr long images(long xi) {
+    return (xi / kAlpha < M ? 2 : 1) * (xi % kAlpha < M ? 2 : 1);
+  }
   static constexpr long place(long i, bool odd_row, bool odd_column) {
     return i < M ? 2 * odd_column + odd_row : odd_column;
   }
@@ -64,13 +67,15 @@ struct WinogradStrided {
     return t;
   }
 
-  // One vector of channels, the first of which is c, of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all
-  // of it lies inside the image, and all lanes are channels.
+  // One vector of channels, the first of which is c, of a tile whose first pixel is (y0, x0), at
+  // `corner`. kWhole: all of it lies inside the image, and all lanes are channels.
   template <bool kWhole>
-  static BESTOF_INLINE void transform_vector(const Problem& p, const TilePlan& t, const float* corner, long y0, long x0,
-                                             long c, long lanes, float* v) {
+  static BESTOF_INLINE void transform_vector(const Problem& p, const TilePlan& t,
+                                             const float* corner, long y0, long x0, long c,
+                                             long lanes, float* v) {
     const long row = p.in_width * p.in_channels;
-    // After the rows: those of the even rows for each point, then those of the odd ones, but for infinity.
+    // After the rows: those of the even rows for each point, then those of the odd ones, but for
+    // infinity.
     Vec columns[kRead][kRead];
 #pragma GCC unroll 16
     for (int j = 0; j < kRead; ++j) {
@@ -103,7 +108,8 @@ struct WinogradStrided {
 #pragma GCC unroll 16
       for (int j = 0; j < kRead; ++j) (j % 2 == 0 ? even[j / 2] : odd[j / 2]) = columns[r][j];
       float* to = v + i * kAlpha * t.v_step + c;
-      const long even_at = place(i, odd_row, false) * t.channels, odd_at = place(i, odd_row, true) * t.channels;
+      const long even_at = place(i, odd_row, false) * t.channels,
+                 odd_at = place(i, odd_row, true) * t.channels;
       Axis::input(even, o);
 #pragma GCC unroll 16
       for (int j = 0; j < kAlpha; ++j) put<kWhole>(to + j * t.v_step + even_at, o[j], lanes);
@@ -114,13 +120,15 @@ struct WinogradStrided {
   }
 
   // V of `count` tiles from `first` on.
-  static void transform_input(const Problem& p, const TilePlan& t, const float* x, long first, long count, float* v) {
+  static void transform_input(const Problem& p, const TilePlan& t, const float* x, long first,
+                              long count, float* v) {
     const long row = p.in_width * p.in_channels, plane = t.tiles_y * t.tiles_x;
     for (long tile = first; tile < first + count; ++tile, v += t.v_stride) {
       const long y0 = tile % plane / t.tiles_x * 2 * M - p.pad_top;
       const long x0 = tile % t.tiles_x * 2 * M - p.pad_left;
       const float* corner = x + tile / plane * p.in_height * row + y0 * row + x0 * p.in_channels;
-      const bool inside = y0 >= 0 && x0 >= 0 && y0 + kRead <= p.in_height && x0 + kRead <= p.in_width;
+      const bool inside =
+          y0 >= 0 && x0 >= 0 && y0 + kRead <= p.in_height && x0 + kRead <= p.in_width;
       for (long c = 0; c < t.channels; c += kLanes) {
         const long lanes = smaller(t.channels - c, kLanes);
         if (inside && lanes == kLanes) {
@@ -144,7 +152,8 @@ struct WinogradStrided {
     const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long item = 0; item < panels * parts; ++item) {
-      const long panel = item / parts, begin = item % parts * kBlock, count = smaller(view.inputs - begin, kBlock);
+      const long panel = item / parts, begin = item % parts * kBlock,
+                 count = smaller(view.inputs - begin, kBlock);
       float gathered[9][kBlock * kPanel];
       WeightView part = view;
       part.inputs = count;
@@ -177,16 +186,17 @@ struct WinogradStrided {
     return (t.stationary ? 1 : threads) * kFrequencies * (t.v_step + t.m_step);
   }
 
-  static void multiply_at(const TilePlan& t, long xi, long count, const float* v, const float* u, long first, long last,
-                          float* m, BlockLines* lines = nullptr) {
+  static void multiply_at(const TilePlan& t, long xi, long count, const float* v, const float* u,
+                          long first, long last, float* m, BlockLines* lines = nullptr) {
     TilePlan here = t;
     here.channels = images(xi) * t.channels;
-    multiply_frequency(here, count, v + xi * t.v_step, u + images_before(xi) * t.panels * t.channels * kPanel, first,
-                       last, m + xi * t.m_step, lines);
+    multiply_frequency(here, count, v + xi * t.v_step,
+                       u + images_before(xi) * t.panels * t.channels * kPanel, first, last,
+                       m + xi * t.m_step, lines);
   }
 
-  // Every thread takes blocks of tiles from the input to the output while they lie in its cache; the pixels of the next
-  // block, and where results go, come meanwhile, as for kernels of stride 1.
+  // Every thread takes blocks of tiles from the input to the output while they lie in its cache;
+  // the pixels of the next block, and where results go, come meanwhile, as for kernels of stride 1.
   static void run_fused(const Problem& p, const TilePlan& t, const Call& call) {
     const float* residual = call.epilogue.residual;
     Shares shares(t.blocks, call.threads);
@@ -204,17 +214,20 @@ struct WinogradStrided {
         transform_input(p, t, call.first, first, count, v);
         BlockLines lines;
         lines.add<M>(t, call.result, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
-        if (residual) lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
-        lines.add<2 * M>(t, call.first, p.in_height, p.in_width, p.in_channels, coming, wanted, p.pad_top,
-                         1 - p.pad_top);
+        if (residual)
+          lines.add<M>(t, residual, p.out_height, p.out_width, p.out_channels, first, count, 0, 0);
+        lines.add<2 * M>(t, call.first, p.in_height, p.in_width, p.in_channels, coming, wanted,
+                         p.pad_top, 1 - p.pad_top);
         lines.spread(kFrequencies * t.panels * cut_rows(count).tiles);
-        for (long xi = 0; xi < kFrequencies; ++xi) multiply_at(t, xi, count, v, call.second, 0, t.panels, m, &lines);
+        for (long xi = 0; xi < kFrequencies; ++xi)
+          multiply_at(t, xi, count, v, call.second, 0, t.panels, m, &lines);
         Results::transform_output(p, t, m, first, count, call.epilogue, call.result);
       }
     }
   }
 
-  // Few tiles: three phases, the products split over frequencies and panels, so that U is read once in all.
+  // Few tiles: three phases, the products split over frequencies and panels, so that U is read once
+  // in all.
   static void run_stationary(const Problem& p, const TilePlan& t, const Call& call) {
     float* v = call.scratch;
     float* m = v + kFrequencies * t.v_step;
@@ -223,7 +236,8 @@ struct WinogradStrided {
 #pragma omp parallel num_threads(call.threads)
     {
 #pragma omp for schedule(static)
-      for (long tile = 0; tile < t.tiles; ++tile) transform_input(p, t, call.first, tile, 1, v + tile * t.v_stride);
+      for (long tile = 0; tile < t.tiles; ++tile)
+        transform_input(p, t, call.first, tile, 1, v + tile * t.v_stride);
       const long thread = omp_get_thread_num();
       for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
         const long part = item % parts;
@@ -249,7 +263,8 @@ struct WinogradStrided {
 
   // Multiplications and additions of the products; the transforms come on top.
   static double flops(const Problem& p) {
-    const double tiles = static_cast<double>(p.batch) * divide_up(p.out_height, M) * divide_up(p.out_width, M);
+    const double tiles =
+        static_cast<double>(p.batch) * divide_up(p.out_height, M) * divide_up(p.out_width, M);
     return 2.0 * kRead * kRead * tiles * p.in_channels * p.out_channels;
   }
 
@@ -265,8 +280,10 @@ struct WinogradStrided {
     }
   }
 
-  // An element of G g G^T; the taps of the 3x3 kernel are `step` floats apart. An image of odd rows has the middle one.
-  static BESTOF_INLINE Vec transformed_tap(const float* taps, long step, bool odd_row, bool odd_column, int i, int j) {
+  // An element of G g G^T; the taps of the 3x3 kernel are `step` floats apart. An image of odd rows
+  // has the middle one.
+  static BESTOF_INLINE Vec transformed_tap(const float* taps, long step, bool odd_row,
+                                           bool odd_column, int i, int j) {
     Wide sum = Wide{};
     for (int r = 0; r < 2 - odd_row; ++r) {
       for (int s = 0; s < 2 - odd_column; ++s) {
@@ -282,7 +299,11 @@ struct WinogradStrided {
 template <int M>
 constexpr Algorithm winograd_strided(const char* name, double error_growth) {
   using W = WinogradStrided<M>;
-  return {name, {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops}, {}, {}};
+  return {
+      name,
+      {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops},
+      {},
+      {}};
 }
 
 }  // namespace BESTOF_TARGET

@@ -8,13 +8,15 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// One vector of channels of a tile at the rim of the image, as BT d, column by column: pixels outside are zero, and
-// columns behind the results that are wanted are left out. `half` is [frequency][column].
+// One vector of channels of a tile at the rim of the image, as BT d, column by column: pixels
+// outside are zero, and columns behind the results that are wanted are left out. `half` is
+// [frequency][column].
 template <int M, int Rows = M>
-inline void transform_columns(const Problem& p, const Tile& tile, const float* corner, long y0, long x0, long lanes,
-                              Vec (*half)[M + 2]) {
+inline void transform_columns(const Problem& p, const Tile& tile, const float* corner, long y0,
+                              long x0, long lanes, Vec (*half)[M + 2]) {
   if constexpr (Rows > 1) {
-    if (tile.rows < Rows) return transform_columns<M, Rows - 1>(p, tile, corner, y0, x0, lanes, half);
+    if (tile.rows < Rows)
+      return transform_columns<M, Rows - 1>(p, tile, corner, y0, x0, lanes, half);
   }
   using Axis = Winograd<Rows, 3, M>;
   const long in_channels = p.in_channels, row = p.in_width * in_channels;
@@ -35,9 +37,11 @@ inline void transform_columns(const Problem& p, const Tile& tile, const float* c
 
 // (BT d) B of it, row by row; asks for the lines `following` floats on.
 template <int M, int Columns = M>
-inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_step, long following, float* v) {
+inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_step, long following,
+                           float* v) {
   if constexpr (Columns > 1) {
-    if (tile.columns < Columns) return transform_rows<M, Columns - 1>(tile, half, v_step, following, v);
+    if (tile.columns < Columns)
+      return transform_rows<M, Columns - 1>(tile, half, v_step, following, v);
   }
   using Axis = Winograd<Columns, 3, M>;
   for (long i = 0; i < tile.rows + 2; ++i) {
@@ -52,23 +56,28 @@ inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_st
   }
 }
 
-// V of tiles [first, first + count), channels [from, to), at their places in the block that begins at v. Each vector
-// goes to a line of its own for every frequency, alpha^2 of them far apart: the lines of the next vector are asked for
-// meanwhile, which gains 17 % with 128 channels and 35 % with 512 here; 12 and 22 % in transform_output.
+// V of tiles [first, first + count), channels [from, to), at their places in the block that begins
+// at v. Each vector goes to a line of its own for every frequency, alpha^2 of them far apart: the
+// lines of the next vector are asked for meanwhile, which gains 17 % with 128 channels and 35 %
+// with 512 here; 12 and 22 % in transform_output.
 template <int M>
-inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder& order, const float* x, long first,
-                            long count, long from, long to, float* block) {
+inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder& order,
+                            const float* x, long first, long count, long from, long to,
+                            float* block) {
   constexpr int kAlpha = M + 2;
-  // In registers: a vector that is stored may alias anything, so a field of p or t is read again after each.
-  const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels, row = p.in_width * in_channels;
+  // In registers: a vector that is stored may alias anything, so a field of p or t is read again
+  // after each.
+  const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels,
+             row = p.in_width * in_channels;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     float* v = block + order.place(tile) * v_stride;
     const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
     const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
-    // A crop, a negative pad, leaves pixels behind the last results: a short tile may have all of its own.
-    const bool inside = tile.rows == M && tile.columns == M && y0 >= 0 && x0 >= 0 && y0 + kAlpha <= p.in_height &&
-                        x0 + kAlpha <= p.in_width;
+    // A crop, a negative pad, leaves pixels behind the last results: a short tile may have all of
+    // its own.
+    const bool inside = tile.rows == M && tile.columns == M && y0 >= 0 && x0 >= 0 &&
+                        y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
     for (long c = from; c < to; c += kLanes) {
       const long lanes = smaller(to - c, kLanes);
       const long following = c + kLanes < to ? kLanes : v_stride + from - c;
@@ -102,10 +111,11 @@ inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder
   }
 }
 
-// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is [row][frequency].
-// Asks for the lines `following` floats on.
+// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is
+// [row][frequency]. Asks for the lines `following` floats on.
 template <int M, int Rows = M>
-inline void gather_columns(const Tile& tile, const float* m, long m_step, long following, Vec (*half)[M + 2]) {
+inline void gather_columns(const Tile& tile, const float* m, long m_step, long following,
+                           Vec (*half)[M + 2]) {
   if constexpr (Rows > 1) {
     if (tile.rows < Rows) return gather_columns<M, Rows - 1>(tile, m, m_step, following, half);
   }
@@ -126,8 +136,8 @@ inline void gather_columns(const Tile& tile, const float* m, long m_step, long f
 
 // (AT m) A of it, row by row, written to `corner`.
 template <int M, int Columns = M>
-inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes, long k,
-                        const Epilogue& epilogue, float* y, bool streamed, float* corner) {
+inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
+                        long k, const Epilogue& epilogue, float* y, bool streamed, float* corner) {
   if constexpr (Columns > 1) {
     if (tile.columns < Columns) {
       return gather_rows<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, streamed, corner);
@@ -146,10 +156,11 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
 
 // The same, of which the largest of each 2x2 are written: tiles begin at even rows and columns.
 template <int M, int Columns = M>
-inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes, long k,
-                          const Epilogue& epilogue, float* y, float* corner) {
+inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
+                          long k, const Epilogue& epilogue, float* y, float* corner) {
   if constexpr (Columns > 1) {
-    if (tile.columns < Columns) return gather_pooled<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, corner);
+    if (tile.columns < Columns)
+      return gather_pooled<M, Columns - 1>(p, tile, half, lanes, k, epilogue, y, corner);
   }
   const long out_channels = p.out_channels, out_row = p.out_width / 2 * out_channels;
   for (long i = 0; i + 1 < tile.rows; i += 2) {
@@ -164,20 +175,24 @@ inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[
   }
 }
 
-// The results of tiles [first, first + count), output channels [from, to), from the block of products at m.
+// The results of tiles [first, first + count), output channels [from, to), from the block of
+// products at m.
 template <int M>
-inline void transform_output(const Problem& p, const TilePlan& t, const TileOrder& order, const float* block,
-                             long first, long count, long from, long to, const Epilogue& given, float* y) {
+inline void transform_output(const Problem& p, const TilePlan& t, const TileOrder& order,
+                             const float* block, long first, long count, long from, long to,
+                             const Epilogue& given, float* y) {
   constexpr int kAlpha = M + 2;
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
-  const long side = epilogue.pooled ? 2 : 1, height = p.out_height / side, width = p.out_width / side;
+  const long side = epilogue.pooled ? 2 : 1, height = p.out_height / side,
+             width = p.out_width / side;
   const bool streamed = t.streamed;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     const float* m = block + order.place(tile) * m_stride;
-    float* corner = y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * out_channels;
+    float* corner =
+        y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * out_channels;
     const bool whole = tile.rows == M && tile.columns == M;
     for (long k = from; k < to; k += kLanes) {
       const long lanes = smaller(to - k, kLanes);
@@ -214,7 +229,8 @@ inline void transform_output(const Problem& p, const TilePlan& t, const TileOrde
         Winograd<M>::output(half[i], o);
         float* out = corner + i * out_row + k;
 #pragma GCC unroll 8
-        for (int j = 0; j < M; ++j) finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
+        for (int j = 0; j < M; ++j)
+          finish(o[j], out + j * out_channels, lanes, k, epilogue, y, streamed);
       }
     }
   }

@@ -1,5 +1,5 @@
-// The weight gradient by the adjoint of Winograd's F(M, 3): with V = BT d B as in the forward pass and
-// Z = A dY AT of each tile, dU[frequency] = sum over tiles of Z^T V, and dW = GT dU G.
+// The weight gradient by the adjoint of Winograd's F(M, 3): with V = BT d B as in the forward pass
+// and Z = A dY AT of each tile, dU[frequency] = sum over tiles of Z^T V, and dW = GT dU G.
 #pragma once
 #include "conv/winograd.h"
 #include "gemm/outer_product.h"
@@ -7,7 +7,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// dU is read and written once a block, V and Z once a block too: from K C / (K + C) tiles on, dU is the smaller part.
+// dU is read and written once a block, V and Z once a block too: from K C / (K + C) tiles on, dU is
+// the smaller part.
 template <int M>
 inline TilePlan plan_weight_tiles(const Problem& p) {
   TilePlan t = plan_tiles<M>(p, 1);
@@ -21,9 +22,11 @@ inline TilePlan plan_weight_tiles(const Problem& p) {
   return t;
 }
 
-// One vector of output channels of a tile, A dY, column by column of its results; `half` is [frequency][column].
+// One vector of output channels of a tile, A dY, column by column of its results; `half` is
+// [frequency][column].
 template <int M, int Rows = M>
-inline void spread_columns(const Problem& p, const Tile& tile, const float* corner, long lanes, Vec (*half)[M]) {
+inline void spread_columns(const Problem& p, const Tile& tile, const float* corner, long lanes,
+                           Vec (*half)[M]) {
   if constexpr (Rows > 1) {
     if (tile.rows < Rows) return spread_columns<M, Rows - 1>(p, tile, corner, lanes, half);
   }
@@ -44,9 +47,11 @@ inline void spread_columns(const Problem& p, const Tile& tile, const float* corn
 
 // (A dY) AT of it, row by row; asks for the lines `following` floats on.
 template <int M, int Columns = M>
-inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, long following, float* z) {
+inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, long following,
+                        float* z) {
   if constexpr (Columns > 1) {
-    if (tile.columns < Columns) return spread_rows<M, Columns - 1>(tile, half, m_step, following, z);
+    if (tile.columns < Columns)
+      return spread_rows<M, Columns - 1>(tile, half, m_step, following, z);
   }
   using Axis = Winograd<Columns, 3, M>;
   for (long i = 0; i < tile.rows + 2; ++i) {
@@ -61,18 +66,20 @@ inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, lon
   }
 }
 
-// Z of tiles [first, first + count), at their places in the block that begins at z. A tile short of results adds to
-// fewer frequencies of dU: where the others are not needed to find its results from w, they do not depend on w.
+// Z of tiles [first, first + count), at their places in the block that begins at z. A tile short of
+// results adds to fewer frequencies of dU: where the others are not needed to find its results from
+// w, they do not depend on w.
 template <int M>
-inline void transform_gradient(const Problem& p, const TilePlan& t, const TileOrder& order, const float* grad,
-                               long first, long count, float* block) {
+inline void transform_gradient(const Problem& p, const TilePlan& t, const TileOrder& order,
+                               const float* grad, long first, long count, float* block) {
   constexpr int kAlpha = M + 2;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
     float* z = block + order.place(tile) * m_stride;
-    const float* corner = grad + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
+    const float* corner =
+        grad + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
     const bool whole = tile.rows == M && tile.columns == M;
     for (long k = 0; k < out_channels; k += kLanes) {
       const long lanes = smaller(out_channels - k, kLanes);
@@ -121,7 +128,8 @@ inline void gather_weight(const float* du, long step, long channels, float* dw) 
       for (int i = 0; i < kAlpha; ++i) {
         const Vec v = load(du + (i * kAlpha + j) * step + c);
 #pragma GCC unroll 3
-        for (int r = 0; r < 3; ++r) half[r][j] += v * static_cast<float>(Winograd<M>::kMatrices.g[i][r]);
+        for (int r = 0; r < 3; ++r)
+          half[r][j] += v * static_cast<float>(Winograd<M>::kMatrices.g[i][r]);
       }
     }
     for (int r = 0; r < 3; ++r) {
@@ -129,7 +137,8 @@ inline void gather_weight(const float* du, long step, long channels, float* dw) 
       for (int s = 0; s < 3; ++s) {
         Vec sum = Vec{};
 #pragma GCC unroll 8
-        for (int j = 0; j < kAlpha; ++j) sum += half[r][j] * static_cast<float>(Winograd<M>::kMatrices.g[j][s]);
+        for (int j = 0; j < kAlpha; ++j)
+          sum += half[r][j] * static_cast<float>(Winograd<M>::kMatrices.g[j][s]);
         float* to = dw + (r * 3 + s) * channels + c;
         if (lanes == kLanes) {
           store(to, sum);
@@ -197,9 +206,10 @@ struct WinogradWeightPass {
         transform_gradient<M>(p, t, order, call.first, first, count, z);
         for (long xi = 0; xi < kFrequencies; ++xi) {
           const TileOrder::Run run = order.run<M>(xi);
-          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride, 0};
-          outer_product(z + xi * t.m_step + run.begin * t.m_stride, t.m_stride, p.out_channels, rows, parts.ld,
-                        run.count, false, du + xi * parts.u_step, parts.ld);
+          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride,
+                                  0};
+          outer_product(z + xi * t.m_step + run.begin * t.m_stride, t.m_stride, p.out_channels,
+                        rows, parts.ld, run.count, false, du + xi * parts.u_step, parts.ld);
         }
       }
       float* first_du = call.scratch + parts.v_floats + parts.z_floats;
@@ -209,22 +219,26 @@ struct WinogradWeightPass {
           float* sum = first_du + xi * parts.u_step + k * parts.ld;
           for (int other = 1; other < team; ++other) {
             const float* addend = sum + other * parts.team;
-            for (long c = 0; c < parts.ld; c += kLanes) store(sum + c, load(sum + c) + load(addend + c));
+            for (long c = 0; c < parts.ld; c += kLanes)
+              store(sum + c, load(sum + c) + load(addend + c));
           }
         }
-        gather_weight<M>(first_du + k * parts.ld, parts.u_step, p.in_channels, call.result + k * 9 * p.in_channels);
+        gather_weight<M>(first_du + k * parts.ld, parts.u_step, p.in_channels,
+                         call.result + k * 9 * p.in_channels);
       }
     }
   }
 
-  // All threads share a block: the transforms are split over its tiles, the products over frequencies and rows of dU.
+  // All threads share a block: the transforms are split over its tiles, the products over
+  // frequencies and rows of dU.
   static void run_shared(const Problem& p, const Call& call) {
     const Parts parts = plan(p);
     const TilePlan& t = parts.tiles;
     float* v = call.scratch;
     float* z = v + parts.v_floats;
     float* du = z + parts.z_floats;
-    const long k_parts = smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
+    const long k_parts =
+        smaller(divide_up(16L * call.threads, kFrequencies), divide_up(p.out_channels, kTileRows));
 #pragma omp parallel num_threads(call.threads)
     {
       for (long block = 0; block < t.blocks; ++block) {
@@ -240,16 +254,18 @@ struct WinogradWeightPass {
           const long xi = item / k_parts, part = item % k_parts;
           const long k0 = part_begin(p.out_channels, k_parts, part);
           const TileOrder::Run run = order.run<M>(xi);
-          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride, 0};
+          const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride,
+                                  0};
           // Whole vectors of channels: V is zero behind the last.
           outer_product(z + xi * t.m_step + run.begin * t.m_stride + k0, t.m_stride,
-                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld, run.count, block == 0,
-                        du + xi * parts.u_step + k0 * parts.ld, parts.ld);
+                        part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld,
+                        run.count, block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);
         }
       }
 #pragma omp for schedule(static)
       for (long k = 0; k < p.out_channels; ++k) {
-        gather_weight<M>(du + k * parts.ld, parts.u_step, p.in_channels, call.result + k * 9 * p.in_channels);
+        gather_weight<M>(du + k * parts.ld, parts.u_step, p.in_channels,
+                         call.result + k * 9 * p.in_channels);
       }
     }
   }

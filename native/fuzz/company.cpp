@@ -77,7 +77,8 @@ PoolProblem random_pool(std::mt19937& random) {
     p.pad_left = pick(random, 0, p.kernel_width / 2);
     p.maximum = pick(random, 0, 1) == 1;
     p.count_padding = pick(random, 0, 1) == 1;
-    const long y = p.in_height + 2 * p.pad_top - p.kernel_height, x = p.in_width + 2 * p.pad_left - p.kernel_width;
+    const long y = p.in_height + 2 * p.pad_top - p.kernel_height,
+               x = p.in_width + 2 * p.pad_left - p.kernel_width;
     if (y < 0 || x < 0) continue;
     p.out_height = y / p.stride_y + 1;
     p.out_width = x / p.stride_x + 1;
@@ -86,8 +87,8 @@ PoolProblem random_pool(std::mt19937& random) {
 }
 
 // One window of one channel: y, and what it gives back to x.
-double pool_window(const PoolProblem& p, const float* x, long n, long oy, long ox, long c, double grad,
-                   std::vector<double>& dx) {
+double pool_window(const PoolProblem& p, const float* x, long n, long oy, long ox, long c,
+                   double grad, std::vector<double>& dx) {
   std::vector<long> places;
   for (long r = 0; r < p.kernel_height; ++r) {
     for (long s = 0; s < p.kernel_width; ++s) {
@@ -102,8 +103,8 @@ double pool_window(const PoolProblem& p, const float* x, long n, long oy, long o
     dx[best] += grad;
     return x[best];
   }
-  const double divisor =
-      p.count_padding ? static_cast<double>(p.kernel_height * p.kernel_width) : static_cast<double>(places.size());
+  const double divisor = p.count_padding ? static_cast<double>(p.kernel_height * p.kernel_width)
+                                         : static_cast<double>(places.size());
   double sum = 0.0;
   for (long place : places) {
     sum += x[place];
@@ -121,17 +122,20 @@ int try_pool(const Kernels& kernels, std::mt19937& random, int threads) {
   std::vector<double> wanted_y(y_count), wanted_dx(x_count);
   for (long i = 0; i < y_count; ++i) {
     const long pixel = i / p.channels, row = pixel / p.out_width;
-    wanted_y[i] = pool_window(p, x.get(), row / p.out_height, row % p.out_height, pixel % p.out_width, i % p.channels,
-                              grad[i], wanted_dx);
+    wanted_y[i] = pool_window(p, x.get(), row / p.out_height, row % p.out_height,
+                              pixel % p.out_width, i % p.channels, grad[i], wanted_dx);
   }
   kernels.pool_forward(p, x.get(), y.get(), threads);
   kernels.pool_backward(p, grad.get(), x.get(), dx.get(), threads);
-  return close(y.get(), wanted_y, 1e-5) && close(dx.get(), wanted_dx, 1e-5) ? 0 : fail(kernels, "pooling");
+  return close(y.get(), wanted_y, 1e-5) && close(dx.get(), wanted_dx, 1e-5)
+             ? 0
+             : fail(kernels, "pooling");
 }
 
 // Orders of axes of which no two stay neighbours, as the kernel asks.
 int try_transposition(const Kernels& kernels, std::mt19937& random, int threads) {
-  const std::vector<std::vector<int>> orders = {{1, 0}, {0, 2, 1}, {2, 1, 0}, {1, 3, 0, 2}, {3, 2, 1, 0}};
+  const std::vector<std::vector<int>> orders = {
+      {1, 0}, {0, 2, 1}, {2, 1, 0}, {1, 3, 0, 2}, {3, 2, 1, 0}};
   const std::vector<int>& order = orders[pick(random, 0, static_cast<long>(orders.size()) - 1)];
   const int rank = static_cast<int>(order.size());
   std::vector<long> shape(rank), read(rank, 1);
@@ -150,7 +154,8 @@ int try_transposition(const Kernels& kernels, std::mt19937& random, int threads)
   kernels.transpose_blocked(x.get(), axes, y.get(), threads);
   for (long i = 0; i < total; ++i) {
     long from = 0;
-    for (int axis = 0; axis < rank; ++axis) from += i / axes.write[axis] % axes.extent[axis] * axes.read[axis];
+    for (int axis = 0; axis < rank; ++axis)
+      from += i / axes.write[axis] % axes.extent[axis] * axes.read[axis];
     if (!(y[i] == x[from])) return fail(kernels, "transposition");
   }
   return 0;
@@ -158,7 +163,8 @@ int try_transposition(const Kernels& kernels, std::mt19937& random, int threads)
 
 int try_focal_loss(const Kernels& kernels, std::mt19937& random, int threads) {
   const float gammas[] = {0.0f, 1.0f, 2.0f, 1.5f};
-  const FocalProblem p = {pick(random, 0, 1000), pick(random, 0, 1) ? 0.25f : -1.0f, gammas[pick(random, 0, 3)], 0.5f};
+  const FocalProblem p = {pick(random, 0, 1000), pick(random, 0, 1) ? 0.25f : -1.0f,
+                          gammas[pick(random, 0, 3)], 0.5f};
   const bool soft = pick(random, 0, 1) == 1;
   const Buffer x = exact(p.count, random, true), y = exact(p.count, random, true);
   const Buffer loss = exact(p.count, random, false), gradient = exact(p.count, random, false);
@@ -166,7 +172,8 @@ int try_focal_loss(const Kernels& kernels, std::mt19937& random, int threads) {
   for (long i = 0; i < p.count; ++i) {
     x[i] *= 20.0f;
     y[i] = soft ? std::fabs(y[i]) : y[i] > 0.8f ? 1.0f : 0.0f;
-    const double t = y[i], z = x[i], up = std::fmax(z, 0.0) + std::log1p(std::exp(-std::fabs(z))), down = up - z;
+    const double t = y[i], z = x[i], up = std::fmax(z, 0.0) + std::log1p(std::exp(-std::fabs(z))),
+                 down = up - z;
     const double one = std::exp(-down), zero = std::exp(-up), om = one * (1 - t) + zero * t;
     const double ce = (1 - t) * up + t * down;
     const double weight = p.scale * (p.alpha < 0 ? 1.0 : p.alpha * t + (1.0 - p.alpha) * (1 - t));
@@ -175,7 +182,9 @@ int try_focal_loss(const Kernels& kernels, std::mt19937& random, int threads) {
                          std::pow(om, p.gamma) * (one * (1 - t) - zero * t));
   }
   kernels.focal_loss(p, x.get(), y.get(), loss.get(), gradient.get(), sums.data(), threads);
-  return close(loss.get(), wanted, 1e-5) && close(gradient.get(), slope, 1e-5) ? 0 : fail(kernels, "focal loss");
+  return close(loss.get(), wanted, 1e-5) && close(gradient.get(), slope, 1e-5)
+             ? 0
+             : fail(kernels, "focal loss");
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ struct Free {
 using Buffer = std::unique_ptr<float[], Free>;
 using Buffer16 = std::unique_ptr<Bfloat16[], Free>;
 
-// Whether buffers that are not filled hold NaN, so that whatever a kernel leaves unwritten shows in its result.
+// Whether buffers that are not filled hold NaN, so that whatever a kernel leaves unwritten shows in
+// its result.
 extern bool poison_results;
 
 // Aligned as promised to kernels, and of the exact size, so that the next byte is poisoned.
@@ -27,7 +28,8 @@ double value_of(Bfloat16 v);
 
 long pick(std::mt19937& random, long low, long high);
 
-// Random pooling, transposition and focal loss against naive loops in double; 0, or 1 after telling what was wrong.
+// Random pooling, transposition and focal loss against naive loops in double; 0, or 1 after telling
+// what was wrong.
 int try_company(const Kernels& kernels, std::mt19937& random);
 
 }  // namespace fuzz

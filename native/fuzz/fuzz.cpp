@@ -1,7 +1,7 @@
-// Random problems through every row of the table, in buffers of exactly the promised size: built with AddressSanitizer
-// and UndefinedBehaviorSanitizer, a single element out of place ends it. Compares with a naive double, too.
-// Usage: fuzz SECONDS SEED [unwritten]
-// With `unwritten`, results and scratch stay as they were allocated, which valgrind follows, instead of full of NaN.
+// Random problems through every row of the table, in buffers of exactly the promised size: built
+// with AddressSanitizer and UndefinedBehaviorSanitizer, a single element out of place ends it.
+// Compares with a naive double, too. Usage: fuzz SECONDS SEED [unwritten] With `unwritten`, results
+// and scratch stay as they were allocated, which valgrind follows, instead of full of NaN.
 #include <omp.h>
 
 #include <chrono>
@@ -30,8 +30,10 @@ using bestof::fuzz::value_of;
 Problem random_problem(std::mt19937& random) {
   Problem p;
   for (;;) {
-    const bool plain = pick(random, 0, 1) == 1;  // half of them a kernel and a stride that Winograd has
-    const long own[][3] = {{3, 3, 1}, {3, 3, 1}, {1, 7, 1}, {7, 1, 1}, {5, 5, 1}, {3, 3, 2}, {7, 7, 2}};
+    const bool plain =
+        pick(random, 0, 1) == 1;  // half of them a kernel and a stride that Winograd has
+    const long own[][3] = {{3, 3, 1}, {3, 3, 1}, {1, 7, 1}, {7, 1, 1},
+                           {5, 5, 1}, {3, 3, 2}, {7, 7, 2}};
     const long* kernel = own[pick(random, 0, 6)];
     p.batch = pick(random, 1, 3);
     p.in_height = pick(random, 1, 15);
@@ -42,7 +44,8 @@ Problem random_problem(std::mt19937& random) {
     p.in_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
     p.out_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
     if (plain && pick(random, 0, 3) == 0) {
-      // Tiles enough for blocks of them, whose results may be streamed where they are whole vectors.
+      // Tiles enough for blocks of them, whose results may be streamed where they are whole
+      // vectors.
       p.batch = pick(random, 2, 5);
       p.in_height = pick(random, 24, 32);
       p.in_width = pick(random, 24, 32);
@@ -70,7 +73,8 @@ Problem random_problem(std::mt19937& random) {
     p.pad_bottom = pick(random, 0, 4);
     p.pad_left = pick(random, 0, 4);
     p.pad_right = pick(random, 0, 4);
-    const long y = p.in_height + p.pad_top + p.pad_bottom - p.dilation_y * (p.kernel_height - 1) - 1;
+    const long y =
+        p.in_height + p.pad_top + p.pad_bottom - p.dilation_y * (p.kernel_height - 1) - 1;
     const long x = p.in_width + p.pad_left + p.pad_right - p.dilation_x * (p.kernel_width - 1) - 1;
     if (y < 0 || x < 0) continue;
     p.out_height = y / p.stride_y + 1;
@@ -93,7 +97,8 @@ void each_product(const Problem& p, F f) {
             if (iy < 0 || iy >= p.in_height || ix < 0 || ix >= p.in_width) continue;
             for (long k = 0; k < p.out_channels; ++k) {
               for (long c = 0; c < inputs; ++c) {
-                f(((n * p.in_height + iy) * p.in_width + ix) * p.in_channels + k / outputs * inputs + c,
+                f(((n * p.in_height + iy) * p.in_width + ix) * p.in_channels +
+                      k / outputs * inputs + c,
                   ((k * p.kernel_height + r) * p.kernel_width + s) * inputs + c,
                   ((n * p.out_height + oy) * p.out_width + ox) * p.out_channels + k);
               }
@@ -110,26 +115,29 @@ bool close(const float* got, const std::vector<double>& wanted, double error) {
   for (double v : wanted) square += v * v;
   const double scale = std::sqrt(square / static_cast<double>(wanted.size())) + 1e-3;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!(std::fabs(got[i] - wanted[i]) <= 40 * error * scale + 1e-4 * std::fabs(wanted[i]))) return false;
+    if (!(std::fabs(got[i] - wanted[i]) <= 40 * error * scale + 1e-4 * std::fabs(wanted[i])))
+      return false;
   }
   return true;
 }
 
 int fail(const char* isa, const char* name, int direction, const Problem& p) {
-  std::fprintf(
-      stderr,
-      "%s %s direction %d: wrong result for n%ld %ldx%ldx%ld k%ld %ldx%ld s%ld,%ld p%ld,%ld,%ld,%ld d%ld,%ld g%ld\n",
-      isa, name, direction, p.batch, p.in_height, p.in_width, p.in_channels, p.out_channels, p.kernel_height,
-      p.kernel_width, p.stride_y, p.stride_x, p.pad_top, p.pad_bottom, p.pad_left, p.pad_right, p.dilation_y,
-      p.dilation_x, p.groups);
+  std::fprintf(stderr,
+               "%s %s direction %d: wrong result for n%ld %ldx%ldx%ld k%ld %ldx%ld s%ld,%ld "
+               "p%ld,%ld,%ld,%ld d%ld,%ld g%ld\n",
+               isa, name, direction, p.batch, p.in_height, p.in_width, p.in_channels,
+               p.out_channels, p.kernel_height, p.kernel_width, p.stride_y, p.stride_x, p.pad_top,
+               p.pad_bottom, p.pad_left, p.pad_right, p.dilation_y, p.dilation_x, p.groups);
   return 1;
 }
 
 int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& random) {
   const long x_count = p.batch * p.in_height * p.in_width * p.in_channels;
-  const long w_count = p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
+  const long w_count =
+      p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
   const long y_count = p.batch * p.out_height * p.out_width * p.out_channels;
-  const Buffer x = exact(x_count, random, true), w = exact(w_count, random, true), g = exact(y_count, random, true);
+  const Buffer x = exact(x_count, random, true), w = exact(w_count, random, true),
+               g = exact(y_count, random, true);
   const Buffer bias = exact(p.out_channels, random, true), residual = exact(y_count, random, true);
   const bool add = pick(random, 0, 1) == 1;
   std::vector<double> y(y_count), dx(x_count), dw(w_count);
@@ -149,13 +157,14 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
       if (!applies(a, pass, p)) continue;
       const Buffer result = exact(static_cast<long>(wanted[direction]->size()), random, false);
       const Buffer scratch = exact(pass.scratch_floats(p, threads), random, false);
-      bestof::Call call = {direction == 0 ? x.get() : g.get(),
-                           direction == 2 ? x.get() : w.get(),
-                           result.get(),
-                           {direction == 0 ? bias.get() : nullptr, direction == 0 && add ? residual.get() : nullptr,
-                            bestof::Activation::kNone, 0.0f},
-                           scratch.get(),
-                           threads};
+      bestof::Call call = {
+          direction == 0 ? x.get() : g.get(),
+          direction == 2 ? x.get() : w.get(),
+          result.get(),
+          {direction == 0 ? bias.get() : nullptr, direction == 0 && add ? residual.get() : nullptr,
+           bestof::Activation::kNone, 0.0f},
+          scratch.get(),
+          threads};
       Buffer packed;
       if (pass.pack) {
         packed = exact(pass.packed_floats(p), random, false);
@@ -174,7 +183,8 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
 int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random) {
   p.element = bestof::Element::kBfloat16;
   const long x_count = p.batch * p.in_height * p.in_width * p.in_channels;
-  const long w_count = p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
+  const long w_count =
+      p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
   const long y_count = p.batch * p.out_height * p.out_width * p.out_channels;
   const Buffer16 x = exact16(x_count, random, true), w = exact16(w_count, random, true);
   const Buffer16 residual = exact16(y_count, random, true);
@@ -207,7 +217,8 @@ int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random
     const double terms = 3.0 + 1.0 * p.kernel_height * p.kernel_width * p.in_channels / p.groups;
     for (long k = 0; k < y_count; ++k) {
       // One rounding to 8 bits, and float32 sums: 2^-24 a term.
-      const double bound = std::ldexp(std::fabs(wanted[k]), -8) + std::ldexp(terms * magnitude[k], -24) * 1.01;
+      const double bound =
+          std::ldexp(std::fabs(wanted[k]), -8) + std::ldexp(terms * magnitude[k], -24) * 1.01;
       if (!(std::fabs(value_of(y[k]) - wanted[k]) <= bound)) return fail(kernels.isa, a.name, 0, p);
     }
   }
@@ -217,12 +228,14 @@ int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random
 // A linear layer of no rows, which the bindings hold off, finds nothing to do.
 void try_no_rows(const bestof::Kernels& kernels) {
   Problem p = {};
-  p.in_height = p.in_width = p.out_height = p.out_width = p.kernel_height = p.kernel_width = p.groups = 1;
+  p.in_height = p.in_width = p.out_height = p.out_width = p.kernel_height = p.kernel_width =
+      p.groups = 1;
   p.stride_y = p.stride_x = p.dilation_y = p.dilation_x = 1;
   p.in_channels = p.out_channels = 3;
   for (int i = 0; i < kernels.algorithm_count; ++i) {
     const bestof::Algorithm& a = *kernels.algorithms[i];
-    if (std::strncmp(a.name, "matvec", 6) == 0) a.forward.run(p, {nullptr, nullptr, nullptr, {}, nullptr, 1});
+    if (std::strncmp(a.name, "matvec", 6) == 0)
+      a.forward.run(p, {nullptr, nullptr, nullptr, {}, nullptr, 1});
   }
 }
 
@@ -244,7 +257,8 @@ int main(int count, char** arguments) {
     if (try_bfloat16(*bestof::best_kernels(), p, random) != 0) return 1;
     if (bestof::fuzz::try_company(*bestof::best_kernels(), random) != 0) return 1;
     ++tried;
-  } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds);
+  } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() <
+           seconds);
   std::printf("%ld problems on %s, seed %u\n", tried, bestof::best_kernels()->isa, seed);
   return 0;
 }

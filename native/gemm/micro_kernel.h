@@ -1,28 +1,33 @@
-// The GEMM micro-kernel: a tile of up to kTileRows x kPanel results kept in registers over the whole reduction.
+// The GEMM micro-kernel: a tile of up to kTileRows x kPanel results kept in registers over the
+// whole reduction.
 #pragma once
 #include "simd/vector.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// 32 vector registers hold 14 x 2 accumulators, 2 vectors of B and a broadcast; 16 registers hold 6 x 2.
+// 32 vector registers hold 14 x 2 accumulators, 2 vectors of B and a broadcast; 16 registers hold 6
+// x 2.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileRows = 14;
 #else
 constexpr int kTileRows = 6;
 #endif
 constexpr int kPanelVectors = 2;
-constexpr long kPanel = kPanelVectors * kLanes;  // columns of B that lie together: packed [panel][depth][kPanel]
+constexpr long kPanel =
+    kPanelVectors * kLanes;  // columns of B that lie together: packed [panel][depth][kPanel]
 
-// A chain of fused multiply-adds is cut after this many terms: the rounding error of a sum of n grows as sqrt(n), and
-// 3x3 x 512 channels in one chain has 1.7e-6 relative rms where 1e-6 is promised.
+// A chain of fused multiply-adds is cut after this many terms: the rounding error of a sum of n
+// grows as sqrt(n), and 3x3 x 512 channels in one chain has 1.7e-6 relative rms where 1e-6 is
+// promised.
 constexpr long kChain = 1024;
 
-// Steps of B that are asked for in advance: panels of 3x3 x 512 channels stream from L2, where it gains 2 to 12 %.
+// Steps of B that are asked for in advance: panels of 3x3 x 512 channels stream from L2, where it
+// gains 2 to 12 %.
 constexpr long kAhead = 16;
 
-// The rows of A of a tile. Row i under tap t begins at row[t * leading + i]; in a regular tile that is
-// row[t * leading] + i * stride for all taps, which needs no address per row.
+// The rows of A of a tile. Row i under tap t begins at row[t * leading + i]; in a regular tile that
+// is row[t * leading] + i * stride for all taps, which needs no address per row.
 template <class Element>
 struct TileRows {
   const Element* const* row;
@@ -31,8 +36,8 @@ struct TileRows {
   long stride;
 };
 
-// Rows cut into tiles of nearly the same height. A division takes up to 90 cycles, a tenth of a tile of 64 steps: there
-// is one for all tiles.
+// Rows cut into tiles of nearly the same height. A division takes up to 90 cycles, a tenth of a
+// tile of 64 steps: there is one for all tiles.
 struct TileCut {
   long tiles, height, taller;  // the first `taller` tiles have a row more
 
@@ -44,7 +49,8 @@ BESTOF_INLINE TileCut cut_rows(long rows) {
   return {tiles, height, rows - tiles * height};
 }
 
-// How the rows lie; the fetching ones also ask for a panel that will be needed next: a half of it, or all.
+// How the rows lie; the fetching ones also ask for a panel that will be needed next: a half of it,
+// or all.
 enum class Walk { kAnywhere, kRegular, kRegularFetchingHalf, kRegularFetching };
 
 template <int R>
@@ -61,10 +67,11 @@ BESTOF_INLINE void clear(Accumulator<R>& acc) {
   }
 }
 
-// acc += A[R x depth] B[depth x kPanel], rows of A `stride` apart. Asks for kFetch vectors from `next` on in each step.
+// acc += A[R x depth] B[depth x kPanel], rows of A `stride` apart. Asks for kFetch vectors from
+// `next` on in each step.
 template <int kFetch, int R>
-BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, long depth, const float* b,
-                              const float* next) {
+BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, long depth,
+                              const float* b, const float* next) {
   for (long k = 0; k < depth; ++k) {
 #pragma GCC unroll 4
     for (int j = 0; j < kFetch; ++j) __builtin_prefetch(next + (k * kFetch + j) * kLanes, 0, 2);
@@ -85,8 +92,8 @@ BESTOF_INLINE void accumulate(Accumulator<R>& acc, const float* a, long stride, 
 
 // The same for rows at any place.
 template <int R>
-BESTOF_INLINE void accumulate_rows(Accumulator<R>& acc, const float* const* rows, long offset, long depth,
-                                   const float* b) {
+BESTOF_INLINE void accumulate_rows(Accumulator<R>& acc, const float* const* rows, long offset,
+                                   long depth, const float* b) {
   const float* a[R];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) a[i] = rows[i] + offset;
@@ -117,8 +124,8 @@ BESTOF_INLINE void add(Accumulator<R>& sum, const Accumulator<R>& acc) {
 
 // acc = A B over all taps; B has `taps * depth` steps.
 template <Walk kWalk, int R>
-BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<float>& rows, long taps, long depth, const float* b,
-                            const float* next = nullptr) {
+BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<float>& rows, long taps, long depth,
+                            const float* b, const float* next = nullptr) {
   clear(acc);
   Accumulator<R> sum;
   bool cut = false;

@@ -1,4 +1,5 @@
-// The micro-kernel on bfloat16: each step multiplies pairs of neighbours in depth, and adds both products to float32.
+// The micro-kernel on bfloat16: each step multiplies pairs of neighbours in depth, and adds both
+// products to float32.
 #pragma once
 #include "gemm/micro_kernel.h"
 #include "simd/bfloat16.h"
@@ -19,7 +20,8 @@ struct AnyPairs {
   BESTOF_INLINE const Bfloat16* at(int i) const { return row[i]; }
 };
 
-// acc += one pair of each row by one step of B, [kPanel] pairs. With kLast, the rows have a single element left there.
+// acc += one pair of each row by one step of B, [kPanel] pairs. With kLast, the rows have a single
+// element left there.
 template <bool kLast, int R, class Rows>
 BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, const Bfloat16* b) {
   VecInt column[kPanelVectors];
@@ -46,7 +48,8 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
     Vec part[kPanelVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j) {
-      part[j] = reinterpret_cast<Vec>(half ? column[j] << 16 : column[j] & static_cast<int>(0xFFFF0000));
+      part[j] =
+          reinterpret_cast<Vec>(half ? column[j] << 16 : column[j] & static_cast<int>(0xFFFF0000));
     }
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
@@ -61,8 +64,8 @@ BESTOF_INLINE void add_pairs(Accumulator<R>& acc, const Rows& rows, long k, cons
 
 // With kFetch, asks for a line from `next` on in each step.
 template <bool kFetch, int R, class Rows>
-BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long depth, const Bfloat16* b,
-                                    const Bfloat16* next) {
+BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long depth,
+                                    const Bfloat16* b, const Bfloat16* next) {
   long k = 0;
   for (; k + 2 <= depth; k += 2, b += 2 * kPanel) {
     if constexpr (kFetch) __builtin_prefetch(next + k * kLanes, 0, 2);
@@ -71,11 +74,11 @@ BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long 
   if (k < depth) add_pairs<true>(acc, rows, k, b);
 }
 
-// acc = A B over all taps, as its namesake for float; B has `taps * divide_up(depth, 2)` steps. No chain is cut: what
-// float32 rounds is far below what bfloat16 did.
+// acc = A B over all taps, as its namesake for float; B has `taps * divide_up(depth, 2)` steps. No
+// chain is cut: what float32 rounds is far below what bfloat16 did.
 template <Walk kWalk, int R>
-BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows, long taps, long depth,
-                            const Bfloat16* b, const Bfloat16* next) {
+BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows, long taps,
+                            long depth, const Bfloat16* b, const Bfloat16* next) {
   clear(acc);
   for (long tap = 0; tap < taps; ++tap, b += round_up(depth, 2) * kPanel) {
     const Bfloat16* const* row = rows.row + tap * rows.leading;
@@ -86,7 +89,8 @@ BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows,
       accumulate_pairs<false>(acc, any, depth, b, next);
     } else {
       constexpr bool kFetch = kWalk == Walk::kRegularFetching;
-      accumulate_pairs<kFetch>(acc, RegularPairs{row[0] + rows.offset, rows.stride}, depth, b, next);
+      accumulate_pairs<kFetch>(acc, RegularPairs{row[0] + rows.offset, rows.stride}, depth, b,
+                               next);
     }
   }
 }

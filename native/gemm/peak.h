@@ -4,7 +4,8 @@
 
 namespace bestof {
 
-// Runs `steps` rounds of multiply-adds in registers on every thread, and returns how many FLOPs these were in all.
+// Runs `steps` rounds of multiply-adds in registers on every thread, and returns how many FLOPs
+// these were in all.
 using MultiplyAdds = double(long steps, int threads);
 
 BESTOF_EACH_ISA(MultiplyAdds multiply_adds;)

@@ -1,9 +1,10 @@
-// The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to 50 ns beyond the
-// two functions that it calls, where the Python of hot_path.py costs 250 to 400; that file is the reference of what it
-// does.
+// The settled call, natively: problem, look-up, winner, and no tuple on the way. A call costs 30 to
+// 50 ns beyond the two functions that it calls, where the Python of hot_path.py costs 250 to 400;
+// that file is the reference of what it does.
 //
-// Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is a plain addition,
-// and a reference that is taken before the next call into Python outlives whatever another thread does meanwhile.
+// Plain CPython API for 3.10 to 3.13. Everything here runs with the interpreter locked: a count is
+// a plain addition, and a reference that is taken before the next call into Python outlives
+// whatever another thread does meanwhile.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -36,7 +37,8 @@ PyObject* sampled_name;      // "_sampled"
 PyObject* check_stage_name;  // "_check_stage"
 PyObject* no_keywords;       // an empty dict
 
-// The arguments of one call: positional ones, and keywords either as names behind them (a vectorcall) or as a dict.
+// The arguments of one call: positional ones, and keywords either as names behind them (a
+// vectorcall) or as a dict.
 struct Arguments {
   PyObject* const* values;
   std::size_t count;  // of positional ones, with the flag of vectorcall
@@ -45,8 +47,11 @@ struct Arguments {
 
   Py_ssize_t size() const { return PyVectorcall_NARGS(count); }
 
-  // Those after the first, which is left untouched: the flag, that would let the callee write there, goes.
-  Arguments rest() const { return {values + 1, static_cast<std::size_t>(size() - 1), names, keywords}; }
+  // Those after the first, which is left untouched: the flag, that would let the callee write
+  // there, goes.
+  Arguments rest() const {
+    return {values + 1, static_cast<std::size_t>(size() - 1), names, keywords};
+  }
 
   PyObject* pass_to(PyObject* function) const {
     if (keywords != nullptr) return PyObject_VectorcallDict(function, values, count, keywords);
@@ -67,7 +72,8 @@ struct Arguments {
     Owned dict(PyDict_New());
     const Py_ssize_t named = dict && names != nullptr ? PyTuple_GET_SIZE(names) : 0;
     for (Py_ssize_t i = 0; i < named; ++i)
-      if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(names, i), values[size() + i]) < 0) return nullptr;
+      if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(names, i), values[size() + i]) < 0)
+        return nullptr;
     return dict.release();
   }
 };
@@ -87,8 +93,10 @@ void raise_unhashable(PyObject* self, PyObject* problem) {
   }
   PyException_SetContext(raised.get(), Owned::another(error.get()));
   PyException_SetCause(raised.get(), error.release());
-  // Not PyErr_SetObject: that would put an exception that the caller is handling in the place of the context.
-  PyErr_Restore(Owned::another(reinterpret_cast<PyObject*>(Py_TYPE(raised.get()))), raised.get(), nullptr);
+  // Not PyErr_SetObject: that would put an exception that the caller is handling in the place of
+  // the context.
+  PyErr_Restore(Owned::another(reinterpret_cast<PyObject*>(Py_TYPE(raised.get()))), raised.get(),
+                nullptr);
   raised.release();
 }
 
@@ -100,44 +108,52 @@ PyObject* look_up(PyObject* dict, PyObject* key) {
 PyObject* long_way(PyObject* self, PyObject* problem, PyObject* stage, const Arguments& arguments) {
   Owned args(arguments.positional_tuple());
   if (!args) return nullptr;
-  // Nobody there changes what it is given: without keywords one empty dict serves every call, 0.03 us of a trial.
+  // Nobody there changes what it is given: without keywords one empty dict serves every call, 0.03
+  // us of a trial.
   Owned kwargs(arguments.has_keywords() ? arguments.keyword_dict() : Owned::another(no_keywords));
   if (!kwargs) return nullptr;
   PyObject* const values[] = {self, problem, stage, args.get(), kwargs.get()};
   return PyObject_VectorcallMethod(long_way_name, values, 5, nullptr);
 }
 
-PyObject* sampled(PyObject* self, Winner* winner, PyObject* problem, PyObject* stage, const Arguments& arguments) {
+PyObject* sampled(PyObject* self, Winner* winner, PyObject* problem, PyObject* stage,
+                  const Arguments& arguments) {
   winner->sample_at = NEVER;
   Owned args(arguments.positional_tuple());
   if (!args) return nullptr;
   Owned kwargs(arguments.keyword_dict());
   if (!kwargs) return nullptr;
-  PyObject* const values[] = {self, reinterpret_cast<PyObject*>(winner), problem, stage, args.get(), kwargs.get()};
+  PyObject* const values[] = {
+      self, reinterpret_cast<PyObject*>(winner), problem, stage, args.get(), kwargs.get()};
   return PyObject_VectorcallMethod(sampled_name, values, 6, nullptr);
 }
 
 // `position` is the number that `stage` holds.
-PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position, const Arguments& arguments) {
+PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position,
+                     const Arguments& arguments) {
   HotPath* self = as_hot_path(object);
   if (self->get_problem_size == nullptr || self->settled == nullptr) {
-    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(object)->tp_name,
+    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'",
+                 Py_TYPE(object)->tp_name,
                  self->get_problem_size == nullptr ? "get_problem_size" : "_settled");
     return nullptr;
   }
   Owned measure(Owned::another(self->get_problem_size));
   Owned problem(arguments.pass_to(measure.get()));
   if (!problem) return nullptr;
-  // Read after the problem function has run, which may have settled something; held, as comparing keys may run Python.
+  // Read after the problem function has run, which may have settled something; held, as comparing
+  // keys may run Python.
   Owned settled(Owned::another(self->settled));
   Owned found(look_up(settled.get(), problem.get()));
   if (!found && PyErr_Occurred() != nullptr) {
     if (PyErr_ExceptionMatches(PyExc_TypeError)) raise_unhashable(object, problem.get());
     return nullptr;
   }
-  if (!found || PyList_GET_SIZE(self->detours) > 0) return long_way(object, problem.get(), stage, arguments);
+  if (!found || PyList_GET_SIZE(self->detours) > 0)
+    return long_way(object, problem.get(), stage, arguments);
   if (Py_TYPE(found.get()) != winner_type) {
-    PyErr_Format(PyExc_TypeError, "_settled: expected a Winner for a problem; got %s", Py_TYPE(found.get())->tp_name);
+    PyErr_Format(PyExc_TypeError, "_settled: expected a Winner for a problem; got %s",
+                 Py_TYPE(found.get())->tp_name);
     return nullptr;
   }
   Winner* winner = as_winner(found.get());
@@ -145,7 +161,8 @@ PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position, con
     PyErr_SetString(PyExc_IndexError, "tuple index out of range");
     return nullptr;
   }
-  // No Python runs between the look-up and here, so nobody can have opened the problem again in between.
+  // No Python runs between the look-up and here, so nobody can have opened the problem again in
+  // between.
   if (position > 0) {
     if (!winner->answers(position)) return long_way(object, problem.get(), stage, arguments);
   } else if (winner->stages() > 1) {
@@ -156,7 +173,8 @@ PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position, con
   PyObject* result = ++winner->calls >= winner->sample_at
                          ? sampled(object, winner, problem.get(), stage, arguments)
                          : arguments.pass_to(PyTuple_GET_ITEM(winner->functions, position));
-  if (result == nullptr && position == 0) winner->withdraw();  // a first stage that raises begins no pass
+  if (result == nullptr && position == 0)
+    winner->withdraw();  // a first stage that raises begins no pass
   return result;
 }
 
@@ -187,10 +205,11 @@ PyObject* call_group(PyObject* self, Py_ssize_t count, const Arguments& argument
 
 PyObject* call(PyObject* self, const Arguments& arguments) {
   const Py_ssize_t count = as_hot_path(self)->stage_count;
-  // A selector may be its own alternative, or its own problem function: without Python between, nobody else would
-  // count.
+  // A selector may be its own alternative, or its own problem function: without Python between,
+  // nobody else would count.
   if (Py_EnterRecursiveCall(" while calling a selector")) return nullptr;
-  PyObject* result = count > 0 ? call_group(self, count, arguments) : call_stage(self, zero, 0, arguments);
+  PyObject* result =
+      count > 0 ? call_group(self, count, arguments) : call_stage(self, zero, 0, arguments);
   Py_LeaveRecursiveCall();
   return result;
 }
@@ -201,10 +220,12 @@ PyObject* call_with_tuple(PyObject* self, PyObject* args, PyObject* kwargs) {
   return call(self, {values, static_cast<std::size_t>(PyTuple_GET_SIZE(args)), nullptr, keywords});
 }
 
-PyObject* call_with_vector(PyObject* self, PyObject* const* values, std::size_t count, PyObject* names) {
+PyObject* call_with_vector(PyObject* self, PyObject* const* values, std::size_t count,
+                           PyObject* names) {
   const Arguments arguments{values, count, names, nullptr};
 #if PY_VERSION_HEX < 0x030C0000
-  // From 3.12 on, the interpreter calls a `__call__` that was set on a class later than the flag below by itself.
+  // From 3.12 on, the interpreter calls a `__call__` that was set on a class later than the flag
+  // below by itself.
   if (Py_TYPE(self)->tp_call != call_with_tuple) {
     Owned args(arguments.positional_tuple());
     if (!args) return nullptr;
@@ -225,13 +246,15 @@ PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
   }
   Owned nothing(PyTuple_New(0));
   if (!nothing) return nullptr;
-  // By way of object, whose constructor lays the attributes of the instance out in the fast form (3.11).
+  // By way of object, whose constructor lays the attributes of the instance out in the fast form
+  // (3.11).
   PyObject* self = PyBaseObject_Type.tp_new(type, nothing.get(), nullptr);
   if (self == nullptr) return nullptr;
   as_hot_path(self)->vectorcall = call_with_vector;
   as_hot_path(self)->detours = detours.release();
 #if PY_VERSION_HEX < 0x030C0000
-  // Before 3.12 a class written in Python inherits the offset of the vectorcall, but not the flag that makes it count.
+  // Before 3.12 a class written in Python inherits the offset of the vectorcall, but not the flag
+  // that makes it count.
   if (type->tp_call == call_with_tuple) type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
 #endif
   return self;
@@ -280,30 +303,35 @@ int set_settled(PyObject* object, PyObject* value, void*) {
 
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(HotPath, vectorcall), READONLY, nullptr},
-    {"get_problem_size", T_OBJECT_EX, offsetof(HotPath, get_problem_size), 0, "Gives the problem of a call."},
-    {"_stage_count", T_PYSSIZET, offsetof(HotPath, stage_count), 0, "0, or of a group the number of its stages."},
+    {"get_problem_size", T_OBJECT_EX, offsetof(HotPath, get_problem_size), 0,
+     "Gives the problem of a call."},
+    {"_stage_count", T_PYSSIZET, offsetof(HotPath, stage_count), 0,
+     "0, or of a group the number of its stages."},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {{"_settled", settled, set_settled, "A dict from a problem to its Winner.", nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef properties[] = {
+    {"_settled", settled, set_settled, "A dict from a problem to its Winner.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("The settled call; hot_path.py says what it does.")},
-                       {Py_tp_new, reinterpret_cast<void*>(make)},
-                       {Py_tp_call, reinterpret_cast<void*>(call_with_tuple)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
-                       {Py_tp_members, members},
-                       {Py_tp_getset, properties},
-                       {0, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("The settled call; hot_path.py says what it does.")},
+    {Py_tp_new, reinterpret_cast<void*>(make)},
+    {Py_tp_call, reinterpret_cast<void*>(call_with_tuple)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, nullptr}};
 
 PyType_Spec spec = {"bestof.selection._hot_path.HotPath", sizeof(HotPath), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                        Py_TPFLAGS_IMMUTABLETYPE,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+                        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
                     slots};
 
 PyMethodDef functions[] = {
-    {"timed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(timed)), METH_FASTCALL, nullptr},
+    {"timed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(timed)), METH_FASTCALL,
+     nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 // Initialised in one phase: an interpreter of its own lock within this process is refused.
@@ -321,7 +349,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__hot_path() {
   Owned number(PyLong_FromLong(0)), way(PyUnicode_InternFromString("_long_way"));
-  Owned sample(PyUnicode_InternFromString("_sampled")), check(PyUnicode_InternFromString("_check_stage"));
+  Owned sample(PyUnicode_InternFromString("_sampled")),
+      check(PyUnicode_InternFromString("_check_stage"));
   Owned nothing(PyDict_New());
   if (!number || !way || !sample || !check || !nothing) return nullptr;
   Owned type(PyType_FromSpec(&spec)), winner(reinterpret_cast<PyObject*>(make_winner_type()));

@@ -20,15 +20,18 @@ void leave(PyObject* detours, PyObject* variable, PyObject* trial, PyObject* tok
   PyErr_Fetch(&type, &value, &traceback);
   if (PyObject_SetAttr(trial, done, Py_True) < 0) PyErr_Clear();
   leave_detour(detours, trial);
-  if (PyContextVar_Reset(variable, token) < 0) PyErr_Clear();  // closed by the collector, in another context
+  if (PyContextVar_Reset(variable, token) < 0)
+    PyErr_Clear();  // closed by the collector, in another context
   PyErr_Restore(type, value, traceback);
 }
 
 }  // namespace
 
 PyObject* timed(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !PyList_CheckExact(given[0]) || !PyTuple_CheckExact(given[5]) || !PyDict_CheckExact(given[6])) {
-    PyErr_SetString(PyExc_TypeError, "timed: expected detours, current_trial, trial, clock, function, args, kwargs");
+  if (count != 7 || !PyList_CheckExact(given[0]) || !PyTuple_CheckExact(given[5]) ||
+      !PyDict_CheckExact(given[6])) {
+    PyErr_SetString(PyExc_TypeError,
+                    "timed: expected detours, current_trial, trial, clock, function, args, kwargs");
     return nullptr;
   }
   PyObject *detours = given[0], *variable = given[1], *trial = given[2], *clock = given[3];
@@ -39,7 +42,8 @@ PyObject* timed(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return nullptr;
   }
   Owned started(PyObject_CallNoArgs(clock));
-  Owned result(started ? PyObject_Call(given[4], given[5], PyDict_GET_SIZE(given[6]) > 0 ? given[6] : nullptr)
+  Owned result(started ? PyObject_Call(given[4], given[5],
+                                       PyDict_GET_SIZE(given[6]) > 0 ? given[6] : nullptr)
                        : nullptr);
   Owned ended(result ? PyObject_CallNoArgs(clock) : nullptr);
   Owned seconds(ended ? PyNumber_Subtract(ended.get(), started.get()) : nullptr);

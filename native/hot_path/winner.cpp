@@ -39,8 +39,8 @@ PyObject* make_winner(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"functions", "sample_at", nullptr};
   PyObject* functions = nullptr;
   unsigned long long sample_at = NEVER;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|K:Winner", const_cast<char**>(names), &PyTuple_Type, &functions,
-                                   &sample_at))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|K:Winner", const_cast<char**>(names),
+                                   &PyTuple_Type, &functions, &sample_at))
     return nullptr;
   if (PyTuple_GET_SIZE(functions) == 0) {
     PyErr_SetString(PyExc_ValueError, "functions: expected at least one");
@@ -78,7 +78,8 @@ void destroy(PyObject* object) {
 
 // For copies and pickles, which count anew.
 PyObject* reduce(PyObject* object, PyObject*) {
-  return Py_BuildValue("O(O)", reinterpret_cast<PyObject*>(Py_TYPE(object)), as_winner(object)->functions);
+  return Py_BuildValue("O(O)", reinterpret_cast<PyObject*>(Py_TYPE(object)),
+                       as_winner(object)->functions);
 }
 
 PyObject* earlier(PyObject* object, void*) {
@@ -133,7 +134,9 @@ PyObject* is_open(PyObject* object, PyObject* own) {
   const int whose = PyObject_IsTrue(own);
   if (whose < 0) return nullptr;
   Thread* thread = winner->mine();
-  const Py_ssize_t* counts = whose == 0 ? winner->awaited : thread != nullptr ? thread->awaited() : nullptr;
+  const Py_ssize_t* counts = whose == 0          ? winner->awaited
+                             : thread != nullptr ? thread->awaited()
+                                                 : nullptr;
   for (Py_ssize_t stage = 1; counts != nullptr && stage < winner->stages(); ++stage)
     if (counts[stage] > 0) Py_RETURN_TRUE;
   Py_RETURN_FALSE;
@@ -141,12 +144,15 @@ PyObject* is_open(PyObject* object, PyObject* own) {
 
 PyMemberDef members[] = {
     {"functions", T_OBJECT, offsetof(Winner, functions), READONLY, "A tuple, by stage."},
-    {"calls", T_ULONGLONG, offsetof(Winner, calls), 0, "How many calls went straight to the functions."},
-    {"sample_at", T_ULONGLONG, offsetof(Winner, sample_at), 0, "At which of these calls the next is sampled."},
+    {"calls", T_ULONGLONG, offsetof(Winner, calls), 0,
+     "How many calls went straight to the functions."},
+    {"sample_at", T_ULONGLONG, offsetof(Winner, sample_at), 0,
+     "At which of these calls the next is sampled."},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {{"earlier", earlier, set_earlier, "Open passes from before; None where none are.", nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef properties[] = {
+    {"earlier", earlier, set_earlier, "Open passes from before; None where none are.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyObject* withdraw(PyObject* self, PyObject*) {
   as_winner(self)->withdraw();
@@ -163,15 +169,16 @@ PyMethodDef methods[] = {{"begin", begin, METH_NOARGS, nullptr},
                          {"__reduce__", reduce, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("Who answers a settled problem; see winner.py.")},
-                       {Py_tp_new, reinterpret_cast<void*>(make_winner)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
-                       {Py_tp_members, members},
-                       {Py_tp_getset, properties},
-                       {Py_tp_methods, methods},
-                       {0, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("Who answers a settled problem; see winner.py.")},
+    {Py_tp_new, reinterpret_cast<void*>(make_winner)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {Py_tp_methods, methods},
+    {0, nullptr}};
 
 PyType_Spec spec = {"bestof.selection._hot_path.Winner", sizeof(Winner), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, slots};

@@ -9,13 +9,16 @@ constexpr unsigned long long NEVER = ULLONG_MAX;
 constexpr Py_ssize_t PASSES_KEPT = 4096;
 constexpr Py_ssize_t THREADS_KEPT = 128;
 
-// What one thread has begun; behind it, in the same row of memory, how many of its passes lack stage 1, 2, ...
+// What one thread has begun; behind it, in the same row of memory, how many of its passes lack
+// stage 1, 2, ...
 struct Thread {
   unsigned long name;
   Py_ssize_t begun;
   Py_ssize_t searched;  // whether `earlier` has none of it
 
-  Py_ssize_t* awaited() { return reinterpret_cast<Py_ssize_t*>(this + 1) - 1; }  // by stage, from 1 on
+  Py_ssize_t* awaited() {
+    return reinterpret_cast<Py_ssize_t*>(this + 1) - 1;
+  }  // by stage, from 1 on
 };
 
 struct Winner {
@@ -59,7 +62,8 @@ struct Winner {
     if (earlier != nullptr && thread->begun >= PASSES_KEPT && thread->searched == 0) return 0;
     ++thread->begun;
     for (Py_ssize_t stage = 1; stage < stages(); ++stage) {
-      // Where others finish its passes, a thread's own count only grows: no more of them than of all are open.
+      // Where others finish its passes, a thread's own count only grows: no more of them than of
+      // all are open.
       Py_ssize_t& own = thread->awaited()[stage];
       if (own > awaited[stage]) own = awaited[stage];
       if (own < PASSES_KEPT) ++own, ++awaited[stage];

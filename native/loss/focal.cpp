@@ -1,5 +1,5 @@
-// Focal loss (Lin et al., 2017) on logits, stable for every finite one: everything is computed from e = exp(-|x|) <= 1,
-// and no difference of close numbers is taken where targets are 0 or 1.
+// Focal loss (Lin et al., 2017) on logits, stable for every finite one: everything is computed from
+// e = exp(-|x|) <= 1, and no difference of close numbers is taken where targets are 0 or 1.
 #include "loss/focal.h"
 
 #include <omp.h>
@@ -24,11 +24,13 @@ BESTOF_INLINE Vec magnitude(Vec x) {
   return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & ~kSign);
 }
 
-// exp(-x) for x >= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite reduction, and a
-// minimax polynomial within 1e-7; far away every step may overflow, as nothing of it is used. `exponential` takes six
-// more instructions: it clamps on both sides and has a degree more.
+// exp(-x) for x >= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite
+// reduction, and a minimax polynomial within 1e-7; far away every step may overflow, as nothing of
+// it is used. `exponential` takes six more instructions: it clamps on both sides and has a degree
+// more.
 BESTOF_INLINE Vec decay(Vec x) {
-  const Vec magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Vec magic =
+      broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const Vec shifted = x * -1.44269504088896341f + magic;
   const Vec n = shifted - magic;
   const Vec r = n * 2.12194440e-4f - (n * 0.693359375f + x);
@@ -39,11 +41,13 @@ BESTOF_INLINE Vec decay(Vec x) {
   p = p * r + 0.9999997072f;
   p = p * r + 1.0f;
   // As p is in [0.7, 1.42] and the result normal, n is added to the exponent.
-  const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) + (reinterpret_cast<VecInt>(shifted) << 23));
+  const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) +
+                                           (reinterpret_cast<VecInt>(shifted) << 23));
   return x > broadcast(kFarthest) ? Vec{} : result;
 }
 
-// log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e; relative error below 2e-7.
+// log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e; relative error below
+// 2e-7.
 BESTOF_INLINE Vec log1p(Vec e) {
   Vec p = broadcast(0.00523262929f);
   p = p * e - 0.0295049867f;
@@ -69,8 +73,8 @@ struct Weights {
   float one, zero, gamma;
 };
 
-// Targets of 0 or 1. With z the logit seen from the other class, q = sigmoid(z) and p = sigmoid(-z):
-// ce = -log p, L = q^gamma ce, dL/dz = q^gamma (gamma p ce + q).
+// Targets of 0 or 1. With z the logit seen from the other class, q = sigmoid(z) and p =
+// sigmoid(-z): ce = -log p, L = q^gamma ce, dL/dz = q^gamma (gamma p ce + q).
 template <Power kPower>
 BESTOF_INLINE Results hard(Vec x, Vec y, const Weights& weights) {
   // The sign of x is turned where y is 1, whose bit 29 is set.
@@ -97,7 +101,8 @@ BESTOF_INLINE Vec raise(Vec base, float exponent) {
   return result;
 }
 
-// Targets between: om = p (1 - y) + q y, ce = (1 - y) softplus(x) + y softplus(-x), L = om^gamma ce.
+// Targets between: om = p (1 - y) + q y, ce = (1 - y) softplus(x) + y softplus(-x), L = om^gamma
+// ce.
 template <Power kPower>
 BESTOF_INLINE Results soft(Vec x, Vec y, float gamma) {
   const Vec far = magnitude(x), e = decay(far), r = 1.0f / (1.0f + e), rest = e * r;
@@ -134,13 +139,14 @@ BESTOF_INLINE double total(Vec v) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// `count` elements, at most kRun vectors; returns the sum of their losses. With kStream, gradients go to memory past
-// the caches.
+// `count` elements, at most kRun vectors; returns the sum of their losses. With kStream, gradients
+// go to memory past the caches.
 template <Power kPower, bool kSoft, bool kStream>
-inline double run(const FocalProblem& p, const float* x, const float* y, long count, float* loss, float* gradient) {
+inline double run(const FocalProblem& p, const float* x, const float* y, long count, float* loss,
+                  float* gradient) {
   const bool classes = p.alpha >= 0.0f;
-  const Weights weights = {classes ? p.scale * p.alpha : p.scale, classes ? p.scale * (1.0f - p.alpha) : p.scale,
-                           p.gamma};
+  const Weights weights = {classes ? p.scale * p.alpha : p.scale,
+                           classes ? p.scale * (1.0f - p.alpha) : p.scale, p.gamma};
   Vec sum = Vec{};
   long i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -155,7 +161,8 @@ inline double run(const FocalProblem& p, const float* x, const float* y, long co
   }
   if (i < count) {
     const long n = count - i;
-    const Results results = focal<kPower, kSoft>(p, weights, load_first(x + i, n), load_first(y + i, n));
+    const Results results =
+        focal<kPower, kSoft>(p, weights, load_first(x + i, n), load_first(y + i, n));
     for (long j = 0; j < n; ++j) sum[j] += results.loss[j];
     if (loss) store_first(loss + i, results.loss, n);
     store_first(gradient + i, results.gradient, n);
@@ -176,8 +183,8 @@ BESTOF_INLINE bool any_soft(const float* y, long count) {
 }
 
 template <Power kPower>
-inline void run_parts(const FocalProblem& p, const float* x, const float* y, float* loss, float* gradient, double* sums,
-                      int threads) {
+inline void run_parts(const FocalProblem& p, const float* x, const float* y, float* loss,
+                      float* gradient, double* sums, int threads) {
   const bool streamed = beyond_caches(3 * p.count) && streamable(gradient);
 #pragma omp parallel num_threads(threads)
   {
@@ -204,8 +211,8 @@ inline void run_parts(const FocalProblem& p, const float* x, const float* y, flo
 
 }  // namespace
 
-void focal_loss(const FocalProblem& p, const float* x, const float* y, float* loss, float* gradient, double* sums,
-                int threads) {
+void focal_loss(const FocalProblem& p, const float* x, const float* y, float* loss, float* gradient,
+                double* sums, int threads) {
   if (p.gamma == 0.0f) return run_parts<Power::kZero>(p, x, y, loss, gradient, sums, threads);
   if (p.gamma == 1.0f) return run_parts<Power::kOne>(p, x, y, loss, gradient, sums, threads);
   if (p.gamma == 2.0f) return run_parts<Power::kTwo>(p, x, y, loss, gradient, sums, threads);

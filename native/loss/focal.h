@@ -10,7 +10,8 @@ struct FocalProblem {
   float alpha, gamma, scale;
 };
 
-// Elements whose losses are summed on their own, so that the sum does not depend on the number of threads.
+// Elements whose losses are summed on their own, so that the sum does not depend on the number of
+// threads.
 constexpr long kFocalPart = 16384;
 
 inline long focal_parts(long count) {
@@ -18,8 +19,8 @@ inline long focal_parts(long count) {
 }
 
 // x: logits, y: targets in [0, 1]; loss (or null) and gradient: one an element; sums: one a part.
-using FocalLoss = void(const FocalProblem& p, const float* x, const float* y, float* loss, float* gradient,
-                       double* sums, int threads);
+using FocalLoss = void(const FocalProblem& p, const float* x, const float* y, float* loss,
+                       float* gradient, double* sums, int threads);
 
 BESTOF_EACH_ISA(FocalLoss focal_loss;)
 

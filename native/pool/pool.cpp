@@ -1,4 +1,5 @@
-// Maximum and average pooling, forward and backward. One pass over the memory; vectors run over channels.
+// Maximum and average pooling, forward and backward. One pass over the memory; vectors run over
+// channels.
 #include "pool/pool.h"
 
 #include "simd/vector.h"
@@ -7,7 +8,8 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// The part of a window that lies inside the image: [y0, y1) x [x0, x1), and what its average is divided by.
+// The part of a window that lies inside the image: [y0, y1) x [x0, x1), and what its average is
+// divided by.
 struct Window {
   long y0, y1, x0, x1;
   float divisor;
@@ -18,7 +20,8 @@ BESTOF_INLINE Window window_at(const PoolProblem& p, long oy, long ox) {
   Window w = {larger(y, 0), smaller(y + p.kernel_height, p.in_height), larger(x, 0),
               smaller(x + p.kernel_width, p.in_width), 1.0f};
   const long inside = (w.y1 - w.y0) * (w.x1 - w.x0);
-  w.divisor = static_cast<float>(p.count_padding ? p.kernel_height * p.kernel_width : larger(inside, 1));
+  w.divisor =
+      static_cast<float>(p.count_padding ? p.kernel_height * p.kernel_width : larger(inside, 1));
   return w;
 }
 
@@ -34,7 +37,8 @@ BESTOF_INLINE void write(float* to, Vec v, long lanes) {
   }
 }
 
-BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window& w, long c, long lanes) {
+BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window& w, long c,
+                         long lanes) {
   Vec best = p.maximum ? broadcast(-__builtin_inff()) : Vec{};
   for (long y = w.y0; y < w.y1; ++y) {
     for (long x = w.x0; x < w.x1; ++x) {
@@ -66,9 +70,11 @@ void pool_forward(const PoolProblem& p, const float* x, float* y, int threads) {
   }
 }
 
-// The gradient of x. A maximum gives it to the first of its equal largest elements in reading order, as PyTorch does.
-// Images and vectors of channels are split over the threads: windows overlap within an image only.
-void pool_backward(const PoolProblem& p, const float* grad, const float* x, float* result, int threads) {
+// The gradient of x. A maximum gives it to the first of its equal largest elements in reading
+// order, as PyTorch does. Images and vectors of channels are split over the threads: windows
+// overlap within an image only.
+void pool_backward(const PoolProblem& p, const float* grad, const float* x, float* result,
+                   int threads) {
   const long parts = divide_up(p.channels, kLanes), plane = p.in_height * p.in_width * p.channels;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long item = 0; item < p.batch * parts; ++item) {
@@ -78,7 +84,8 @@ void pool_backward(const PoolProblem& p, const float* grad, const float* x, floa
     for (long oy = 0; oy < p.out_height; ++oy) {
       for (long ox = 0; ox < p.out_width; ++ox) {
         const Window w = window_at(p, oy, ox);
-        const Vec g = read(grad + ((n * p.out_height + oy) * p.out_width + ox) * p.channels + c, lanes);
+        const Vec g =
+            read(grad + ((n * p.out_height + oy) * p.out_width + ox) * p.channels + c, lanes);
         Vec best = Vec{};
         if (p.maximum) best = reduce(p, x + n * plane, w, c, lanes);
         Vec open = g;  // zero in the lanes whose gradient has been given away

@@ -8,12 +8,14 @@ struct PoolProblem {
   long batch, in_height, in_width, channels, out_height, out_width;
   long kernel_height, kernel_width, stride_y, stride_x, pad_top, pad_left;
   bool maximum;        // else the average
-  bool count_padding;  // the average divides by the whole kernel, not by the elements inside the image
+  bool count_padding;  // the average divides by the whole kernel, not by the elements inside the
+                       // image
 };
 
 using PoolForward = void(const PoolProblem& p, const float* x, float* y, int threads);
 // x is read for a maximum only.
-using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result, int threads);
+using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result,
+                          int threads);
 
 BESTOF_EACH_ISA(PoolForward pool_forward; PoolBackward pool_backward;)
 

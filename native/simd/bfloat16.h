@@ -1,5 +1,6 @@
-// bfloat16: the upper half of a float32. Products of two are exact in float32, where they are summed. One source: with
-// AVX512_BF16 an instruction multiplies and adds pairs; elsewhere two multiply-adds do, in the same order.
+// bfloat16: the upper half of a float32. Products of two are exact in float32, where they are
+// summed. One source: with AVX512_BF16 an instruction multiplies and adds pairs; elsewhere two
+// multiply-adds do, in the same order.
 #pragma once
 #include "conv/problem.h"
 #include "simd/vector.h"
@@ -7,7 +8,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-typedef unsigned short VecBits __attribute__((vector_size(BESTOF_VECTOR_BYTES / 2), aligned(2), may_alias));
+typedef unsigned short VecBits
+    __attribute__((vector_size(BESTOF_VECTOR_BYTES / 2), aligned(2), may_alias));
 
 // Two neighbours as one integer, the first in the lower half; at any even address.
 typedef int Pair __attribute__((aligned(2), may_alias));

@@ -1,5 +1,5 @@
-// The instruction sets of this build: a namespace each. BESTOF_BASELINE_ONLY builds what an unknown processor would
-// get.
+// The instruction sets of this build: a namespace each. BESTOF_BASELINE_ONLY builds what an unknown
+// processor would get.
 #pragma once
 
 // Declares the same in each of them: BESTOF_EACH_ISA(void f(int););

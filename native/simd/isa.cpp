@@ -29,7 +29,8 @@ bool always() {
 bool runs_avx512() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("fma");
 }
 
 bool runs_avx512_bf16() {
@@ -68,8 +69,9 @@ const Isa* find_isa(const char* name) {
 
 long assumed_level3 = 0;
 
-// Bytes of the unified cache of that level, which some cores share, as the processor tells; 0 where it does not. The
-// system's own answer is no use on AMD: glibc 2.36 tells the sum over all groups of cores, 320 MiB where each has 32.
+// Bytes of the unified cache of that level, which some cores share, as the processor tells; 0 where
+// it does not. The system's own answer is no use on AMD: glibc 2.36 tells the sum over all groups
+// of cores, 320 MiB where each has 32.
 long cache_bytes(unsigned level) {
 #if defined(__x86_64__)
   unsigned a, b, c, d;

@@ -5,7 +5,8 @@ namespace bestof {
 
 struct Kernels;
 
-// The kernels of one instruction set, or null where `name` is none of this build, or the processor lacks it.
+// The kernels of one instruction set, or null where `name` is none of this build, or the processor
+// lacks it.
 const Kernels* kernels_for(const char* name);
 
 // The best that the processor can run.

@@ -10,8 +10,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// A whole vector at a multiple of its size. Where a core writes whole cache lines this way, memory is not read first:
-// a copy of 100 MB moves two thirds of the bytes.
+// A whole vector at a multiple of its size. Where a core writes whole cache lines this way, memory
+// is not read first: a copy of 100 MB moves two thirds of the bytes.
 BESTOF_INLINE void stream(float* p, Vec v) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
@@ -36,7 +36,8 @@ BESTOF_INLINE bool streamable(const float* p) {
   return reinterpret_cast<unsigned long>(p) % BESTOF_VECTOR_BYTES == 0;
 }
 
-// Whether operands of so many floats in all are better streamed: the last cache cannot keep them for a reader.
+// Whether operands of so many floats in all are better streamed: the last cache cannot keep them
+// for a reader.
 BESTOF_INLINE bool beyond_caches(long floats) {
   return 4 * floats > level3_bytes();
 }

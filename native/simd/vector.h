@@ -1,6 +1,6 @@
-// The vector of the instruction set that this file is compiled for, in GCC vector extensions: the same source gives
-// SSE2, NEON, AVX2 and AVX-512. Everything is inline inside the namespace of the target, so no object can lend its
-// code to another one.
+// The vector of the instruction set that this file is compiled for, in GCC vector extensions: the
+// same source gives SSE2, NEON, AVX2 and AVX-512. Everything is inline inside the namespace of the
+// target, so no object can lend its code to another one.
 #pragma once
 #include <cstddef>
 
@@ -90,10 +90,12 @@ BESTOF_INLINE long part_begin(long total, long parts, long index) {
   return total * index / parts;
 }
 
-// e^x by Cody-Waite reduction and a polynomial of degree 6; relative error below 3e-7 on [-87, 87], clamped outside.
+// e^x by Cody-Waite reduction and a polynomial of degree 6; relative error below 3e-7 on [-87, 87],
+// clamped outside.
 BESTOF_INLINE Vec exponential(Vec x) {
   x = at_most(at_least(x, broadcast(-87.0f)), broadcast(87.0f));
-  const Vec magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Vec magic =
+      broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const Vec shifted = x * 1.44269504088896341f + magic;
   const Vec n = shifted - magic;
   const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;

@@ -14,8 +14,8 @@ PyObject* tuple_of(stable::Value value, bool truths) {
   for (size_t place = 0; tuple != nullptr && place < size; ++place) {
     stable::Value item = 0;
     stable::torch_list_get_item(list, place, &item);
-    PyObject* object =
-        truths ? PyBool_FromLong(static_cast<uint8_t>(item)) : PyLong_FromLongLong(static_cast<int64_t>(item));
+    PyObject* object = truths ? PyBool_FromLong(static_cast<uint8_t>(item))
+                              : PyLong_FromLongLong(static_cast<int64_t>(item));
     if (object == nullptr) {
       Py_CLEAR(tuple);
     } else {
@@ -87,7 +87,8 @@ PyObject* Arguments::to_python(const Conversions& conversions) {
     else if (!is_there[place])
       object = another(Py_None);
     else
-      object = kind == 'l' ? tuple_of(unboxed(value), false) : another(PyList_GetItem(tensors, taken++));
+      object =
+          kind == 'l' ? tuple_of(unboxed(value), false) : another(PyList_GetItem(tensors, taken++));
     if (object == nullptr) {
       Py_CLEAR(tuple);
     } else {
@@ -124,10 +125,13 @@ void Arguments::release() {
   kinds_ = "";
 }
 
-bool from_python(PyObject* result, stable::Value* stack, uint64_t results, const Conversions& conversions) {
+bool from_python(PyObject* result, stable::Value* stack, uint64_t results,
+                 const Conversions& conversions) {
   const bool is_one = results == 1;
-  if (!is_one && (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != static_cast<Py_ssize_t>(results))) {
-    PyErr_Format(PyExc_TypeError, "expected a tuple of %d results; got %R", static_cast<int>(results), result);
+  if (!is_one &&
+      (!PyTuple_Check(result) || PyTuple_GET_SIZE(result) != static_cast<Py_ssize_t>(results))) {
+    PyErr_Format(PyExc_TypeError, "expected a tuple of %d results; got %R",
+                 static_cast<int>(results), result);
     return false;
   }
   stable::Tensor handles[8] = {};
@@ -140,15 +144,18 @@ bool from_python(PyObject* result, stable::Value* stack, uint64_t results, const
     }
     PyObject* capsule = PyObject_CallOneArg(conversions.to_handle, one);
     if (capsule == nullptr) break;
-    handles[place] = static_cast<stable::Tensor>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+    handles[place] =
+        static_cast<stable::Tensor>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
     Py_DECREF(capsule);
     if (handles[place] == nullptr) break;
   }
   if (place < results) {
-    for (uint64_t made = 0; made < place; ++made) stable::aoti_torch_delete_tensor_object(handles[made]);
+    for (uint64_t made = 0; made < place; ++made)
+      stable::aoti_torch_delete_tensor_object(handles[made]);
     return false;
   }
-  for (place = 0; place < results; ++place) stack[place] = reinterpret_cast<stable::Value>(handles[place]);
+  for (place = 0; place < results; ++place)
+    stack[place] = reinterpret_cast<stable::Value>(handles[place]);
   return true;
 }
 

@@ -1,4 +1,5 @@
-// The arguments of a kernel, as PyTorch's stable interface hands them over, and as Python's objects.
+// The arguments of a kernel, as PyTorch's stable interface hands them over, and as Python's
+// objects.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -7,16 +8,16 @@
 
 namespace shim {
 
-// The Python functions torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, which gives the very objects that the
-// program holds, and unsafe_alloc_void_ptr_from_tensor. The first one's form for a single tensor does not steal: 2.13
-// leaks the handle.
+// The Python functions torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs, which gives the
+// very objects that the program holds, and unsafe_alloc_void_ptr_from_tensor. The first one's form
+// for a single tensor does not steal: 2.13 leaks the handle.
 struct Conversions {
   PyObject* to_tensors;
   PyObject* to_handle;
 };
 
-// Owns what was handed over. `kinds` has a letter for each: T a tensor, L a list of numbers, M one of truth values, b a
-// truth value, i a number; t and l may be absent.
+// Owns what was handed over. `kinds` has a letter for each: T a tensor, L a list of numbers, M one
+// of truth values, b a truth value, i a number; t and l may be absent.
 class Arguments {
  public:
   Arguments(stable::Value* stack, const char* kinds) : stack_(stack), kinds_(kinds) {}
@@ -26,11 +27,15 @@ class Arguments {
 
   stable::Tensor tensor(int place) const { return reinterpret_cast<stable::Tensor>(stack_[place]); }
   // Null where there is none.
-  stable::Tensor* optional_tensor(int place) const { return reinterpret_cast<stable::Tensor*>(stack_[place]); }
+  stable::Tensor* optional_tensor(int place) const {
+    return reinterpret_cast<stable::Tensor*>(stack_[place]);
+  }
   int64_t number(int place) const { return static_cast<int64_t>(stack_[place]); }
   bool truth(int place) const { return static_cast<uint8_t>(stack_[place]) != 0; }
   // How many a list has, of which up to `most` are written.
-  size_t list(int place, int64_t* items, size_t most) const { return items_of(stack_[place], items, most); }
+  size_t list(int place, int64_t* items, size_t most) const {
+    return items_of(stack_[place], items, most);
+  }
   size_t optional_list(int place, int64_t* items, size_t most) const {
     const auto* value = reinterpret_cast<stable::Value*>(stack_[place]);
     return value == nullptr ? 0 : items_of(*value, items, most);
@@ -52,6 +57,7 @@ class Arguments {
 };
 
 // What Python's function has returned, as `results` handles in `stack`: false with an exception.
-bool from_python(PyObject* result, stable::Value* stack, uint64_t results, const Conversions& conversions);
+bool from_python(PyObject* result, stable::Value* stack, uint64_t results,
+                 const Conversions& conversions);
 
 }  // namespace shim

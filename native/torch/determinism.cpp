@@ -16,7 +16,8 @@ bool find_determinism(const char* path) {
   void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   context = reinterpret_cast<decltype(context)>(dlsym(library, "_ZN2at13globalContextEv"));
-  asks = reinterpret_cast<decltype(asks)>(dlsym(library, "_ZNK2at7Context23deterministicAlgorithmsEv"));
+  asks = reinterpret_cast<decltype(asks)>(
+      dlsym(library, "_ZNK2at7Context23deterministicAlgorithmsEv"));
   return context != nullptr && asks != nullptr;
 }
 

@@ -1,5 +1,5 @@
-// Whether the program asks for deterministic algorithms, which PyTorch's stable interface does not tell: by the names
-// that its C++ functions have in the library.
+// Whether the program asks for deterministic algorithms, which PyTorch's stable interface does not
+// tell: by the names that its C++ functions have in the library.
 #pragma once
 
 namespace shim {

@@ -45,7 +45,8 @@ struct Count {
 struct Known {
   Call call;
   std::vector<std::shared_ptr<Count>> counts;
-  std::atomic<uint64_t> generation;  // of the decisions that it was noted under: later ones may have fallen otherwise
+  std::atomic<uint64_t>
+      generation;  // of the decisions that it was noted under: later ones may have fallen otherwise
   std::atomic<const NativeConvolution*> native{nullptr};  // what answers; null for PyTorch as is
   std::atomic<uint32_t> turn{0};
   // Python's, under its lock: all that ever answered, for a call may still be at one of them.
@@ -64,8 +65,8 @@ struct Known {
   }
 };
 
-// A hash table without locks, which a fork could leave taken: places are only ever filled, and forgetting is one
-// number.
+// A hash table without locks, which a fork could leave taken: places are only ever filled, and
+// forgetting is one number.
 class KnownCalls {
  public:
   ~KnownCalls() {
@@ -78,11 +79,13 @@ class KnownCalls {
   // Null where nothing that is known here was chosen, or not yet since something was decided.
   Known* find(const Call& call) const {
     Known* known = place_of(call).load(std::memory_order_acquire);
-    return known != nullptr && known->generation.load(std::memory_order_acquire) == generation() ? known : nullptr;
+    return known != nullptr && known->generation.load(std::memory_order_acquire) == generation()
+               ? known
+               : nullptr;
   }
 
-  // Under Python's lock. `generation`: that from before the decisions were looked up; `native`: what was chosen, null
-  // for PyTorch as is. False where there is no place left.
+  // Under Python's lock. `generation`: that from before the decisions were looked up; `native`:
+  // what was chosen, null for PyTorch as is. False where there is no place left.
   bool note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
             std::shared_ptr<const NativeConvolution> native) {
     std::atomic<Known*>& place = place_of(call);
@@ -92,7 +95,8 @@ class KnownCalls {
       known = new Known{call, std::move(counts), {generation}};
       known->answer_by(std::move(native));
       Known* other = nullptr;
-      if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel)) delete known;  // the next call tells
+      if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel))
+        delete known;  // the next call tells
       return true;
     }
     known->answer_by(std::move(native));

@@ -17,17 +17,20 @@ bool Lent::fill(const Weights& weights) {
 }
 
 void Lent::end() {
-  // So that no call looks here again, finds nothing lent, and waits for Python's lock to give that back.
+  // So that no call looks here again, finds nothing lent, and waits for Python's lock to give that
+  // back.
   address_.store(nullptr, std::memory_order_relaxed);
   if ((state_.fetch_and(~LENT, std::memory_order_acq_rel) & ~LENT) == 0) let_go();
 }
 
 const Lent::Weights* Lent::take(const void* address, uint64_t key, int64_t version) {
-  if (address_.load(std::memory_order_relaxed) != address || key_.load(std::memory_order_relaxed) != key)
+  if (address_.load(std::memory_order_relaxed) != address ||
+      key_.load(std::memory_order_relaxed) != key)
     return nullptr;
   // Only now is it sure what stands here: it may have been filled anew.
   const bool is_lent = (state_.fetch_add(1, std::memory_order_acq_rel) & LENT) != 0;
-  if (is_lent && weights_.address == address && weights_.key == key && weights_.version == version) return &weights_;
+  if (is_lent && weights_.address == address && weights_.key == key && weights_.version == version)
+    return &weights_;
   give_back();
   return nullptr;
 }
@@ -51,7 +54,8 @@ Lent* LentWeights::lend(const Lent::Weights& weights) {
   return nullptr;
 }
 
-Lent* LentWeights::take(const void* address, uint64_t key, int64_t version, const Lent::Weights** weights) {
+Lent* LentWeights::take(const void* address, uint64_t key, int64_t version,
+                        const Lent::Weights** weights) {
   const uint64_t first = first_place(address, key);
   for (uint64_t place = first; place < first + NEAR; ++place) {
     Lent& lent = places_[place % PLACES];

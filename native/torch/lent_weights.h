@@ -10,8 +10,8 @@
 
 namespace shim {
 
-// One place of the table. Python, under its lock, fills and ends it; calls take it and give it back. Whoever is last
-// lets go of what was packed.
+// One place of the table. Python, under its lock, fills and ends it; calls take it and give it
+// back. Whoever is last lets go of what was packed.
 class Lent {
  public:
   // What Python has lent: `key` tells what they are packed for.
@@ -46,7 +46,8 @@ class Lent {
 // Without locks, which a fork could leave taken.
 class LentWeights {
  public:
-  // Under Python's lock; the table lets `weights.owner` go when it is done. Null where there is no place.
+  // Under Python's lock; the table lets `weights.owner` go when it is done. Null where there is no
+  // place.
   Lent* lend(const Lent::Weights& weights);
   // Null where they are not lent.
   Lent* take(const void* address, uint64_t key, int64_t version, const Lent::Weights** weights);

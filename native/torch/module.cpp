@@ -22,20 +22,23 @@ PyObject* owned(nb::handle object) {
 
 void make(shim::Shim* shim, nb::callable to_tensors, nb::callable to_handle, nb::callable forward,
           nb::callable backward, nb::dict kept, nb::list first_only) {
-  new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward), owned(kept),
-                        owned(first_only));
+  new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward),
+                        owned(kept), owned(first_only));
 }
 
 const void* at(std::size_t address) {
   return reinterpret_cast<const void*>(address);
 }
 
-std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size_t kernels, std::size_t plan,
-                                                     const std::array<int64_t, 4>& x, const std::array<int64_t, 4>& w,
-                                                     const std::array<int64_t, 2>& y, bool channels_last,
-                                                     uint64_t key) {
+std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size_t kernels,
+                                                     std::size_t plan,
+                                                     const std::array<int64_t, 4>& x,
+                                                     const std::array<int64_t, 4>& w,
+                                                     const std::array<int64_t, 2>& y,
+                                                     bool channels_last, uint64_t key) {
   const shim::ConvolutionShape shape = {x[0], x[1], x[2], x[3], w[0], w[1], w[2], w[3], y[0], y[1]};
-  return std::make_shared<shim::NativeConvolution>(owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)),
+  return std::make_shared<shim::NativeConvolution>(owner.ptr(),
+                                                   static_cast<const bestof::CCalls*>(at(kernels)),
                                                    at(plan), shape, channels_last, key);
 }
 
@@ -49,15 +52,18 @@ struct Loan {
   ~Loan() { lent->end(); }
 };
 
-std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t packed_address, std::size_t address,
-                           uint64_t key, int64_t version, nb::bytes fingerprint) {
+std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t packed_address,
+                           std::size_t address, uint64_t key, int64_t version,
+                           nb::bytes fingerprint) {
   std::vector<float> sums(fingerprint.size() / sizeof(float));
   std::memcpy(sums.data(), fingerprint.data(), sums.size() * sizeof(float));
-  shim::Lent* lent = shim.lend({at(address), key, version, at(packed_address), packed.ptr(), std::move(sums)});
+  shim::Lent* lent =
+      shim.lend({at(address), key, version, at(packed_address), packed.ptr(), std::move(sums)});
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 
-// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are deleted.
+// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are
+// deleted.
 std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles) {
   auto watch = std::make_unique<shim::Watch>();
   bool all = true;
@@ -95,7 +101,8 @@ PyType_Slot kWatchSlots[] = {
 }  // namespace
 
 NB_MODULE(_shim, module) {
-  nb::set_leak_warnings(false);  // a shim and who answers for it hold each other, as long as the process lasts
+  nb::set_leak_warnings(
+      false);  // a shim and who answers for it hold each other, as long as the process lasts
   module.attr("ASKED_EVERY") = shim::ASKED_EVERY;
   module.def("find", &stable::find);
   module.def("find_determinism", &shim::find_determinism);
@@ -106,7 +113,8 @@ NB_MODULE(_shim, module) {
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
   nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
   nb::class_<Loan>(module, "Loan");
-  nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots)).def("is_unchanged", &shim::Watch::is_unchanged);
+  nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))
+      .def("is_unchanged", &shim::Watch::is_unchanged);
   module.def("make_watch", &make_watch);
   nb::class_<shim::Shim>(module, "Shim")
       .def("__init__", make)

@@ -9,10 +9,12 @@ namespace shim {
 
 namespace {
 
-// How a dense tensor (N, C, H, W) lies in memory: as it is written, or with the channels last: as rows.
+// How a dense tensor (N, C, H, W) lies in memory: as it is written, or with the channels last: as
+// rows.
 enum class Layout { kPlanes, kRows, kOther };
 
-// Whether dimensions in this order, outermost first, lie densely; the strides of those of size 1 say nothing.
+// Whether dimensions in this order, outermost first, lie densely; the strides of those of size 1
+// say nothing.
 bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4]) {
   int64_t step = 1;
   for (int place = 3; place >= 0; --place) {
@@ -23,13 +25,15 @@ bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4
   return true;
 }
 
-// Of a dense tensor of four dimensions and float32, whose address it gives; where both layouts are the same, rows.
+// Of a dense tensor of four dimensions and float32, whose address it gives; where both layouts are
+// the same, rows.
 Layout read(stable::Tensor tensor, const float** data) {
   int32_t dtype = 0;
   int64_t *sizes = nullptr, *strides = nullptr;
   const void* address = nullptr;  // the mutable one would copy what is copied on write
   if (stable::aoti_torch_get_dtype(tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
-      stable::aoti_torch_get_sizes(tensor, &sizes) != 0 || stable::aoti_torch_get_strides(tensor, &strides) != 0 ||
+      stable::aoti_torch_get_sizes(tensor, &sizes) != 0 ||
+      stable::aoti_torch_get_strides(tensor, &strides) != 0 ||
       stable::torch_get_const_data_ptr(tensor, &address) != 0 || address == nullptr)
     return Layout::kOther;
   *data = static_cast<const float*>(address);
@@ -41,7 +45,8 @@ Layout read(stable::Tensor tensor, const float** data) {
 bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias) {
   *bias = nullptr;
   bool is_defined = false;
-  if (tensor == nullptr || stable::aoti_torch_is_defined(*tensor, &is_defined) != 0 || !is_defined) return true;
+  if (tensor == nullptr || stable::aoti_torch_is_defined(*tensor, &is_defined) != 0 || !is_defined)
+    return true;
   int32_t dtype = 0;
   int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
   const void* address = nullptr;
@@ -69,14 +74,16 @@ class Made {
   float* make(const int64_t (&sizes)[4], bool rows) {
     const int64_t plane = sizes[2] * sizes[3];
     const int64_t first = sizes[1] * plane;
-    const int64_t in_rows[4] = {first, 1, sizes[1] * sizes[3], sizes[1]}, in_planes[4] = {first, plane, sizes[3], 1};
+    const int64_t in_rows[4] = {first, 1, sizes[1] * sizes[3], sizes[1]},
+                  in_planes[4] = {first, plane, sizes[3], 1};
     void* address = nullptr;
-    if (stable::aoti_torch_empty_strided(4, sizes, rows ? in_rows : in_planes, stable::FLOAT32, stable::CPU, 0,
-                                         &tensor_) != 0) {
+    if (stable::aoti_torch_empty_strided(4, sizes, rows ? in_rows : in_planes, stable::FLOAT32,
+                                         stable::CPU, 0, &tensor_) != 0) {
       tensor_ = nullptr;
       return nullptr;
     }
-    return stable::torch_get_mutable_data_ptr(tensor_, &address) == 0 ? static_cast<float*>(address) : nullptr;
+    return stable::torch_get_mutable_data_ptr(tensor_, &address) == 0 ? static_cast<float*>(address)
+                                                                      : nullptr;
   }
   stable::Tensor release() {
     const stable::Tensor tensor = tensor_;
@@ -100,9 +107,10 @@ class Borrowed {
 
   const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
   // False where none are lent that were packed from these, as they are now.
-  bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight, const float* data, uint64_t key,
-            int64_t filters, int64_t elements) {
-    // Writes through `.data` are in no version; those that a sum over a filter rounds away are in no fingerprint.
+  bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight,
+            const float* data, uint64_t key, int64_t filters, int64_t elements) {
+    // Writes through `.data` are in no version; those that a sum over a filter rounds away are in
+    // no fingerprint.
     std::vector<float> sums(static_cast<size_t>(filters));
     from_ = lent.take(data, key, version_of(weight), &weights_);
     if (from_ == nullptr) return false;
@@ -119,16 +127,17 @@ class Borrowed {
 
 }  // namespace
 
-bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Tensor weight, const stable::Tensor* bias,
-                            stable::Tensor* output) const {
+bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Tensor weight,
+                            const stable::Tensor* bias, stable::Tensor* output) const {
   const ConvolutionShape& s = shape_;
   const float *x = nullptr, *w = nullptr, *b = nullptr;
   const Layout from = read(input, &x), filters = read(weight, &w);
-  if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b)) return false;
+  if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b))
+    return false;
   // First: where it is for Python to pack them, nothing was turned in vain.
   Borrowed borrowed;
-  if (key_ != 0 && !borrowed.take(lent, *kernels_, weight, w, key_ + (filters == Layout::kRows), s.filters,
-                                  s.depth * s.kernel_height * s.kernel_width))
+  if (key_ != 0 && !borrowed.take(lent, *kernels_, weight, w, key_ + (filters == Layout::kRows),
+                                  s.filters, s.depth * s.kernel_height * s.kernel_width))
     return false;
   Made turned, turned_weight, result, rows;
   if (key_ == 0 && filters == Layout::kPlanes) {
@@ -149,7 +158,8 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   if (y == nullptr) return false;
   const bool is_turned = !channels_last_ && s.filters > 1 && pixels > 1;
   float* y_rows = is_turned ? rows.make(sizes, true) : y;
-  if (y_rows == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, y_rows)) return false;
+  if (y_rows == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, y_rows))
+    return false;
   if (is_turned) kernels_->turn(y_rows, s.images, pixels, s.filters, y);
   *output = result.release();
   return true;

@@ -27,9 +27,10 @@ class Lock {
 }  // namespace shim
 
 #pragma GCC visibility push(default)
-// Python's exception on its way through PyTorch, as in torch/csrc/Exceptions.h: who catches it knows it by this name
-// and takes the first three fields. Of what is derived from PyTorchError only type and text would come out, and not
-// every exception can be made of a text: UnicodeDecodeError became TypeError, SystemExit(3) ended the process with 1.
+// Python's exception on its way through PyTorch, as in torch/csrc/Exceptions.h: who catches it
+// knows it by this name and takes the first three fields. Of what is derived from PyTorchError only
+// type and text would come out, and not every exception can be made of a text: UnicodeDecodeError
+// became TypeError, SystemExit(3) ended the process with 1.
 struct python_error : public std::exception {
   // Takes the references over.
   python_error(PyObject* type, PyObject* value, PyObject* traceback, std::string message)
@@ -110,7 +111,8 @@ struct Geometry {
 // Operators above pass a tensor that is not defined where there is no bias.
 bool is_there(const stable::Tensor* tensor) {
   bool is_defined = false;
-  return tensor != nullptr && stable::aoti_torch_is_defined(*tensor, &is_defined) == 0 && is_defined;
+  return tensor != nullptr && stable::aoti_torch_is_defined(*tensor, &is_defined) == 0 &&
+         is_defined;
 }
 
 void add_state(Call& call, stable::Tensor input, bool is_training, int64_t level) {
@@ -157,7 +159,8 @@ bool Shim::put_in() {
   }
   Shim* before = current.exchange(this, std::memory_order_acq_rel);
   if (stable::torch_library_impl(library, "convolution", forward_kernel, stable::VERSION) == 0 &&
-      stable::torch_library_impl(library, "convolution_backward", backward_kernel, stable::VERSION) == 0)
+      stable::torch_library_impl(library, "convolution_backward", backward_kernel,
+                                 stable::VERSION) == 0)
     return true;
   take_out();
   current.store(before, std::memory_order_release);
@@ -188,7 +191,8 @@ Known* Shim::answer_to(const Call& call, bool is_training) {
   Known* known = known_.find(call);
   // The length of a dict is one word, so that it can be read without the interpreter's lock.
   if (known == nullptr || (is_training && PyDict_GET_SIZE(kept_) > 0)) return nullptr;
-  const bool is_asked = known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1;
+  const bool is_asked =
+      known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1;
   return is_asked ? nullptr : known;
 }
 
@@ -199,12 +203,14 @@ void Shim::convolve(stable::Value* stack) {
   Geometry geometry;
   stable::Tensor* bias = arguments.optional_tensor(2);
   call.add(is_there(bias));
-  const bool has_form =
-      describe(arguments.tensor(0), call) && describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
-  if (has_form) add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
+  const bool has_form = describe(arguments.tensor(0), call) &&
+                        describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
+  if (has_form)
+    add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
   Known* known = has_form ? answer_to(call, is_training) : nullptr;
   stable::Tensor output = nullptr;
-  const NativeConvolution* native = known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
+  const NativeConvolution* native =
+      known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
   bool refused = false;
   if (native != nullptr) {
     if (is_deterministic() || PyList_GET_SIZE(first_only_) > 0)  // as above, without the lock
@@ -212,13 +218,14 @@ void Shim::convolve(stable::Value* stack) {
     else
       refused = !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output);
   }
-  if (known == nullptr || refused) return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1, refused);
+  if (known == nullptr || refused)
+    return ask(forward_, arguments, has_form ? &call : nullptr, stack, 1, refused);
   known->count();
   int failed = 0;
   if (native == nullptr)
-    failed = stable::aoti_torch_cpu_convolution(arguments.tensor(0), arguments.tensor(1), bias, geometry.stride, 2,
-                                                geometry.padding, 2, geometry.dilation, 2, 0, geometry.output_padding,
-                                                2, geometry.groups, &output);
+    failed = stable::aoti_torch_cpu_convolution(
+        arguments.tensor(0), arguments.tensor(1), bias, geometry.stride, 2, geometry.padding, 2,
+        geometry.dilation, 2, 0, geometry.output_padding, 2, geometry.groups, &output);
   arguments.release();
   if (failed != 0) throw_failure();
   stack[0] = reinterpret_cast<stable::Value>(output);
@@ -232,9 +239,10 @@ void Shim::differentiate(stable::Value* stack) {
   const size_t bias_sizes = arguments.optional_list(3, &bias_size, 1);
   call.add(static_cast<int64_t>(bias_sizes));
   call.add(bias_size);
-  const bool has_form = bias_sizes <= 1 && arguments.list(10, mask, 3) == 3 && describe(arguments.tensor(0), call) &&
-                        describe(arguments.tensor(1), call) && describe(arguments.tensor(2), call) &&
-                        geometry.read(arguments, 4, call);
+  const bool has_form = bias_sizes <= 1 && arguments.list(10, mask, 3) == 3 &&
+                        describe(arguments.tensor(0), call) &&
+                        describe(arguments.tensor(1), call) &&
+                        describe(arguments.tensor(2), call) && geometry.read(arguments, 4, call);
   int32_t wanted[3];
   for (int place = 0; place < 3; ++place) wanted[place] = static_cast<uint8_t>(mask[place]) != 0;
   if (has_form) {
@@ -247,16 +255,18 @@ void Shim::differentiate(stable::Value* stack) {
   const int64_t* sizes = &bias_size;
   stable::Tensor gradients[3] = {};
   const int failed = stable::aoti_torch_cpu_convolution_backward(
-      arguments.tensor(0), arguments.tensor(1), arguments.tensor(2), bias_sizes == 0 ? nullptr : &sizes, bias_sizes,
-      geometry.stride, 2, geometry.padding, 2, geometry.dilation, 2, 0, geometry.output_padding, 2, geometry.groups,
-      wanted, 3, &gradients[0], &gradients[1], &gradients[2]);
+      arguments.tensor(0), arguments.tensor(1), arguments.tensor(2),
+      bias_sizes == 0 ? nullptr : &sizes, bias_sizes, geometry.stride, 2, geometry.padding, 2,
+      geometry.dilation, 2, 0, geometry.output_padding, 2, geometry.groups, wanted, 3,
+      &gradients[0], &gradients[1], &gradients[2]);
   arguments.release();
   if (failed != 0) throw_failure();
-  for (int place = 0; place < 3; ++place) stack[place] = reinterpret_cast<stable::Value>(gradients[place]);
+  for (int place = 0; place < 3; ++place)
+    stack[place] = reinterpret_cast<stable::Value>(gradients[place]);
 }
 
-void Shim::ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack, uint64_t results,
-               bool refused) {
+void Shim::ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack,
+               uint64_t results, bool refused) {
   const Call* outer = std::exchange(asked, call);  // an alternative may convolve in turn
   const bool outer_refused = std::exchange(asked_refused, refused);
   const Lock lock;

@@ -6,7 +6,8 @@ namespace shim {
 
 namespace {
 
-int64_t (*version)(stable::Tensor) = nullptr;  // int64_t at::TensorBase::_version() const; a handle is its address
+int64_t (*version)(stable::Tensor) =
+    nullptr;  // int64_t at::TensorBase::_version() const; a handle is its address
 
 }  // namespace
 

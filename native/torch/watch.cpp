@@ -8,8 +8,8 @@ namespace shim {
 
 namespace {
 
-// A tensor's object begins with its header, then the one pointer that an at::Tensor is, which is what a handle points
-// to as well. Null where this PyTorch lays it out otherwise.
+// A tensor's object begins with its header, then the one pointer that an at::Tensor is, which is
+// what a handle points to as well. Null where this PyTorch lays it out otherwise.
 stable::Tensor tensor_within(PyObject* object, stable::Tensor handle) {
   void* within = reinterpret_cast<char*>(object) + sizeof(PyObject);
   const bool same = std::memcmp(within, handle, sizeof(void*)) == 0;
@@ -72,7 +72,8 @@ bool Watch::is_unchanged() const {
   }
   for (const Watched& one : watched_) {
     const void* address = nullptr;
-    if (stable::torch_get_const_data_ptr(one.tensor, &address) != 0 || address != one.address) return false;
+    if (stable::torch_get_const_data_ptr(one.tensor, &address) != 0 || address != one.address)
+      return false;
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// Whether tensors are still what they were, asked at every call of a plan: without Python, whose objects have left the
-// caches by then.
+// Whether tensors are still what they were, asked at every call of a plan: without Python, whose
+// objects have left the caches by then.
 #pragma once
 #include <Python.h>
 
@@ -10,7 +10,8 @@
 
 namespace shim {
 
-// Tensors, where they are kept, how often each was written to, and where its memory lies, all as they were met.
+// Tensors, where they are kept, how often each was written to, and where its memory lies, all as
+// they were met.
 class Watch {
  public:
   struct Watched {
@@ -25,9 +26,10 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch() { clear(); }
 
-  // Keeps references to the three objects, and none to the handle: one reference more from C++, and PyTorch neither
-  // swaps a parameter for another nor lets a cycle of objects through it be collected. False, and then it is not to be
-  // used, where PyTorch does not tell of the tensor. With the GIL, as all here.
+  // Keeps references to the three objects, and none to the handle: one reference more from C++, and
+  // PyTorch neither swaps a parameter for another nor lets a cycle of objects through it be
+  // collected. False, and then it is not to be used, where PyTorch does not tell of the tensor.
+  // With the GIL, as all here.
   bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
 
   // True where every tensor is in its place, where it was, and not written to.

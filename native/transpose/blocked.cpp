@@ -1,5 +1,6 @@
-// 4-D transposition in blocks: tiles of kLanes x kLanes are turned in registers, so that both sides are read and
-// written in whole vectors. Axes that stay together are joined first, so NCHW -> NHWC is one turn of (C, H W).
+// 4-D transposition in blocks: tiles of kLanes x kLanes are turned in registers, so that both sides
+// are read and written in whole vectors. Axes that stay together are joined first, so NCHW -> NHWC
+// is one turn of (C, H W).
 #include "transpose/blocked.h"
 
 #include "simd/kernels.h"
@@ -10,8 +11,8 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Vectors of pairs, and of quads as pairs of pairs: a tile is turned by moving whole ones of them where that is
-// cheaper.
+// Vectors of pairs, and of quads as pairs of pairs: a tile is turned by moving whole ones of them
+// where that is cheaper.
 typedef double VecPairs __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
 typedef long long VecPairsIndex __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
 constexpr long kQuads = kLanes / 4;
@@ -31,7 +32,8 @@ BESTOF_INLINE Vec interleave_pairs(Vec a, Vec b) {
   VecPairsIndex from;
 #pragma GCC unroll 8
   for (int k = 0; k < kLanes / 2; ++k) from[k] = k / 2 * 2 + kLast + k % 2 * (kLanes / 2);
-  return reinterpret_cast<Vec>(__builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
+  return reinterpret_cast<Vec>(
+      __builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
 }
 
 // The even (or odd) quads of a, then those of b.
@@ -40,16 +42,19 @@ BESTOF_INLINE Vec every_other_quad(Vec a, Vec b) {
   VecPairsIndex from;
 #pragma GCC unroll 8
   for (int k = 0; k < kLanes / 2; ++k) from[k] = k / 2 * 4 + 2 * kOdd + k % 2;
-  return reinterpret_cast<Vec>(__builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
+  return reinterpret_cast<Vec>(
+      __builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
 }
 
-// Turns the kLanes x kLanes tile in `v`: 4 x 4 inside the quads, then the quads. Every step is one shuffle of fixed
-// places; log2(kLanes) rounds of permutes by an index, as many instructions, took 1.3 times as long (AVX-512, in L1).
+// Turns the kLanes x kLanes tile in `v`: 4 x 4 inside the quads, then the quads. Every step is one
+// shuffle of fixed places; log2(kLanes) rounds of permutes by an index, as many instructions,
+// took 1.3 times as long (AVX-512, in L1).
 BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
 #pragma GCC unroll 4
   for (int i = 0; i < kLanes; i += 4) {
     const Vec first = interleave<0>(v[i], v[i + 1]), last = interleave<1>(v[i], v[i + 1]);
-    const Vec first_below = interleave<0>(v[i + 2], v[i + 3]), last_below = interleave<1>(v[i + 2], v[i + 3]);
+    const Vec first_below = interleave<0>(v[i + 2], v[i + 3]),
+              last_below = interleave<1>(v[i + 2], v[i + 3]);
     v[i] = interleave_pairs<0>(first, first_below);
     v[i + 1] = interleave_pairs<1>(first, first_below);
     v[i + 2] = interleave_pairs<0>(last, last_below);
@@ -72,7 +77,8 @@ BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
 // Floats of a cache line.
 constexpr long kLine = 16;
 
-// Asks for a block of x while the one before it is turned, row by row: no hardware follows as many rows as a block has.
+// Asks for a block of x while the one before it is turned, row by row: no hardware follows as many
+// rows as a block has.
 struct Ahead {
   const float* row;
   long stride, rows, width, column;
@@ -91,11 +97,11 @@ struct Ahead {
   }
 };
 
-// y[c][r] = x[r][c] for rows x columns, tiles of a row of x one after the other, or with `down` those of a row of y.
-// With kStream, lines of y go to memory past the caches.
+// y[c][r] = x[r][c] for rows x columns, tiles of a row of x one after the other, or with `down`
+// those of a row of y. With kStream, lines of y go to memory past the caches.
 template <bool kStream>
-inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows, long columns, bool down,
-                       Ahead ahead) {
+inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows,
+                       long columns, bool down, Ahead ahead) {
   const long outer = down ? columns : rows, inner = down ? rows : columns;
   for (long a = 0; a < outer; a += kLanes) {
     for (long b = 0; b < inner; b += kLanes) {
@@ -118,15 +124,16 @@ inline void turn_block(const float* x, long x_stride, float* y, long y_stride, l
         }
       } else {
         for (long j = c; j < smaller(c + kLanes, columns); ++j) {
-          for (long i = r; i < smaller(r + kLanes, rows); ++i) y[j * y_stride + i] = x[i * x_stride + j];
+          for (long i = r; i < smaller(r + kLanes, rows); ++i)
+            y[j * y_stride + i] = x[i * x_stride + j];
         }
       }
     }
   }
 }
 
-// The largest power of two that divides `stride`: rows so far apart fall into the fewer sets of a cache, the larger it
-// is.
+// The largest power of two that divides `stride`: rows so far apart fall into the fewer sets of a
+// cache, the larger it is.
 BESTOF_INLINE long common_power(long stride) {
   return stride & -stride;
 }
@@ -160,25 +167,29 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
   for (int i = 0; i < axes.count; ++i) total *= axes.extent[i];
   const bool large = beyond_caches(2 * total);
   const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
-  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @ 112, batch 8) blocks
-  // of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and 0.76, in a driver of their own; in the
-  // kernel the former move 0.81 and 0.82. Back, in that driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82.
-  // From L3, along the side whose rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of
-  // a copy to NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
+  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @
+  // 112, batch 8) blocks of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and
+  // 0.76, in a driver of their own; in the kernel the former move 0.81 and 0.82. Back, in that
+  // driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82. From L3, along the side whose
+  // rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of a copy to
+  // NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
   const bool down = large || common_power(y_stride) >= common_power(x_stride);
   const long row_step = large ? (columns > rows ? 32 : 128) : down ? 256 : 64;
   const long column_step = copy ? 16384 : large ? 128 : down ? 64 : 256;
-  const long row_blocks = divide_up(rows, row_step), column_blocks = divide_up(columns, column_step);
+  const long row_blocks = divide_up(rows, row_step),
+             column_blocks = divide_up(columns, column_step);
   for (int i = 0; i < axes.count; ++i) {
     if (i != last_read && i != last_write) outer *= axes.extent[i];
   }
   const long items = outer * row_blocks * column_blocks;
   const auto place = [&](long item) {
     // Row blocks run fastest: they are neighbours in y.
-    const long c = item / row_blocks % column_blocks * column_step, r = item % row_blocks * row_step;
+    const long c = item / row_blocks % column_blocks * column_step,
+               r = item % row_blocks * row_step;
     Block block = {x, y, smaller(rows - r, row_step), smaller(columns - c, column_step)};
     long at = item / (row_blocks * column_blocks);
-    for (int i = axes.count - 1; i >= 0; --i) {  // axes are in the order of y: the last runs fastest
+    for (int i = axes.count - 1; i >= 0;
+         --i) {  // axes are in the order of y: the last runs fastest
       if (i == last_read || i == last_write) continue;
       block.from += at % axes.extent[i] * axes.read[i];
       block.to += at % axes.extent[i] * axes.write[i];
@@ -202,9 +213,11 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
       } else if (large && streamable(block.to) && y_stride % kLanes == 0) {
         const Block next = place(smaller(item + 1, items - 1));
         const Ahead ahead = {next.from, x_stride, next.rows, next.columns, 0};
-        turn_block<true>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down, ahead);
+        turn_block<true>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down,
+                         ahead);
       } else {
-        turn_block<false>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down, {});
+        turn_block<false>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down,
+                          {});
       }
     }
     end_stream();

@@ -16,7 +16,8 @@ void strides_of(const std::size_t shape[4], std::size_t stride[4]) {
 
 }  // namespace
 
-void transpose4d(const float* x, const std::size_t shape[4], const int axes[4], LoopOrder order, float* y) {
+void transpose4d(const float* x, const std::size_t shape[4], const int axes[4], LoopOrder order,
+                 float* y) {
   std::size_t x_stride[4], y_shape[4], y_stride[4];
   strides_of(shape, x_stride);
   for (int i = 0; i < 4; ++i) y_shape[i] = shape[axes[i]];
@@ -41,7 +42,8 @@ void transpose4d(const float* x, const std::size_t shape[4], const int axes[4], 
       for (std::size_t c = 0; c < walk.extent[2]; ++c) {
         const float* from = x + a * walk.read[0] + b * walk.read[1] + c * walk.read[2];
         float* to = y + a * walk.write[0] + b * walk.write[1] + c * walk.write[2];
-        for (std::size_t d = 0; d < walk.extent[3]; ++d) to[d * walk.write[3]] = from[d * walk.read[3]];
+        for (std::size_t d = 0; d < walk.extent[3]; ++d)
+          to[d * walk.write[3]] = from[d * walk.read[3]];
       }
     }
   }

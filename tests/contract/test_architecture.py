@@ -32,7 +32,11 @@ def imported_by(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("module", OWNERS)
 def test_a_compiled_module_has_one_owner(module: str) -> None:
-    importers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if module in imported_by(path)}
+    importers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if module in imported_by(path)
+    }
     assert importers, f"nobody imports {module}: the test has lost its object"
     assert all(importer.startswith(OWNERS[module]) for importer in importers), importers
 

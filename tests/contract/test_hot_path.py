@@ -24,7 +24,10 @@ from bestof.selection.open_passes import OpenPasses
 from bestof.selection.trial import Trial, current_trial, detours, timed_in_python
 from bestof.selection.winner import NEVER, PASSES_KEPT, THREADS_KEPT, PythonWinner
 
-IMPLEMENTATIONS: dict[str, type[PythonHotPath] | None] = {"python": PythonHotPath, "native": NativeHotPath}
+IMPLEMENTATIONS: dict[str, type[PythonHotPath] | None] = {
+    "python": PythonHotPath,
+    "native": NativeHotPath,
+}
 
 
 def _answers_itself(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -39,7 +42,9 @@ class Told(list[tuple[Any, ...]]):
     """The calls that took the long way."""
 
 
-def _winner(kind: type[PythonHotPath], *functions: Callable[..., Any], sample_at: int = NEVER) -> PythonWinner:
+def _winner(
+    kind: type[PythonHotPath], *functions: Callable[..., Any], sample_at: int = NEVER
+) -> PythonWinner:
     made = PythonWinner if issubclass(kind, PythonHotPath) else NativeWinner
     assert made is not None
     return made(functions, sample_at)
@@ -49,11 +54,15 @@ def _selector(kind: type[PythonHotPath], *, stages: int = 0, **attributes: Any) 
     """Problem 1 is settled; a group has so many stages, and its winner answers the second by `_second_stage`."""
 
     class Selector(kind):  # type: ignore[valid-type,misc]  # its parent is what the test is parametrised by
-        def _long_way(self, problem: Any, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def _long_way(
+            self, problem: Any, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
             self.told.append((problem, stage, args, kwargs))
             return "long way"
 
-        def _sampled(self, winner: Any, problem: Any, stage: int, args: tuple[Any, ...], kwargs: Any) -> Any:
+        def _sampled(
+            self, winner: Any, problem: Any, stage: int, args: tuple[Any, ...], kwargs: Any
+        ) -> Any:
             self.samples.append((winner, winner.sample_at, problem, stage, args, kwargs))
             winner.sample_at = winner.calls + 3
             return "sampled"
@@ -100,7 +109,11 @@ def no_detours() -> Iterator[None]:
 def test_a_settled_problem_calls_the_winner_with_all_arguments(kind: type[PythonHotPath]) -> None:
     selector = _selector(kind)
     assert selector(1) == ("winner", (1,), {})
-    assert selector(1, 2, *range(9), key="word", other=3) == ("winner", (1, 2, *range(9)), {"key": "word", "other": 3})
+    assert selector(1, 2, *range(9), key="word", other=3) == (
+        "winner",
+        (1, 2, *range(9)),
+        {"key": "word", "other": 3},
+    )
     assert selector(*[1], **{"a b": 4}) == ("winner", (1,), {"a b": 4})
     assert selector.told == []
     assert selector._settled[1].calls == 3
@@ -121,7 +134,10 @@ def test_every_way_to_call_is_one(kind: type[PythonHotPath], form: str) -> None:
     answer, long = {
         "direct": lambda: (selector(1, k=2), selector(7, k=2)),
         "tuple": lambda: (selector(*(1,), **given), selector(*(7,), **given)),
-        "class": lambda: (type(selector).__call__(selector, 1, k=2), type(selector).__call__(selector, 7, k=2)),
+        "class": lambda: (
+            type(selector).__call__(selector, 1, k=2),
+            type(selector).__call__(selector, 7, k=2),
+        ),
     }[form]()
     assert answer == ("winner", (1,), {"k": 2})
     assert long == "long way"
@@ -204,7 +220,10 @@ def test_an_error_of_a_sampled_call_passes_unchanged(kind: type[PythonHotPath]) 
             raise KeyError("mine")
 
     selector = Fails()
-    selector.get_problem_size, selector._settled = _first, {1: _winner(kind, _answers_itself, sample_at=1)}
+    selector.get_problem_size, selector._settled = (
+        _first,
+        {1: _winner(kind, _answers_itself, sample_at=1)},
+    )
     with pytest.raises(KeyError, match="mine"):
         selector(1)
     assert selector._settled[1].sample_at == NEVER
@@ -224,10 +243,13 @@ def test_a_detour_takes_the_long_way(kind: type[PythonHotPath]) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [TypeError("own"), KeyError(1), AttributeError("x"), KeyboardInterrupt(), StopIteration()]
+    "error",
+    [TypeError("own"), KeyError(1), AttributeError("x"), KeyboardInterrupt(), StopIteration()],
 )
 @pytest.mark.parametrize("grouped", [False, True])
-def test_a_winner_that_raises_is_called_once(kind: type[PythonHotPath], error: BaseException, grouped: bool) -> None:
+def test_a_winner_that_raises_is_called_once(
+    kind: type[PythonHotPath], error: BaseException, grouped: bool
+) -> None:
     calls = []
 
     def fails(*args: Any) -> None:
@@ -245,7 +267,9 @@ def test_a_winner_that_raises_is_called_once(kind: type[PythonHotPath], error: B
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_errors_of_the_problem_function_pass_unchanged(kind: type[PythonHotPath], grouped: bool) -> None:
+def test_errors_of_the_problem_function_pass_unchanged(
+    kind: type[PythonHotPath], grouped: bool
+) -> None:
     error = TypeError("in the problem function")
 
     def fails(*args: Any) -> None:
@@ -354,7 +378,9 @@ def test_threads_count_every_call(kind: type[PythonHotPath]) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=lambda: [selector(1) for _ in range(3000)]) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: [selector(1) for _ in range(3000)]) for _ in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -381,7 +407,10 @@ def test_calls_may_nest_and_recurse(kind: type[PythonHotPath]) -> None:
 
 @pytest.mark.parametrize("function", [abs, (5).__add__, complex, lambda x: x, "a{}".format])
 def test_winners_of_every_kind(kind: type[PythonHotPath], function: Callable[..., Any]) -> None:
-    selector, group = _selector(kind, _settled={1: _winner(kind, function)}), _selector(kind, stages=5)
+    selector, group = (
+        _selector(kind, _settled={1: _winner(kind, function)}),
+        _selector(kind, stages=5),
+    )
     group._settled = {1: _winner(kind, *[_answers_itself] * 4, function)}
     for _ in range(20):
         assert selector(1) == group(4, 1) == function(1)
@@ -406,7 +435,11 @@ def test_a_subclass_may_override_the_call(kind: type[PythonHotPath]) -> None:
             return [super().__call__(*args, **kwargs)] * 2
 
     selector = Doubles()
-    selector.told, selector.get_problem_size, selector._settled = Told(), _first, {1: _winner(kind, _answers_itself)}
+    selector.told, selector.get_problem_size, selector._settled = (
+        Told(),
+        _first,
+        {1: _winner(kind, _answers_itself)},
+    )
     assert selector(1, k=3) == [("winner", (1,), {"k": 3})] * 2
     assert selector(9) == ["long way"] * 2
 
@@ -442,7 +475,11 @@ def test_copies_and_pickles_answer_alike(kind: type[PythonHotPath]) -> None:
     selector = importable()
     selector.name = "copied"
     selector.get_problem_size, selector._settled = _first, {1: _winner(kind, _answers_itself)}
-    for again in (copy.copy(selector), copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
+    for again in (
+        copy.copy(selector),
+        copy.deepcopy(selector),
+        pickle.loads(pickle.dumps(selector)),
+    ):
         assert type(again) is importable
         assert again(1, 2) == ("winner", (1, 2), {})
         assert again.name == "copied"
@@ -480,7 +517,9 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
         return args
 
     problem, unsettled, keyword = object(), object(), object()
-    selector = _selector(kind, stages=2 * grouped, _settled={problem: _winner(kind, *[winner] * (1 + grouped))})
+    selector = _selector(
+        kind, stages=2 * grouped, _settled={problem: _winner(kind, *[winner] * (1 + grouped))}
+    )
     stage = (0,) if grouped else ()
     mistakes: list[tuple[Any, ...]] = [(problem, 1), ([],)]
 
@@ -498,7 +537,16 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
                     selector(*stage, *wrong, k=keyword)
             type(selector).__call__(selector, *stage, problem, k=keyword)
 
-    watched = (problem, unsettled, keyword, winner, selector, selector._settled, selector._settled[problem], _first)
+    watched = (
+        problem,
+        unsettled,
+        keyword,
+        winner,
+        selector,
+        selector._settled,
+        selector._settled[problem],
+        _first,
+    )
     calls(10)
     gc.collect()
     counts = [sys.getrefcount(one) for one in watched]
@@ -558,7 +606,9 @@ def test_a_pass_is_taken_once_by_its_thread_or_by_another(kind: type[PythonHotPa
     assert not winner.is_open(True)
 
 
-def test_a_later_stage_that_may_be_of_an_earlier_pass_takes_the_long_way(kind: type[PythonHotPath]) -> None:
+def test_a_later_stage_that_may_be_of_an_earlier_pass_takes_the_long_way(
+    kind: type[PythonHotPath],
+) -> None:
     selector, winner = _group(kind)
     selector(0, 1)
     winner.earlier = earlier = OpenPasses()
@@ -577,7 +627,9 @@ def test_a_later_stage_that_may_be_of_an_earlier_pass_takes_the_long_way(kind: t
     assert selector(1, 1)[0] == "second"
 
 
-def test_a_thread_that_has_begun_many_passes_is_to_forget_its_earlier_ones(kind: type[PythonHotPath]) -> None:
+def test_a_thread_that_has_begun_many_passes_is_to_forget_its_earlier_ones(
+    kind: type[PythonHotPath],
+) -> None:
     selector, winner = _group(kind)
     winner.earlier = OpenPasses()
     for _ in range(PASSES_KEPT):
@@ -674,7 +726,10 @@ def test_a_timed_call_gives_its_seconds_and_result(timed: Any) -> None:
         inside.append((current_trial.get(), list(detours), trial.done))
         return args, kwargs
 
-    assert timed(detours, current_trial, trial, _ticks(1.0, 3.5), called, (1, 2), {"k": 3}) == (2.5, ((1, 2), {"k": 3}))
+    assert timed(detours, current_trial, trial, _ticks(1.0, 3.5), called, (1, 2), {"k": 3}) == (
+        2.5,
+        ((1, 2), {"k": 3}),
+    )
     assert timed(detours, current_trial, trial, _ticks(1, 3), called, (), {}) == (2, ((), {}))
     assert inside[0] == (trial, [trial], False)
     assert (trial.done, current_trial.get(), detours) == (True, None, [])
@@ -682,7 +737,9 @@ def test_a_timed_call_gives_its_seconds_and_result(timed: Any) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError()])
 @pytest.mark.parametrize("fails", ["function", "clock at the start", "clock at the end"])
-def test_a_timed_call_that_fails_leaves_nothing_open(timed: Any, error: BaseException, fails: str) -> None:
+def test_a_timed_call_that_fails_leaves_nothing_open(
+    timed: Any, error: BaseException, fails: str
+) -> None:
     trial, calls = Trial(None, 1, 0, None), []
 
     def step(name: str) -> float:
@@ -693,7 +750,15 @@ def test_a_timed_call_that_fails_leaves_nothing_open(timed: Any, error: BaseExce
 
     clock = iter(("clock at the start", "clock at the end"))
     with pytest.raises(type(error)) as caught:
-        timed(detours, current_trial, trial, lambda: step(next(clock)), lambda: step("function"), (), {})
+        timed(
+            detours,
+            current_trial,
+            trial,
+            lambda: step(next(clock)),
+            lambda: step("function"),
+            (),
+            {},
+        )
     assert caught.value is error
     assert calls[-1] == fails
     assert (trial.done, current_trial.get(), detours) == (True, None, [])
@@ -735,7 +800,11 @@ def test_a_timed_call_leaks_nothing(timed: Any) -> None:
 def test_the_native_timed_call_refuses_other_arguments() -> None:
     if native_timed is None:
         pytest.skip("the native extension was not built")
-    for wrong in ((), (detours, current_trial, None, int, int, [], {}), ((), current_trial, None, int, int, (), {})):
+    for wrong in (
+        (),
+        (detours, current_trial, None, int, int, [], {}),
+        ((), current_trial, None, int, int, (), {}),
+    ):
         with pytest.raises(TypeError, match="timed: expected"):
             native_timed(*wrong)
     with pytest.raises(TypeError):
@@ -749,7 +818,12 @@ def test_an_environment_variable_chooses(value: str, name: str) -> None:
     program = "from bestof.selection.hot_path import HotPath; print(HotPath.__name__)"
     environment = {**os.environ, "BESTOF_PURE_PYTHON": value}
     answer = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert answer.stdout.strip() == name
 

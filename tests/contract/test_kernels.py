@@ -32,7 +32,9 @@ def test_every_row_makes_its_promises(direction: str) -> None:
 def test_an_algorithm_that_does_not_apply_is_no_row() -> None:
     assert "winograd4" in kernels.conv2d_algorithms(X.shape, W.shape)
     assert "winograd4" not in kernels.conv2d_algorithms(X.shape, W.shape, stride=2)
-    with pytest.raises(KernelError, match=r"algorithm: expected one that applies.*convgemm.*got winograd4"):
+    with pytest.raises(
+        KernelError, match=r"algorithm: expected one that applies.*convgemm.*got winograd4"
+    ):
         kernels.conv2d(X, W, stride=2, algorithm="winograd4")
 
 
@@ -72,8 +74,12 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "change"), BAD, ids=[str(list(change)) + m for m, change in BAD])
-def test_bad_arguments_are_named_and_nothing_is_written(message: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("message", "change"), BAD, ids=[str(list(change)) + m for m, change in BAD]
+)
+def test_bad_arguments_are_named_and_nothing_is_written(
+    message: str, change: dict[str, Any]
+) -> None:
     out = np.full((2, 6, 6, 6), np.nan, np.float32)
     arguments: dict[str, Any] = {"x": X, "w": W, "out": out, **change}
     with pytest.raises(KernelError, match=message):
@@ -88,7 +94,9 @@ def test_out_must_be_writeable_and_apart() -> None:
         kernels.conv2d(X, W, out=out)
     whole = np.ones(4096, np.float32)
     with pytest.raises(KernelError, match="out: expected memory of its own; it overlaps x"):
-        kernels.conv2d(whole[:512].reshape(X.shape), W, out=whole[100 : 100 + 432].reshape(2, 6, 6, 6))
+        kernels.conv2d(
+            whole[:512].reshape(X.shape), W, out=whole[100 : 100 + 432].reshape(2, 6, 6, 6)
+        )
 
 
 def test_read_only_arguments_are_read() -> None:
@@ -109,7 +117,9 @@ def test_packed_weights_serve_their_own_algorithm_shape_and_instruction_set() ->
     assert (packed.algorithm, packed.shape, packed.groups) == ("winograd4", W.shape, 1)
     assert packed.nbytes >= 36 * 6 * 4 * 4
     np.testing.assert_allclose(kernels.conv2d(X, packed), kernels.conv2d(X, W), rtol=1e-5)
-    with pytest.raises(KernelError, match="w: expected weights packed for direct; got some for winograd4"):
+    with pytest.raises(
+        KernelError, match="w: expected weights packed for direct; got some for winograd4"
+    ):
         kernels.conv2d(X, packed, algorithm="direct")
     with pytest.raises(KernelError, match="algorithm: expected one that applies"):
         kernels.conv2d(X, packed, stride=2)
@@ -135,24 +145,37 @@ def test_a_plan_computes_what_the_call_computes() -> None:
     with pytest.raises(KernelError, match="packed for winograd4"):
         plan.run(X.ctypes.data, kernels.pack_weights(W, "direct"), y.ctypes.data)
     backward = kernels.Conv2dPlan(
-        X.shape, W.shape, padding=1, algorithm="convgemm", direction="backward_input", activation=None
+        X.shape,
+        W.shape,
+        padding=1,
+        algorithm="convgemm",
+        direction="backward_input",
+        activation=None,
     )
     gradient = np.full(X.shape, np.nan, np.float32)
     backward.run(wanted.ctypes.data, W.ctypes.data, gradient.ctypes.data)
-    np.testing.assert_allclose(gradient, kernels.conv2d_backward_input(wanted, W, X.shape, padding=1), rtol=1e-5)
+    np.testing.assert_allclose(
+        gradient, kernels.conv2d_backward_input(wanted, W, X.shape, padding=1), rtol=1e-5
+    )
 
 
 def test_torch_tensors_come_and_go_without_a_copy() -> None:
     torch = pytest.importorskip("torch")
     x = torch.randn(2, 4, 9, 9).to(memory_format=torch.channels_last)
     w = torch.randn(6, 4, 3, 3).to(memory_format=torch.channels_last)
-    y = kernels.conv2d(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), padding=1, algorithm="winograd4")
+    y = kernels.conv2d(
+        x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), padding=1, algorithm="winograd4"
+    )
     assert isinstance(y, torch.Tensor)
-    torch.testing.assert_close(y.permute(0, 3, 1, 2), torch.conv2d(x, w, padding=1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        y.permute(0, 3, 1, 2), torch.conv2d(x, w, padding=1), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_an_instruction_set_that_cannot_run_is_refused() -> None:
     known = ", ".join(kernels.isas())
-    with pytest.raises(KernelError, match=rf"BESTOF_ISA: expected an instruction set .*{known}.*; got mmx"):
+    with pytest.raises(
+        KernelError, match=rf"BESTOF_ISA: expected an instruction set .*{known}.*; got mmx"
+    ):
         kernels.use_isa("mmx")
     assert kernels.isa() in kernels.isas()

@@ -40,19 +40,27 @@ CASES: dict[str, Callable[[], SearchingPolicy]] = {
     "neighbour-patient": lambda: Neighbour("c", patience=3),
 }
 # Those that try every alternative from the first call on.
-SEARCHING = sorted(set(CASES) - {"fixed", "window-before", "neighbour-patient", "neighbour-without"})
+SEARCHING = sorted(
+    set(CASES) - {"fixed", "window-before", "neighbour-patient", "neighbour-without"}
+)
 every = pytest.mark.parametrize("case", sorted(CASES))
 searching = pytest.mark.parametrize("case", SEARCHING)
-LONGEST = 2000  # calls; a slow first alternative that is bounded by 0.1 of the time is what takes longest
+LONGEST = (
+    2000  # calls; a slow first alternative that is bounded by 0.1 of the time is what takes longest
+)
 
 
 def noisy(seed: int, truth: tuple[float, ...] = (3.0, 1.0, 2.0, 1.5)) -> Callable[[int], float]:
     """Times with two percent of noise, one call in twenty five times as long."""
     draw = random.Random(seed)
-    return lambda position: truth[position] * (1 + 0.02 * draw.random()) * (5 if draw.random() < 0.05 else 1)
+    return lambda position: (
+        truth[position] * (1 + 0.02 * draw.random()) * (5 if draw.random() < 0.05 else 1)
+    )
 
 
-def play(policy: SearchingPolicy, seconds: Callable[[int], float], names: list[str] = NAMES) -> list[tuple[int, float]]:
+def play(
+    policy: SearchingPolicy, seconds: Callable[[int], float], names: list[str] = NAMES
+) -> list[tuple[int, float]]:
     """The calls of one search until it settles, each with its time."""
     search = policy.start(names)
     told = []
@@ -73,7 +81,12 @@ def test_asking_again_gives_the_same_answer(case: str) -> None:
     search, seconds = CASES[case]().start(NAMES), noisy(0)
     for _ in range(30):
         position = search.ask()
-        assert [search.ask(), search.ask(), search.best, search.ask()] == [position, position, search.best, position]
+        assert [search.ask(), search.ask(), search.best, search.ask()] == [
+            position,
+            position,
+            search.best,
+            position,
+        ]
         if position is None:
             return
         search.tell(position, seconds(position))
@@ -97,7 +110,9 @@ def test_told_again_the_same_times_decide_the_same(case: str, seed: int) -> None
     first, by_alternative = CASES[case]().start(NAMES), CASES[case]().start(NAMES)
     for position, seconds in told:
         first.tell(position, seconds)
-    for position, seconds in sorted(told, key=lambda call: call[0]):  # as a store holds it, each in the order taken
+    for position, seconds in sorted(
+        told, key=lambda call: call[0]
+    ):  # as a store holds it, each in the order taken
         by_alternative.tell(position, seconds)
     assert first.winner is not None
     assert by_alternative.winner == first.winner
@@ -192,7 +207,9 @@ def test_every_parsed_policy_starts(text: str) -> None:
 
 
 @searching
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(times=st.lists(st.floats(0, 1e6), min_size=8, max_size=8), seed=st.integers(0, 99))
 def test_settles_whatever_the_times(case: str, times: list[float], seed: int) -> None:
     policy = CASES[case]()
@@ -202,7 +219,9 @@ def test_settles_whatever_the_times(case: str, times: list[float], seed: int) ->
         if (position := search.ask()) is None:
             break
         search.tell(position, times[draw.randrange(len(times))])
-        if "thrifty" in case and call == 400:  # the bound waits for time to pass; let much of it pass
+        if (
+            "thrifty" in case and call == 400
+        ):  # the bound waits for time to pass; let much of it pass
             search.tell(position, 1e9)
     else:
         assert "thrifty" in case
@@ -251,4 +270,6 @@ class Machine(RuleBasedStateMachine):
 @every
 def test_any_order_of_calls(case: str) -> None:
     machine = type("Machine", (Machine,), {"case": case})
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None)
+    )

@@ -17,7 +17,9 @@ for _ in range(60):
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bestof", "run", *options, "program.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=dict(os.environ))
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
 
 
 def test_the_second_run_starts_settled_and_names_the_store_that_was_given(tmp_path: Path) -> None:

@@ -83,12 +83,16 @@ class Trial:
 
     def __str__(self) -> str:
         n, extent, _, channels = self.x_shape
-        return f"{self.name}-{n}x{extent}-{channels}-{self.w_shape[0]}-s{self.stride}-{self.threads}"
+        return (
+            f"{self.name}-{n}x{extent}-{channels}-{self.w_shape[0]}-s{self.stride}-{self.threads}"
+        )
 
 
 def _trials() -> list[Trial]:
     trials = []
-    for (extent, channels, outputs, height, width, stride), batch, threads in product(LAYERS, (1, 8), (1, 2)):
+    for (extent, channels, outputs, height, width, stride), batch, threads in product(
+        LAYERS, (1, 8), (1, 2)
+    ):
         shapes = (batch, extent, extent, channels), (outputs, height, width, channels)
         any_algorithm = Trial("", *shapes, stride, threads)
         rows = kernels.conv2d_algorithms(*shapes, **any_algorithm.options)
@@ -106,7 +110,9 @@ def _packed_bytes(name: str, w_shape: tuple[int, int, int, int]) -> int:
 def test_scratch_is_below_twice_the_input_and_output(trial: Trial) -> None:
     batch, extent, _, channels = trial.x_shape
     layer = 4 * batch * (extent**2 * channels + trial.out_extent**2 * trial.w_shape[0])
-    rows = kernels.conv2d_algorithms(trial.x_shape, trial.w_shape, threads=trial.threads, **trial.options)
+    rows = kernels.conv2d_algorithms(
+        trial.x_shape, trial.w_shape, threads=trial.threads, **trial.options
+    )
     scratch = rows[trial.name].scratch_bytes - _packed_bytes(trial.name, trial.w_shape)
     assert 0 <= scratch < 2 * layer, f"{scratch / layer:.2f} times the layer"
 

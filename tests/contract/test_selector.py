@@ -75,7 +75,9 @@ def test_the_best_is_found_or_the_one_that_was_ordered(options: dict[str, Any]) 
     it = selector(options)
     for _ in range(100):
         it(5)
-    assert it.explain(5).decision == ("third" if isinstance(options.get("policy"), Fixed) else "second")
+    assert it.explain(5).decision == (
+        "third" if isinstance(options.get("policy"), Fixed) else "second"
+    )
     assert it.best_method_has_been_found(-5)
 
 
@@ -103,7 +105,11 @@ def test_one_broken_alternative_is_warned_of_once(options: dict[str, Any]) -> No
     def broken(x: int) -> int:
         raise OSError("gone")
 
-    pairs = [("first", ticks.taking(2.0, abs)), ("broken", broken), ("third", ticks.taking(1.0, abs))]
+    pairs = [
+        ("first", ticks.taking(2.0, abs)),
+        ("broken", broken),
+        ("third", ticks.taking(1.0, abs)),
+    ]
     it = BestOf("contract", pairs, lambda x: x, clock=ticks, **options)
     with pytest.warns(BestofWarning) as caught:
         assert [it(4) for _ in range(200)] == [4] * 200
@@ -173,7 +179,13 @@ def test_groups_keep_their_passes_whole(options: dict[str, Any]) -> None:
     names = {"check": None, "check_every": None}
     ticks = Ticks()
     alternatives = [
-        Alternative(name, [ticks.taking(seconds, lambda x, n=name: n), ticks.taking(seconds, lambda x, n=name: n)])
+        Alternative(
+            name,
+            [
+                ticks.taking(seconds, lambda x, n=name: n),
+                ticks.taking(seconds, lambda x, n=name: n),
+            ],
+        )
         for name, seconds in SECONDS.items()
     ]
     it = BestOf("contract", alternatives, lambda x: x, clock=ticks, **{**options, **names})
@@ -188,5 +200,7 @@ def test_the_report_tells_what_was_chosen(options: dict[str, Any]) -> None:
         it(5)
     (problem,) = it.report().problems
     assert (problem.problem, problem.decision) == ("5", it.explain(5).decision)
-    assert [row.name for row in problem.alternatives if row.status == "chosen"] == [problem.decision]
+    assert [row.name for row in problem.alternatives if row.status == "chosen"] == [
+        problem.decision
+    ]
     assert f"* {problem.decision}" in str(it.report())

@@ -203,14 +203,18 @@ def test_each_problem_has_a_drift_of_its_own() -> None:
             machine.now += 9.0
         return slow(problem)
 
-    selector = BestOf("two", [("a", machine.alternative("a")), ("b", b)], lambda x: x % 2, clock=machine.clock)
+    selector = BestOf(
+        "two", [("a", machine.alternative("a")), ("b", b)], lambda x: x % 2, clock=machine.clock
+    )
     for _ in range(50):
         selector(0)
         selector(1)
     for _ in range(WINDOW):
         selector(2)
         selector(1)
-    assert [entry.problem for entry in selector.journal.entries() if isinstance(entry, DriftEntry)] == [0]
+    assert [
+        entry.problem for entry in selector.journal.entries() if isinstance(entry, DriftEntry)
+    ] == [0]
     assert (selector.explain(0).decision, selector.explain(1).decision) == ("a", "b")
 
 
@@ -224,7 +228,9 @@ def test_the_story_is_told_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     kinds = [entry for entry in heard if not isinstance(entry, TrialEntry)]
     assert [type(entry) for entry in kinds] == [DecisionEntry, DriftEntry, DecisionEntry]
     assert drifts(selector) == [("b", pytest.approx(0.001), pytest.approx(0.004))]
-    story = "b had become slower, 4.00 ms against the 1.00 ms at which it won; the race was reopened"
+    story = (
+        "b had become slower, 4.00 ms against the 1.00 ms at which it won; the race was reopened"
+    )
     assert [record.getMessage() for record in caplog.records] == [
         "BestOf('drifting'), problem 1: b (measured), saves 2.00 ms a call over 'a'",
         f"BestOf('drifting'), problem 1: drift: {story}",
@@ -250,7 +256,10 @@ def test_a_decision_from_the_store_drifts_too_and_the_new_one_is_kept() -> None:
     assert drifts(again) == [("b", 1.0, 40.0)]
     (record,) = store.records()
     assert record.decision == "a"
-    assert {one.alternative: one.samples for one in record.evidence} == {"a": (30.0,) * 3, "b": (40.0,) * 3}
+    assert {one.alternative: one.samples for one in record.evidence} == {
+        "a": (30.0,) * 3,
+        "b": (40.0,) * 3,
+    }
 
 
 def test_half_a_reopened_race_leaves_the_store_as_it_was() -> None:
@@ -299,7 +308,9 @@ def test_orders_are_not_raced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert selector._settled[1].sample_at == NEVER
 
 
-def test_an_environment_variable_switches_it_off_and_an_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_switches_it_off_and_an_argument_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = Machine(a=3.0, b=1.0)
     monkeypatch.setenv("BESTOF_DRIFT", "off")
     silent, told = settled(machine), settled(machine, drift=True)
@@ -360,7 +371,9 @@ def test_passes_of_the_hot_path_are_finished_by_who_began_them() -> None:
     other.join()
     trials = selector.trials
     assert begun == ["b0"]
-    assert [selector(1, 1) for _ in range(5)] == ["b1"] * 5  # of passes that this thread began before
+    assert [selector(1, 1) for _ in range(5)] == [
+        "b1"
+    ] * 5  # of passes that this thread began before
     assert selector.trials == trials
 
 
@@ -393,7 +406,11 @@ def test_a_thread_that_finishes_the_passes_of_others_is_found_out(from_the_start
 def test_samples_with_an_unsettled_choice_inside_do_not_count() -> None:
     machine = Machine(a=3.0, b=1.0)
     inner = BestOf(
-        "inner", [("x", lambda n: None), ("y", lambda n: None)], lambda n: n, policy="rounds:rounds=1", store="off"
+        "inner",
+        [("x", lambda n: None), ("y", lambda n: None)],
+        lambda n: n,
+        policy="rounds:rounds=1",
+        store="off",
     )
     fresh = iter(range(10**9))
     selector = settled(machine)
@@ -410,7 +427,9 @@ def test_calls_inside_a_trial_are_no_samples() -> None:
     machine = Machine(a=3.0, b=1.0)
     inner = settled(machine)
     machine.seconds["b"] = 40.0
-    outer = BestOf("outer", [("x", lambda: inner(1)), ("y", lambda: inner(1))], lambda: 1, 10**6, store="off")
+    outer = BestOf(
+        "outer", [("x", lambda: inner(1)), ("y", lambda: inner(1))], lambda: 1, 10**6, store="off"
+    )
     for _ in range(4 * WINDOW):
         outer()
     assert drifts(inner) == []
@@ -420,7 +439,12 @@ def test_calls_inside_a_trial_are_no_samples() -> None:
 def test_a_parent_waits_until_its_child_has_raced_again() -> None:
     machine = Machine(a=3.0, b=1.0, flat=20.0)
     inner = BestOf(
-        "inner", [(name, machine.alternative(name)) for name in "ab"], lambda: 1, 3, clock=machine.clock, store="off"
+        "inner",
+        [(name, machine.alternative(name)) for name in "ab"],
+        lambda: 1,
+        3,
+        clock=machine.clock,
+        store="off",
     )
     outer = BestOf(
         "outer",
@@ -504,7 +528,10 @@ def test_a_disqualified_alternative_does_not_come_back() -> None:
 def test_what_no_longer_applies_is_not_raced() -> None:
     machine = Machine(a=3.0, b=1.0)
     applies = [True]
-    pairs = [Alternative("a", machine.alternative("a"), supports=lambda n: applies[0]), ("b", machine.alternative("b"))]
+    pairs = [
+        Alternative("a", machine.alternative("a"), supports=lambda n: applies[0]),
+        ("b", machine.alternative("b")),
+    ]
     selector = BestOf("drifting", pairs, lambda x: x, 3, clock=machine.clock, store="off")
     calls(selector, 9)
     applies.clear()
@@ -529,7 +556,9 @@ def test_a_policy_that_breaks_when_it_starts_again_costs_no_call() -> None:
     selector = machine.selector(policy=Once())
     calls(selector, 20)
     machine.seconds["b"] = 9.0
-    with pytest.warns(BestofWarning, match="its drift is not watched any more: RuntimeError: used up") as caught:
+    with pytest.warns(
+        BestofWarning, match="its drift is not watched any more: RuntimeError: used up"
+    ) as caught:
         calls(selector, 4 * WINDOW)
     assert len(caught) == 1
     assert selector.explain(1).decision == "b"
@@ -585,7 +614,12 @@ def test_samples_are_spread_and_cost_a_thousandth() -> None:
         assert abs(sum(gaps) / len(gaps) / aim - 1) < 0.1
         assert {gap % 2 for gap in gaps} == {0, 1}
         assert sum(gaps) * seconds >= 1000 * 15e-6 * len(gaps)  # 15 us: a sample on a slow machine
-    assert calls_between(-1.0, 5) == calls_between(float("nan"), 5) == calls_between(float("inf"), 5) == 1024
+    assert (
+        calls_between(-1.0, 5)
+        == calls_between(float("nan"), 5)
+        == calls_between(float("inf"), 5)
+        == 1024
+    )
     assert calls_between(0.0, 5) <= 300_000
 
 
@@ -594,7 +628,9 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
     assert HotPath is (PythonHotPath if pure else NativeHotPath)
 
 
-@pytest.mark.skipif(bool(os.environ.get("BESTOF_PURE_PYTHON")), reason="this is the run in plain Python")
+@pytest.mark.skipif(
+    bool(os.environ.get("BESTOF_PURE_PYTHON")), reason="this is the run in plain Python"
+)
 def test_all_of_this_in_plain_python() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],

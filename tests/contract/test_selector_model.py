@@ -52,7 +52,9 @@ class Model:
         elif self.met:
             self.calls += 1
             if self.calls >= self.sample_at:
-                self.sample_at = self.calls + calls_between(-1.0 if seconds is None else seconds, self.calls)
+                self.sample_at = self.calls + calls_between(
+                    -1.0 if seconds is None else seconds, self.calls
+                )
                 if seconds is not None and seconds >= 0.0:
                     self.sampled(seconds)
         self.met = self.met or seconds is not None
@@ -83,7 +85,9 @@ class Model:
         assert self.decision is not None
         if now > 1.25 * before or (2 * now < before and not warm):
             self.drifts.append((self.decision, now < before))
-            order = sorted(self.samples, key=lambda name: (name != self.decision, NAMES.index(name)))
+            order = sorted(
+                self.samples, key=lambda name: (name != self.decision, NAMES.index(name))
+            )
             self.samples, self.decision = {name: [] for name in order}, None
 
 
@@ -101,7 +105,9 @@ class Selecting(RuleBasedStateMachine):
     @initialize(pin=st.sampled_from((None, *NAMES)))
     def make(self, pin: str | None) -> None:
         self.pin = pin
-        alternatives = [(name, lambda problem, name=name: self.run_alternative(name)) for name in NAMES]
+        alternatives = [
+            (name, lambda problem, name=name: self.run_alternative(name)) for name in NAMES
+        ]
         self.selector = BestOf(
             "model",
             alternatives,
@@ -202,10 +208,18 @@ class Selecting(RuleBasedStateMachine):
         for problem, model in self.models.items():
             report = self.selector.explain(problem)
             assert report.decision == model.decision, (problem, model.samples)
-            trials = {row.name: row.trials for row in report.alternatives if row.status != "disqualified"}
+            trials = {
+                row.name: row.trials for row in report.alternatives if row.status != "disqualified"
+            }
             assert trials == {name: len(samples) for name, samples in model.samples.items()}
-            told = [entry for entry in self.selector.journal.entries() if isinstance(entry, DriftEntry)]
-            drifts = [(entry.alternative, entry.after < entry.before) for entry in told if entry.problem == problem]
+            told = [
+                entry for entry in self.selector.journal.entries() if isinstance(entry, DriftEntry)
+            ]
+            drifts = [
+                (entry.alternative, entry.after < entry.before)
+                for entry in told
+                if entry.problem == problem
+            ]
             assert drifts == model.drifts
 
     @invariant()

@@ -32,7 +32,12 @@ class Machine:
         self.threads = [self._closing.enter_context(ThreadPoolExecutor(1)) for _ in range(threads)]
         pairs = [(name, [self._stage(name, stage) for stage in range(stages)]) for name in seconds]
         self.selector = BestOf(
-            "passes", pairs, lambda x: x, policy="rounds:rounds=2", clock=lambda: self.now, store="off"
+            "passes",
+            pairs,
+            lambda x: x,
+            policy="rounds:rounds=2",
+            clock=lambda: self.now,
+            store="off",
         )
 
     def _stage(self, name: str, stage: int) -> Callable[[int], str]:
@@ -131,7 +136,9 @@ def test_nobody_takes_the_pass_of_a_thread_that_is_held_up_in_a_reopened_race(ma
     assert machine.selector.trials == trials
 
 
-def test_passes_that_another_thread_finishes_never_fill_the_memory_of_who_begins_them(make: Make) -> None:
+def test_passes_that_another_thread_finishes_never_fill_the_memory_of_who_begins_them(
+    make: Make,
+) -> None:
     machine = make(threads=3)
     for _ in range(3):  # begun, and never finished, by the one that will not win
         machine.call(2, 0)
@@ -188,7 +195,9 @@ def test_two_threads_never_answer_the_same_stage_of_one_pass(make: Make) -> None
     assert inside == ["a1"]
 
 
-def test_abandoned_passes_are_forgotten_once_their_thread_has_begun_as_many_as_are_kept(make: Make) -> None:
+def test_abandoned_passes_are_forgotten_once_their_thread_has_begun_as_many_as_are_kept(
+    make: Make,
+) -> None:
     machine = make()
     selector = machine.selector
     assert selector(0, 1) == "a0"
@@ -203,17 +212,23 @@ def test_abandoned_passes_are_forgotten_once_their_thread_has_begun_as_many_as_a
 
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_passes_of_many_threads_inside_each_other_through_many_races(seed: int, stages: int, make: Make) -> None:
+def test_passes_of_many_threads_inside_each_other_through_many_races(
+    seed: int, stages: int, make: Make
+) -> None:
     """Each thread begins passes and finishes its youngest, in any order of the threads, while times change."""
     machine = make(threads=6, stages=stages, a=3.0, b=1.0, c=2.0)
     chance = random.Random(seed)
-    begun: list[list[tuple[str, int]]] = [[] for _ in machine.threads]  # who answered, and the stage to come
+    begun: list[list[tuple[str, int]]] = [
+        [] for _ in machine.threads
+    ]  # who answered, and the stage to come
     for number in range(5000):
         if number % 200 == 0:
             costs = [1.0, 3.0, 9.0]
             chance.shuffle(costs)
             machine.seconds = dict(zip("abc", costs, strict=True))
-        thread = min(int(chance.expovariate(0.5)), len(machine.threads) - 1)  # the last seldom has its turn
+        thread = min(
+            int(chance.expovariate(0.5)), len(machine.threads) - 1
+        )  # the last seldom has its turn
         mine = begun[thread]
         if not mine or (len(mine) < 4 and chance.random() < 0.4):
             mine.append((machine.call(thread, 0)[0], 1))
@@ -230,7 +245,9 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
     assert (HotPath is PythonHotPath) == (asked is not None or NativeHotPath is None)
 
 
-@pytest.mark.skipif("BESTOF_PURE_PYTHON" in os.environ or NativeHotPath is None, reason="is plain Python already")
+@pytest.mark.skipif(
+    "BESTOF_PURE_PYTHON" in os.environ or NativeHotPath is None, reason="is plain Python already"
+)
 def test_all_of_this_in_plain_python() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],

@@ -37,7 +37,13 @@ RECORD = Record(
     "a host",
     "im2row",
     (
-        Evidence("winograd", "2.1", (0.1 + 0.2, 1e-9, 1e300), None, (Child("matmul", "(3, 3)"), Child("x", "None"))),
+        Evidence(
+            "winograd",
+            "2.1",
+            (0.1 + 0.2, 1e-9, 1e300),
+            None,
+            (Child("matmul", "(3, 3)"), Child("x", "None")),
+        ),
         Evidence("im2row", "", (1 / 3,)),
         Evidence("fft", "1", (), "RuntimeError: no plan für ∞\n"),
     ),
@@ -45,7 +51,13 @@ RECORD = Record(
 )
 
 
-def record(selector: str = "s", problem: str = "p", host: str = "h", decision: str | None = None, **times: float):
+def record(
+    selector: str = "s",
+    problem: str = "p",
+    host: str = "h",
+    decision: str | None = None,
+    **times: float,
+):
     evidence = tuple(Evidence(name, "1", (seconds,)) for name, seconds in times.items())
     return Record(selector, problem, host, decision, evidence, 1.0)
 
@@ -122,7 +134,9 @@ def test_a_decision_is_replaced_by_a_decision_only(store: Store) -> None:
 
 
 @pytest.mark.parametrize("decision", [None, "a"])
-def test_a_decision_is_withdrawn_when_its_alternative_is_disqualified(store: Store, decision: str | None) -> None:
+def test_a_decision_is_withdrawn_when_its_alternative_is_disqualified(
+    store: Store, decision: str | None
+) -> None:
     store.save(record(decision="a", a=1.0))
     store.save(replace(record(decision=decision), evidence=(Evidence("a", "1", (), "wrong by 3"),)))
     loaded = store.load("s", "p", "h")
@@ -150,7 +164,11 @@ def test_records_are_sorted_by_selector_problem_and_host(store: Store) -> None:
     for key in keys:
         store.save(Record(*key, "first", (), 1.0))
     assert [found.key for found in store.records()] == sorted(keys)
-    assert [found.key for found in store.records("a")] == [("a", "10", "z"), ("a", "2", "x"), ("a", "2", "y")]
+    assert [found.key for found in store.records("a")] == [
+        ("a", "10", "z"),
+        ("a", "2", "x"),
+        ("a", "2", "y"),
+    ]
     assert list(store.records("none such")) == []
 
 
@@ -168,7 +186,9 @@ def test_clear_forgets_and_counts(store: Store) -> None:
     store.save(record("a", "1", y=1.0))
     loaded = store.load("a", "1", "h")
     assert loaded is not None
-    assert [item.alternative for item in loaded.evidence] == ["y"], "evidence of a forgotten record came back"
+    assert [item.alternative for item in loaded.evidence] == ["y"], (
+        "evidence of a forgotten record came back"
+    )
 
 
 def test_the_closest_pin_counts(store: Store) -> None:
@@ -201,7 +221,12 @@ def test_pins_are_replaced_listed_and_taken_back(store: Store) -> None:
     store.pin("s", "c")
     store.pin("r", "d", "", "h")
     store.pin("r", "e", None, "h")
-    assert store.pins() == [Pin("r", "e", None, "h"), Pin("r", "d", "", "h"), Pin("s", "c"), Pin("s", "b", "p")]
+    assert store.pins() == [
+        Pin("r", "e", None, "h"),
+        Pin("r", "d", "", "h"),
+        Pin("s", "c"),
+        Pin("s", "b", "p"),
+    ]
     assert store.pins("s") == [Pin("s", "c"), Pin("s", "b", "p")]
     assert store.unpin("s", "p") is True
     assert store.unpin("s", "p") is False
@@ -240,7 +265,9 @@ def test_closing_twice_is_harmless(store: Store) -> None:
 
 
 _TEXTS = st.sampled_from(["", "a", "b", "(1, 2)", "é\0", "'; DROP TABLE record; --"])
-_TIMES = st.lists(st.floats(min_value=0, allow_nan=False, allow_infinity=False), max_size=4).map(tuple)
+_TIMES = st.lists(st.floats(min_value=0, allow_nan=False, allow_infinity=False), max_size=4).map(
+    tuple
+)
 _EVIDENCE = st.builds(
     Evidence,
     alternative=st.sampled_from(["a", "b", "c"]),
@@ -317,7 +344,9 @@ class SqliteAgainstDict(RuleBasedStateMachine):
         ]
         assert list(self.store.records()) == expected
         assert [self.store.load(*one.key) for one in expected] == expected
-        assert {(pin.selector, pin.problem, pin.host): pin.alternative for pin in self.store.pins()} == self.pins
+        assert {
+            (pin.selector, pin.problem, pin.host): pin.alternative for pin in self.store.pins()
+        } == self.pins
 
     def teardown(self) -> None:
         self.store.close()

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from instruction_set import forced
 
-ALL_ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
+ALL_ISAS = (
+    ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
+)
 
 
 @pytest.fixture(autouse=True, params=ALL_ISAS)

@@ -46,12 +46,16 @@ class Case:
         n, h, w, c = self.x_shape
         k, r, s, _ = self.w_shape
         (t, b), (left, right) = self.padding
-        text = f"n{n}-{h}x{w}x{c}-k{k}-{r}x{s}-s{self.stride[0]}{self.stride[1]}-p{t}{b}{left}{right}"
+        text = (
+            f"n{n}-{h}x{w}x{c}-k{k}-{r}x{s}-s{self.stride[0]}{self.stride[1]}-p{t}{b}{left}{right}"
+        )
         return text + f"-d{self.dilation[0]}{self.dilation[1]}-g{self.groups}"
 
 
 def _square(n: int, extent: int, c: int, k: int, kernel: int, stride: int, pad: int) -> Case:
-    return Case((n, extent, extent, c), (k, kernel, kernel, c), (stride, stride), ((pad, pad), (pad, pad)))
+    return Case(
+        (n, extent, extent, c), (k, kernel, kernel, c), (stride, stride), ((pad, pad), (pad, pad))
+    )
 
 
 # Kernels of one long axis, and 5x5: layers of Inception v3 and GoogLeNet first, then awkward ones.
@@ -157,7 +161,8 @@ def forward(case: Case, x: NDArray[np.generic], w: NDArray[np.generic]) -> Float
     y = np.zeros(case.y_shape)
     for window, tap, group_in, group_out in _taps(case):
         y[..., group_out] += (
-            _padded(case, x)[window][..., group_in] @ w.astype(np.float64)[group_out][(slice(None), *tap)].T
+            _padded(case, x)[window][..., group_in]
+            @ w.astype(np.float64)[group_out][(slice(None), *tap)].T
         )
     return y
 
@@ -167,7 +172,8 @@ def backward_input(case: Case, grad: NDArray[np.generic], w: NDArray[np.generic]
     padded = np.zeros_like(_padded(case, np.zeros(case.x_shape)))
     for window, tap, group_in, group_out in _taps(case):
         padded[window][..., group_in] += (
-            grad.astype(np.float64)[..., group_out] @ w.astype(np.float64)[group_out][(slice(None), *tap)]
+            grad.astype(np.float64)[..., group_out]
+            @ w.astype(np.float64)[group_out][(slice(None), *tap)]
         )
     (top, _), (left, _) = case.padding
     return padded[:, top : top + case.x_shape[1], left : left + case.x_shape[2]]
@@ -178,7 +184,9 @@ def backward_weight(case: Case, grad: NDArray[np.generic], x: NDArray[np.generic
     w = np.zeros(case.w_shape)
     for window, tap, group_in, group_out in _taps(case):
         seen = _padded(case, x)[window][..., group_in]
-        w[(group_out, *tap)] = np.einsum("nhwk,nhwc->kc", grad.astype(np.float64)[..., group_out], seen, optimize=True)
+        w[(group_out, *tap)] = np.einsum(
+            "nhwk,nhwc->kc", grad.astype(np.float64)[..., group_out], seen, optimize=True
+        )
     return w
 
 

@@ -19,7 +19,11 @@ from bestof import kernels
 from bestof.errors import KernelError
 
 NAME = "convgemm_bf16"
-ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512_bf16", "avx512", "avx2", "baseline")
+ISAS = (
+    ("neon",)
+    if platform.machine() in ("aarch64", "arm64")
+    else ("avx512_bf16", "avx512", "avx2", "baseline")
+)
 EPSILON = float(np.finfo(np.float32).eps) / 2
 TINY = float(np.finfo(np.float32).tiny)  # the instruction takes subnormal numbers for zero
 POISON = 0x7FC1  # a NaN that no kernel computes
@@ -43,7 +47,9 @@ def _operands(case: Case) -> tuple[Bits, Bits]:
 def _oracle(case: Case) -> tuple[convolution.Float64, convolution.Float64]:
     """The result of the operands as they are, and what rounds on the way to it: the sum of the magnitudes by eps."""
     x, w = (value_of(one) for one in _operands(case))
-    sums = EPSILON * (np.prod(case.w_shape[1:]) + 1) * convolution.forward(case, np.abs(x), np.abs(w))
+    sums = (
+        EPSILON * (np.prod(case.w_shape[1:]) + 1) * convolution.forward(case, np.abs(x), np.abs(w))
+    )
     return convolution.forward(case, x, w), sums + TINY
 
 
@@ -60,9 +66,13 @@ def _untouched(whole: Bits, out: Bits) -> bool:
 @pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
 def test_tensors_of_bfloat16(case: Case) -> None:
     x, w = _operands(case)
-    out, whole = _guarded(case.y_shape, offset=case.w_shape[0] % 3)  # aligned to an element, no more
+    out, whole = _guarded(
+        case.y_shape, offset=case.w_shape[0] % 3
+    )  # aligned to an element, no more
     threads = 2 if case in CASES[:8] else 1
-    kernels.conv2d(x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry)
+    kernels.conv2d(
+        x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry
+    )
     assert _untouched(whole, out), "it left elements unwritten, or wrote outside its result"
     wanted, sums = _oracle(case)
     error = np.abs(value_of(out) - wanted)
@@ -72,9 +82,14 @@ def test_tensors_of_bfloat16(case: Case) -> None:
 @pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
 def test_float32_is_rounded_first(case: Case) -> None:
     draw = np.random.default_rng(3)
-    x, w = draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(case.w_shape, np.float32)
+    x, w = (
+        draw.standard_normal(case.x_shape, np.float32),
+        draw.standard_normal(case.w_shape, np.float32),
+    )
     y = np.full(case.y_shape, np.nan, np.float32)
-    kernels.conv2d(x, w, out=y, algorithm=NAME, threads=2 if case in CASES[:8] else 1, **case.geometry)
+    kernels.conv2d(
+        x, w, out=y, algorithm=NAME, threads=2 if case in CASES[:8] else 1, **case.geometry
+    )
     wanted, sums = _oracle(case)  # of the same numbers, rounded by NumPy
     assert (np.abs(y - wanted) <= sums).all()
 
@@ -93,7 +108,9 @@ def test_every_instruction_set_gives_the_same_bits(case: Case) -> None:
 def test_rounding() -> None:
     """The bias alone, as y: x is zero."""
     exact = np.array([0, 1, -1, 3.140625, np.inf, -np.inf, 2.0**-120, 3.3895314e38], np.float32)
-    low = np.arange(0x3F80_0000, 0x3F83_0000, 0x1000, dtype=np.uint32).view(np.float32)  # 1 to 1.02, ties among them
+    low = np.arange(0x3F80_0000, 0x3F83_0000, 0x1000, dtype=np.uint32).view(
+        np.float32
+    )  # 1 to 1.02, ties among them
     beyond = np.array([0x7F7F_7FFF, 0x7F7F_8000, 0x7F7F_FFFF], np.uint32).view(np.float32)
     drawn = np.random.default_rng(5).standard_normal(999, np.float32)
     bias = np.concatenate([exact, low, -low, beyond, drawn])
@@ -121,14 +138,25 @@ def test_the_epilogue_is_in_float32(activation: Any, channels: int) -> None:
     case = Case((2, 6, 5, channels), (channels, 3, 3, channels), padding=((1, 1), (1, 1)))
     draw = np.random.default_rng(11)
     x, w = _operands(case)
-    w = rounded(value_of(w) / np.float32(3 * channels**0.5))  # results of the size of 1, where activations bend
+    w = rounded(
+        value_of(w) / np.float32(3 * channels**0.5)
+    )  # results of the size of 1, where activations bend
     bias = draw.standard_normal(channels, np.float32)
     residual = rounded(draw.standard_normal(case.y_shape, np.float32))
-    wanted = ACTIVATIONS[activation](convolution.forward(case, value_of(x), value_of(w)) + bias + value_of(residual))
+    wanted = ACTIVATIONS[activation](
+        convolution.forward(case, value_of(x), value_of(w)) + bias + value_of(residual)
+    )
     out, whole = _guarded(case.y_shape)
     packed = kernels.pack_weights(w, NAME, dtype="bfloat16")
     kernels.conv2d(
-        x, packed, bias, residual=residual, activation=activation, out=out, dtype="bfloat16", **case.geometry
+        x,
+        packed,
+        bias,
+        residual=residual,
+        activation=activation,
+        out=out,
+        dtype="bfloat16",
+        **case.geometry,
     )
     assert _untouched(whole, out)
     # No activation is steeper than 1.1; its own arithmetic is good for 32 roundings.
@@ -140,9 +168,14 @@ def test_packed_weights_of_either_type_serve_images_of_both() -> None:
     case = CASES[1]
     x, w = _operands(case)
     usual = kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
-    for packed in (kernels.pack_weights(w, NAME, dtype="bfloat16"), kernels.pack_weights(value_of(w), NAME)):
+    for packed in (
+        kernels.pack_weights(w, NAME, dtype="bfloat16"),
+        kernels.pack_weights(value_of(w), NAME),
+    ):
         assert packed.nbytes == w.nbytes
-        np.testing.assert_array_equal(kernels.conv2d(x, packed, dtype="bfloat16", **case.geometry), usual)
+        np.testing.assert_array_equal(
+            kernels.conv2d(x, packed, dtype="bfloat16", **case.geometry), usual
+        )
         y = kernels.conv2d(value_of(x), packed, **case.geometry)
         np.testing.assert_array_equal(rounded(y), usual)
 
@@ -152,12 +185,19 @@ def test_a_plan_takes_addresses_of_bfloat16() -> None:
     x, w = _operands(case)
     bias = np.linspace(-1, 1, case.w_shape[0], dtype=np.float32)
     plan = kernels.Conv2dPlan(
-        case.x_shape, case.w_shape, algorithm=NAME, activation="relu", dtype="bfloat16", **case.geometry
+        case.x_shape,
+        case.w_shape,
+        algorithm=NAME,
+        activation="relu",
+        dtype="bfloat16",
+        **case.geometry,
     )
     out, whole = _guarded(case.y_shape)
     plan.run(x.ctypes.data, w.ctypes.data, out.ctypes.data, bias.ctypes.data)
     assert _untouched(whole, out)
-    np.testing.assert_array_equal(out, kernels.conv2d(x, w, bias, activation="relu", dtype="bfloat16", **case.geometry))
+    np.testing.assert_array_equal(
+        out, kernels.conv2d(x, w, bias, activation="relu", dtype="bfloat16", **case.geometry)
+    )
 
 
 def test_tensors_tell_their_type() -> None:
@@ -168,7 +208,8 @@ def test_tensors_tell_their_type() -> None:
     y = kernels.conv2d(*tensors, **case.geometry)
     assert y.dtype is torch.bfloat16
     np.testing.assert_array_equal(
-        y.view(torch.int16).numpy().view(np.uint16), kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
+        y.view(torch.int16).numpy().view(np.uint16),
+        kernels.conv2d(x, w, dtype="bfloat16", **case.geometry),
     )
 
 
@@ -178,7 +219,9 @@ def test_arrays_of_ml_dtypes_tell_their_type() -> None:
     x, w = _operands(case)
     y = kernels.conv2d(x.view(bfloat16), w.view(bfloat16), **case.geometry)
     assert y.dtype == bfloat16
-    np.testing.assert_array_equal(y.view(np.uint16), kernels.conv2d(x, w, dtype="bfloat16", **case.geometry))
+    np.testing.assert_array_equal(
+        y.view(np.uint16), kernels.conv2d(x, w, dtype="bfloat16", **case.geometry)
+    )
 
 
 X, W = np.ones((1, 6, 6, 4), np.uint16), np.ones((3, 3, 3, 4), np.uint16)
@@ -214,20 +257,32 @@ def test_the_overlap_of_halves_is_seen() -> None:
 
 def test_gradients_have_no_bfloat16() -> None:
     for direction in ("backward_input", "backward_weight"):
-        assert not kernels.conv2d_algorithms(X.shape, W.shape, direction=direction, dtype="bfloat16")
+        assert not kernels.conv2d_algorithms(
+            X.shape, W.shape, direction=direction, dtype="bfloat16"
+        )
 
 
 def test_the_promise_holds_on_layers() -> None:
     """The rms error over the rms of the result, where there are elements enough for it."""
     case = CASES[1]
     draw = np.random.default_rng(3)
-    x, w = draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(case.w_shape, np.float32)
+    x, w = (
+        draw.standard_normal(case.x_shape, np.float32),
+        draw.standard_normal(case.w_shape, np.float32),
+    )
     exact = convolution.forward(case, x, w)
     results: list[tuple[NDArray[np.float32], convolution.Float64]] = [
         (kernels.conv2d(x, w, algorithm=NAME, **case.geometry), exact),
-        (value_of(kernels.conv2d(*_operands(case), dtype="bfloat16", **case.geometry)), _oracle(case)[0]),
+        (
+            value_of(kernels.conv2d(*_operands(case), dtype="bfloat16", **case.geometry)),
+            _oracle(case)[0],
+        ),
     ]
     for (y, wanted), dtype in zip(results, ("float32", "bfloat16"), strict=True):
-        promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, dtype=dtype, **case.geometry)[NAME]
-        assert np.sqrt(np.mean((y - wanted) ** 2)) <= promise.error_bound * np.sqrt(np.mean(wanted**2))
+        promise = kernels.conv2d_algorithms(
+            case.x_shape, case.w_shape, dtype=dtype, **case.geometry
+        )[NAME]
+        assert np.sqrt(np.mean((y - wanted) ** 2)) <= promise.error_bound * np.sqrt(
+            np.mean(wanted**2)
+        )
         assert np.abs(y - wanted).max() <= 10 * promise.error_bound * np.sqrt(np.mean(wanted**2))

@@ -23,7 +23,9 @@ LARGEST = {1e-6: 1e-5, 2e-6: 1e-5, 5e-6: 5e-5, 2.5e-5: 3e-4, 2e-3: 2e-2, 3e-3: 3
 
 
 def _names(case: Case, direction: str) -> list[str]:
-    return list(kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry))
+    return list(
+        kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry)
+    )
 
 
 # Where two threads share the work in every way: blocks, phases, panels.
@@ -61,12 +63,23 @@ def _operands(case: Case, direction: str, relu: bool) -> tuple[Float32, Float32]
 
 
 @cache
-def _oracle(case: Case, direction: str, relu: bool, magnitudes: bool = False) -> convolution.Float64:
+def _oracle(
+    case: Case, direction: str, relu: bool, magnitudes: bool = False
+) -> convolution.Float64:
     operands = _operands(case, direction, relu)
-    return getattr(convolution, direction)(case, *(map(np.abs, operands) if magnitudes else operands))
+    return getattr(convolution, direction)(
+        case, *(map(np.abs, operands) if magnitudes else operands)
+    )
 
 
-def _run(case: Case, direction: str, name: str, operands: tuple[Float32, Float32], out: Float32, threads: int) -> None:
+def _run(
+    case: Case,
+    direction: str,
+    name: str,
+    operands: tuple[Float32, Float32],
+    out: Float32,
+    threads: int,
+) -> None:
     options = {"algorithm": name, "out": out, "threads": threads, **case.geometry}
     if direction == "forward":
         kernels.conv2d(*operands, **options)
@@ -92,11 +105,15 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
     out, whole = _guarded(wanted.shape)
     # A team of two for a few trials only: on a busy machine its members mostly wait for each other.
     _run(case, direction, name, (first, second), out, 2 if relu and case in TEAMS else 1)
-    assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), "it wrote outside its result"
+    assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), (
+        "it wrote outside its result"
+    )
     if wanted.size == 0:
         return
     assert not np.isnan(out).any(), "it left elements unwritten"
-    promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry)[name]
+    promise = kernels.conv2d_algorithms(
+        case.x_shape, case.w_shape, direction=direction, **case.geometry
+    )[name]
     error, scale = out - wanted, np.sqrt(np.mean(wanted**2))
     growth = max(g for g in LARGEST if g <= promise.error_bound)
     largest = LARGEST[growth] * promise.error_bound / growth
@@ -112,7 +129,9 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
             "backward_input": np.prod(case.w_shape[:3]) / case.groups,
             "backward_weight": y[0] * y[1] * y[2],
         }[direction]
-        both = 2 * UNIT + UNIT**2 if name.endswith("_bf16") else 0.0  # operands rounded to bfloat16 first
+        both = (
+            2 * UNIT + UNIT**2 if name.endswith("_bf16") else 0.0
+        )  # operands rounded to bfloat16 first
         bound = (both + EPSILON * (terms + 1)) * _oracle(case, direction, relu, magnitudes=True)
         assert (np.abs(error) <= bound + np.finfo(np.float32).tiny).all()
 
@@ -130,10 +149,16 @@ def test_tiles_that_the_image_ends_in(direction: str, name: str, threads: int) -
         wanted = _oracle(case, direction, False)
         out, whole = _guarded(wanted.shape)
         _run(case, direction, name, _operands(case, direction, False), out, threads)
-        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), f"{case}: it wrote outside its result"
-        promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape, direction=direction, **case.geometry)[name]
+        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), (
+            f"{case}: it wrote outside its result"
+        )
+        promise = kernels.conv2d_algorithms(
+            case.x_shape, case.w_shape, direction=direction, **case.geometry
+        )[name]
         error = np.sqrt(np.mean((out - wanted) ** 2) / np.mean(wanted**2))
-        assert error <= promise.error_bound, case  # of NaN, where something was left unwritten, it is not
+        assert error <= promise.error_bound, (
+            case
+        )  # of NaN, where something was left unwritten, it is not
 
 
 ACTIVATIONS = {
@@ -152,7 +177,9 @@ EPILOGUE_CASES = (
     # Whole panels, 32 results on AVX-512, that meet a residual: alone, and beside a tail in each of two groups.
     Case((1, 9, 9, 16), (64, 3, 3, 16), padding=((1, 1), (1, 1))),
     Case((1, 5, 4, 34), (130, 3, 3, 17), padding=((1, 1), (1, 1)), groups=2),
-    Case((1, 26, 26, 8), (32, 3, 3, 8), padding=((1, 1), (1, 1))),  # tiles enough for Winograd's fused blocks
+    Case(
+        (1, 26, 26, 8), (32, 3, 3, 8), padding=((1, 1), (1, 1))
+    ),  # tiles enough for Winograd's fused blocks
 )
 
 
@@ -165,7 +192,9 @@ def test_epilogue_and_packed_weights(
 ) -> None:
     rng = np.random.default_rng(11)
     x, w = _operands(case, "forward", False)
-    w = w / np.float32(np.sqrt(np.prod(w.shape[1:])))  # so that results have the size of 1, where activations bend
+    w = w / np.float32(
+        np.sqrt(np.prod(w.shape[1:]))
+    )  # so that results have the size of 1, where activations bend
     bias = rng.standard_normal(case.w_shape[0], dtype=np.float32)
     residual = rng.standard_normal(case.y_shape, dtype=np.float32)
     wanted = ACTIVATIONS[activation](convolution.forward(case, x, w) + bias + residual)
@@ -196,12 +225,19 @@ def test_properties(case: Case) -> None:
     x = np.concatenate([x, x[::-1] * 2 - 1])
     for name in _names(case, "forward"):
         y = kernels.conv2d(x, w, algorithm=name, threads=2, **case.geometry)
-        each = [kernels.conv2d(image[None], w, algorithm=name, threads=1, **case.geometry)[0] for image in x]
+        each = [
+            kernels.conv2d(image[None], w, algorithm=name, threads=1, **case.geometry)[0]
+            for image in x
+        ]
         scale = np.abs(y).max()
         # Tiles of another image never leak: sums may be ordered differently, so up to rounding.
         np.testing.assert_allclose(y, np.stack(each), rtol=0, atol=5e-5 * scale, err_msg=name)
         np.testing.assert_allclose(
-            kernels.conv2d(x * 4, w, algorithm=name, **case.geometry), y * 4, rtol=0, atol=1e-4 * scale, err_msg=name
+            kernels.conv2d(x * 4, w, algorithm=name, **case.geometry),
+            y * 4,
+            rtol=0,
+            atol=1e-4 * scale,
+            err_msg=name,
         )
         again = kernels.conv2d(x, w, algorithm=name, threads=1, **case.geometry)
         np.testing.assert_allclose(again, y, rtol=0, atol=5e-5 * scale, err_msg=name)

@@ -19,7 +19,9 @@ def _class_weight(y: Float64, alpha: float) -> Float64:
     return alpha * y + (1 - alpha) * (1 - y) if alpha >= 0 else np.ones_like(y)
 
 
-def _oracle(x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float) -> tuple[Float64, Float64]:
+def _oracle(
+    x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float
+) -> tuple[Float64, Float64]:
     x, y = x.astype(np.float64), y.astype(np.float64)
     p, q = np.exp(-np.logaddexp(0, -x)), np.exp(-np.logaddexp(0, x))
     ce = (1 - y) * np.logaddexp(0, x) + y * np.logaddexp(0, -x)
@@ -30,7 +32,9 @@ def _oracle(x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma:
     )
 
 
-def _operands(shape: tuple[int, ...], targets: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _operands(
+    shape: tuple[int, ...], targets: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     rng = np.random.default_rng(3)
     x = (rng.standard_normal(shape) * rng.choice([0.01, 1, 8], shape)).astype(np.float32)
     soft = rng.random(shape, dtype=np.float32)
@@ -50,24 +54,34 @@ def _relative_error(gamma: float, x: NDArray[np.float32]) -> Float64:
     return (gamma + 2) * (3e-7 + 2 * EPSILON) + 2e-7 + (16 + gamma * log_q) * EPSILON
 
 
-def _size_of_gradient(x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float) -> Float64:
+def _size_of_gradient(
+    x: NDArray[np.float32], y: NDArray[np.float32], alpha: float, gamma: float
+) -> Float64:
     """The magnitudes of its terms, summed."""
     p = np.exp(-np.logaddexp(0, -x.astype(np.float64)))
     om, ce = p * (1 - y) + (1 - p) * y, _oracle(x, y, -1.0, 0.0)[0]
-    return _class_weight(y.astype(np.float64), alpha) * om**gamma * (om + gamma / om * p * (1 - p) * ce)
+    return (
+        _class_weight(y.astype(np.float64), alpha)
+        * om**gamma
+        * (om + gamma / om * p * (1 - p) * ce)
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("targets", ["hard", "soft", "mixed"])
 @pytest.mark.parametrize("alpha", [0.25, -1.0])
-def test_loss_and_gradient(shape: tuple[int, ...], gamma: float, targets: str, alpha: float) -> None:
+def test_loss_and_gradient(
+    shape: tuple[int, ...], gamma: float, targets: str, alpha: float
+) -> None:
     x, y = _operands(shape, targets)
     wanted, slope = _oracle(x, y, alpha, gamma)
     whole = np.full(x.size + 128, np.nan, np.float32)
     whole[:64] = whole[-64:] = 12345.0
     gradient = whole[64 : 64 + x.size].reshape(shape)
-    loss, same = kernels.focal_loss(x, y, alpha=alpha, gamma=gamma, reduction="none", gradient=gradient, threads=2)
+    loss, same = kernels.focal_loss(
+        x, y, alpha=alpha, gamma=gamma, reduction="none", gradient=gradient, threads=2
+    )
     assert same is gradient
     assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all()
     bound = _relative_error(gamma, x)
@@ -84,7 +98,9 @@ def test_the_oracle_differentiates_its_loss(gamma: float) -> None:
     x, y = _operands((3, 17), "mixed")
     step = 2.0**-12
     ends = [_oracle((x + sign * step).astype(np.float64), y, 0.25, gamma)[0] for sign in (1, -1)]  # type: ignore[arg-type]
-    np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), _oracle(x, y, 0.25, gamma)[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        (ends[0] - ends[1]) / (2 * step), _oracle(x, y, 0.25, gamma)[1], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -140,7 +156,9 @@ ONES = np.ones((2, 3), np.float32)
         ("gradient: expected shape", {"gradient": np.ones(6, np.float32)}),
     ],
 )
-def test_bad_arguments_are_named_and_nothing_is_written(message: str, change: dict[str, object]) -> None:
+def test_bad_arguments_are_named_and_nothing_is_written(
+    message: str, change: dict[str, object]
+) -> None:
     gradient = np.full((2, 3), np.nan, np.float32)
     arguments = {"x": ONES, "targets": ONES, "gradient": gradient, **change}
     with pytest.raises(KernelError, match=message):

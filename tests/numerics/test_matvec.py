@@ -18,7 +18,9 @@ NAMES = ("matvec", "matvec_bf16")
 
 def _operands(case: Case) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     draw = np.random.default_rng(5)
-    return draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(case.w_shape, np.float32)
+    return draw.standard_normal(case.x_shape, np.float32), draw.standard_normal(
+        case.w_shape, np.float32
+    )
 
 
 @pytest.mark.parametrize("case", FEW_ROWS, ids=str)

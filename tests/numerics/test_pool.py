@@ -39,10 +39,16 @@ def _windows(case: Case):  # type: ignore[no-untyped-def]  # places of y, and th
     for oy in range(out[0]):
         for ox in range(out[1]):
             y, x = oy * case.stride[0] - case.padding[0], ox * case.stride[1] - case.padding[1]
-            yield (oy, ox), slice(max(y, 0), y + case.kernel[0]), slice(max(x, 0), x + case.kernel[1])
+            yield (
+                (oy, ox),
+                slice(max(y, 0), y + case.kernel[0]),
+                slice(max(x, 0), x + case.kernel[1]),
+            )
 
 
-def _oracle(case: Case, x: NDArray[np.float32], grad: NDArray[np.float32], kind: str, count_padding: bool):  # type: ignore[no-untyped-def]
+def _oracle(
+    case: Case, x: NDArray[np.float32], grad: NDArray[np.float32], kind: str, count_padding: bool
+):  # type: ignore[no-untyped-def]
     y, dx = np.zeros(grad.shape), np.zeros(x.shape)
     for (oy, ox), rows, columns in _windows(case):
         window = x[:, rows, columns].astype(np.float64)
@@ -60,12 +66,21 @@ def _oracle(case: Case, x: NDArray[np.float32], grad: NDArray[np.float32], kind:
     return y, dx
 
 
-@pytest.mark.parametrize(("kind", "count_padding"), [("max", True), ("average", True), ("average", False)])
+@pytest.mark.parametrize(
+    ("kind", "count_padding"), [("max", True), ("average", True), ("average", False)]
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_forward_and_backward(case: Case, kind: str, count_padding: bool) -> None:
     rng = np.random.default_rng(5)
-    x = rng.integers(-4, 4, case.shape).astype(np.float32)  # many equal elements: the first must win
-    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": count_padding}
+    x = rng.integers(-4, 4, case.shape).astype(
+        np.float32
+    )  # many equal elements: the first must win
+    options = {
+        "kind": kind,
+        "stride": case.stride,
+        "padding": case.padding,
+        "count_padding": count_padding,
+    }
     y = kernels.pool2d(x, case.kernel, **options)
     grad = rng.standard_normal(y.shape, dtype=np.float32)
     wanted_y, wanted_dx = _oracle(case, x, grad, kind, count_padding)
@@ -100,11 +115,18 @@ def test_bad_arguments() -> None:
         kernels.pool2d_backward(x, (1, 8, 8, 2), 2)
 
 
-@pytest.mark.parametrize(("kind", "count_padding"), [("max", True), ("average", True), ("average", False)])
+@pytest.mark.parametrize(
+    ("kind", "count_padding"), [("max", True), ("average", True), ("average", False)]
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_plan_computes_what_the_call_computes(case: Case, kind: str, count_padding: bool) -> None:
     x = np.random.default_rng(2).standard_normal(case.shape, dtype=np.float32)
-    options = {"kind": kind, "stride": case.stride, "padding": case.padding, "count_padding": count_padding}
+    options = {
+        "kind": kind,
+        "stride": case.stride,
+        "padding": case.padding,
+        "count_padding": count_padding,
+    }
     wanted = kernels.pool2d(x, case.kernel, **options)  # type: ignore[arg-type]
     plan = kernels.Pool2dPlan(case.shape, case.kernel, **options)  # type: ignore[arg-type]
     assert (plan.x_shape, plan.y_shape) == (case.shape, wanted.shape)
@@ -147,6 +169,8 @@ def test_a_plan_refuses_what_cannot_be_pooled() -> None:
         ([-1, 4, 4, 1], [1, 1, 1, 1, 0, 0], "x: expected extents"),
     ],
 )
-def test_the_extension_reads_nothing_past_what_it_is_given(shape: list[int], numbers: list[int], said: str) -> None:
+def test_the_extension_reads_nothing_past_what_it_is_given(
+    shape: list[int], numbers: list[int], said: str
+) -> None:
     with pytest.raises(KernelError, match=said):
         _native.PoolPlan(shape, numbers, True, True)

@@ -27,12 +27,18 @@ def _pooled(y: Float32) -> Float32:
 
 
 def _run(
-    x: Float32, w: Float32, bias: Float32 | None, algorithm: str, activation: kernels.conv.Activation
+    x: Float32,
+    w: Float32,
+    bias: Float32 | None,
+    algorithm: str,
+    activation: kernels.conv.Activation,
 ) -> tuple[Float32, Float32]:
     """What is computed and then pooled, and what is pooled on the way, between guards."""
     results = []
     for pool in (False, True):
-        plan = kernels.Conv2dPlan(x.shape, w.shape, padding=1, algorithm=algorithm, activation=activation, pool=pool)
+        plan = kernels.Conv2dPlan(
+            x.shape, w.shape, padding=1, algorithm=algorithm, activation=activation, pool=pool
+        )
         count = int(np.prod(plan.y_shape))
         whole = np.full(count + 128, 12345.0, np.float32)
         y = whole[64 : 64 + count].reshape(plan.y_shape)
@@ -43,7 +49,9 @@ def _run(
             y.ctypes.data,
             0 if bias is None else bias.ctypes.data,
         )
-        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), "it wrote outside its result"
+        assert (np.concatenate([whole[:64], whole[-64:]]) == 12345.0).all(), (
+            "it wrote outside its result"
+        )
         results.append(y)
     return _pooled(results[0]), results[1]
 
@@ -53,7 +61,10 @@ def _run(
 def test_the_largest_of_all_results(shape: tuple[int, int, int, int, int], algorithm: str) -> None:
     n, h, w, c, k = shape
     rng = np.random.default_rng(5)
-    x, weights = rng.standard_normal((n, h, w, c), np.float32), rng.standard_normal((k, 3, 3, c), np.float32)
+    x, weights = (
+        rng.standard_normal((n, h, w, c), np.float32),
+        rng.standard_normal((k, 3, 3, c), np.float32),
+    )
     bias = rng.standard_normal(k, np.float32)
     for activation in (None, "relu", "relu6", ("leaky_relu", 0.3)):
         wanted, got = _run(x, weights, bias, algorithm, activation)
@@ -64,7 +75,10 @@ def test_the_largest_of_all_results(shape: tuple[int, int, int, int, int], algor
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_nan_wins(algorithm: str) -> None:
     rng = np.random.default_rng(6)
-    x, weights = rng.standard_normal((1, 17, 15, 3), np.float32), rng.standard_normal((5, 3, 3, 3), np.float32)
+    x, weights = (
+        rng.standard_normal((1, 17, 15, 3), np.float32),
+        rng.standard_normal((5, 3, 3, 3), np.float32),
+    )
     x[0, 8, 3, 1] = np.nan
     wanted, got = _run(x, weights, None, algorithm, None)
     np.testing.assert_array_equal(got, wanted)
@@ -74,10 +88,14 @@ def test_a_nan_wins(algorithm: str) -> None:
 def test_what_cannot_be_pooled_is_refused() -> None:
     x, w = (1, 8, 8, 4), (6, 3, 3, 4)
 
-    def plan(algorithm: str = "winograd4", x: tuple[int, ...] = x, **options: object) -> kernels.Conv2dPlan:
+    def plan(
+        algorithm: str = "winograd4", x: tuple[int, ...] = x, **options: object
+    ) -> kernels.Conv2dPlan:
         return kernels.Conv2dPlan(x, w, padding=1, algorithm=algorithm, pool=True, **options)  # type: ignore[arg-type]
 
-    with pytest.raises(KernelError, match="pool: expected an algorithm that pools what it computes; got direct"):
+    with pytest.raises(
+        KernelError, match="pool: expected an algorithm that pools what it computes; got direct"
+    ):
         plan("direct")
     for activation in ("silu", "hard_swish", ("leaky_relu", -0.1)):
         with pytest.raises(KernelError, match="pool: expected an activation that never falls"):

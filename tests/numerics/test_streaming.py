@@ -28,7 +28,9 @@ def guarded(shape: tuple[int, ...], offset: int) -> tuple[np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4])
-@pytest.mark.parametrize("shape", [(2, 16, 16, 16), (1, 80, 3, 48), (2, 64, 5, 66), (1, 17, 4, 33)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 16, 16, 16), (1, 80, 3, 48), (2, 64, 5, 66), (1, 17, 4, 33)], ids=str
+)
 def test_every_permutation(shape: tuple[int, ...], offset: int) -> None:
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     for axes in itertools.permutations(range(4)):

@@ -10,7 +10,15 @@ import pytest
 from bestof import kernels
 from bestof.errors import KernelError
 
-SHAPES = ((2, 3, 5, 7), (1, 17, 4, 33), (3, 1, 65, 2), (2, 16, 16, 16), (1, 70, 1, 130), (1, 1, 1, 1), (2, 0, 3, 4))
+SHAPES = (
+    (2, 3, 5, 7),
+    (1, 17, 4, 33),
+    (3, 1, 65, 2),
+    (2, 16, 16, 16),
+    (1, 70, 1, 130),
+    (1, 1, 1, 1),
+    (2, 0, 3, 4),
+)
 
 
 @pytest.mark.parametrize("algorithm", kernels.transpose_algorithms())
@@ -27,7 +35,9 @@ def test_every_permutation(shape: tuple[int, ...], algorithm: str) -> None:
 
 
 def test_bits_are_kept() -> None:
-    x = np.frombuffer(np.random.default_rng(3).bytes(4 * 2 * 5 * 18 * 35), np.float32).reshape(2, 5, 18, 35)
+    x = np.frombuffer(np.random.default_rng(3).bytes(4 * 2 * 5 * 18 * 35), np.float32).reshape(
+        2, 5, 18, 35
+    )
     y = kernels.transpose(x, (0, 2, 3, 1))
     np.testing.assert_array_equal(y.view(np.uint32), x.transpose(0, 2, 3, 1).view(np.uint32))
 

@@ -73,7 +73,9 @@ def measure_conv(
     """
     for name in passes:
         if name not in PASSES:
-            raise InvalidArgument(f"there is no pass {name!r} of a convolution; take {', '.join(PASSES)}")
+            raise InvalidArgument(
+                f"there is no pass {name!r} of a convolution; take {', '.join(PASSES)}"
+            )
     if repeats < 1:
         raise InvalidArgument(f"repeats: expected at least 1; got {repeats}")
     if threads is not None and threads < 1:
@@ -97,7 +99,10 @@ def _operands(geometry: ConvProblem, channels_last: bool) -> _Operands:
     shapes = geometry.input_shape, geometry.weight_shape, geometry.output_shape
     try:
         return _Operands(
-            *(torch.randn(shape, generator=generator).contiguous(memory_format=layout) for shape in shapes)
+            *(
+                torch.randn(shape, generator=generator).contiguous(memory_format=layout)
+                for shape in shapes
+            )
         )
     except RuntimeError as error:
         raise TorchError(
@@ -125,10 +130,15 @@ def _measure_pass(
         geometry.groups,
         None if forward else grad_output,
     )
-    arguments: tuple[Tensor | None, ...] = (grad_output, weight if catalogue is INPUT_GRADIENT else input)
+    arguments: tuple[Tensor | None, ...] = (
+        grad_output,
+        weight if catalogue is INPUT_GRADIENT else input,
+    )
     if forward:
         arguments = input, weight, None
-    samples: dict[str, list[float]] = {alternative.name: [] for alternative in catalogue.applying(problem)}
+    samples: dict[str, list[float]] = {
+        alternative.name: [] for alternative in catalogue.applying(problem)
+    }
     failed: dict[str, str] = {}
     for repeat in range(repeats + 1):
         for alternative in catalogue.alternatives:
@@ -145,7 +155,9 @@ def _measure_pass(
                     samples[alternative.name].append(seconds)
     as_is = catalogue.alternatives[0].name
     if as_is in failed:
-        raise TorchError(f"{catalogue.direction} of {problem}: PyTorch itself fails: {failed[as_is]}")
+        raise TorchError(
+            f"{catalogue.direction} of {problem}: PyTorch itself fails: {failed[as_is]}"
+        )
     measured = {name: times for name, times in samples.items() if name not in failed}
     chosen = _chosen(catalogue.alternatives, measured, repeats)
     return PassTimes(
@@ -154,7 +166,13 @@ def _measure_pass(
         problem.threads,
         problem.flops,
         tuple(
-            _time(row.name, measured.get(row.name), measured[as_is], row.name == chosen, failed.get(row.name))
+            _time(
+                row.name,
+                measured.get(row.name),
+                measured[as_is],
+                row.name == chosen,
+                failed.get(row.name),
+            )
             for row in catalogue.alternatives
         ),
     )
@@ -177,7 +195,9 @@ def _spread(times: list[float]) -> float | None:
     return (high - low) / 2
 
 
-def _chosen(alternatives: Sequence[Alternative], measured: dict[str, list[float]], repeats: int) -> str | None:
+def _chosen(
+    alternatives: Sequence[Alternative], measured: dict[str, list[float]], repeats: int
+) -> str | None:
     names = [alternative.name for alternative in alternatives]
     search = Race(max_trials=repeats).start(names)
     for position, name in enumerate(names):

@@ -73,7 +73,11 @@ def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
             threaded[case.name].append(case.seconds(calls // THREADS, THREADS))
     return [
         DispatchTime(
-            case.name, median(alone[case.name]), _spread(alone[case.name]), median(threaded[case.name]), case.reach
+            case.name,
+            median(alone[case.name]),
+            _spread(alone[case.name]),
+            median(threaded[case.name]),
+            case.reach,
         )
         for case in CASES
     ]
@@ -161,7 +165,9 @@ def _nothing(calls: int) -> None:
     """What the direct call is measured against."""
 
 
-def _seconds(loop: Callable[[int], object], beyond: Callable[[int], object], calls: int, threads: int) -> float:
+def _seconds(
+    loop: Callable[[int], object], beyond: Callable[[int], object], calls: int, threads: int
+) -> float:
     less = 0.0 if beyond is _nothing else _elapsed([partial(beyond, calls)] * threads)
     return (_elapsed([partial(loop, calls)] * threads) - less) / (calls * threads)
 
@@ -192,7 +198,9 @@ def _trials(policy: Policy, around: Callable[[Work], Work], calls: int, threads:
 
 
 def _on_trial(policy: Policy) -> BestOf:
-    return BestOf("dispatch", [(name, _answer) for name in _NAMES], _problem, policy=policy, store="off")
+    return BestOf(
+        "dispatch", [(name, _answer) for name in _NAMES], _problem, policy=policy, store="off"
+    )
 
 
 def _policy_alone(policy: Policy, selector: BestOf) -> Work:
@@ -229,7 +237,9 @@ def _inside_a_trial(work: Work) -> Work:
         for one in todo:
             one()
 
-    outer = BestOf("outer", [(name, called) for name in _NAMES], lambda: None, policy=Rounds(), store="off")
+    outer = BestOf(
+        "outer", [(name, called) for name in _NAMES], lambda: None, policy=Rounds(), store="off"
+    )
     outer()  # to be made, and to meet its problem, is no part of what is measured
     todo.append(work)
     return outer
@@ -256,10 +266,14 @@ def _settled_group() -> BestOf:
 
 def _sampled_call() -> Callable[[int], None]:
     """Settled calls each of which is timed and told to a Drift; else one in some thousands is."""
-    selector = BestOf("dispatch", [(name, _answer) for name in _NAMES], _problem, 1, drift=True, store="off")
+    selector = BestOf(
+        "dispatch", [(name, _answer) for name in _NAMES], _problem, 1, drift=True, store="off"
+    )
     for _ in _NAMES:
         selector(1)
-    selector._drifts[1] = Drift(1.0, speedup=inf)  # no call is so slow that a race of another length is measured
+    selector._drifts[1] = Drift(
+        1.0, speedup=inf
+    )  # no call is so slow that a race of another length is measured
     return partial(_call_sampled, selector, selector._settled[1])
 
 

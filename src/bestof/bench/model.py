@@ -138,7 +138,9 @@ def measure_model(
     A peer that is missing, fails or is wrong has no time, but a reason. `layers`: with what the first of ours that
     chooses measured for each convolution.
     """
-    peers = [peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)]
+    peers = [
+        peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)
+    ]
     runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + peers]
     steps = len(runners) * 2 + effort.rounds
     with ExitStack() as stack, TemporaryDirectory() as folder:
@@ -153,8 +155,12 @@ def measure_model(
             for number in range(effort.rounds):
                 # Nobody always follows the same one, whose caches and clock rate it would inherit.
                 for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
-                    progress(f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps)
-                    answer = runner.ask("time", effort.patience, seconds=effort.seconds, least=effort.calls)
+                    progress(
+                        f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps
+                    )
+                    answer = runner.ask(
+                        "time", effort.patience, seconds=effort.seconds, least=effort.calls
+                    )
                     if answer is not None:
                         runner.rounds.append(answer["seconds"])
         for runner in runners:
@@ -164,10 +170,17 @@ def measure_model(
             _weigh(runner, effort)
     wanted = [runner for runner in runners if runner.peer in peers]
     best = _best(wanted)
-    return ModelTimes(job, None if best is None else best.peer.name, tuple(_time(one, best) for one in wanted), found)
+    return ModelTimes(
+        job,
+        None if best is None else best.peer.name,
+        tuple(_time(one, best) for one in wanted),
+        found,
+    )
 
 
-def _prepare(runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder: Path, reference: Path) -> None:
+def _prepare(
+    runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder: Path, reference: Path
+) -> None:
     missing = runner.peer.missing
     if missing:
         runner.reason = f"not installed: {', '.join(missing)}"
@@ -189,7 +202,10 @@ def _prepare(runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder
 
 def _settle(runner: _Runner, effort: Effort) -> None:
     answer = runner.ask(
-        "settle", effort.patience + effort.settle, limit=effort.settle, least=max(0, effort.steps - len(runner.first))
+        "settle",
+        effort.patience + effort.settle,
+        limit=effort.settle,
+        least=max(0, effort.steps - len(runner.first)),
     )
     if answer is not None:
         runner.first += answer["seconds"]
@@ -222,7 +238,9 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
         lost = relative_error(np.load(rounded).astype(np.float64).reshape(expected.shape), expected)
         allowed = max(allowed, OVER_AUTOCAST * lost)
     if not error <= allowed:
-        runner.reason = f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+        runner.reason = (
+            f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+        )
 
 
 def _weigh(runner: _Runner, effort: Effort) -> None:
@@ -255,10 +273,14 @@ def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
     if runner.reason is not None or not runner.rounds:
         return row
     times = runner.times
-    row = replace(row, seconds=median(times), spread=_spread(times), first_seconds=tuple(runner.first))
+    row = replace(
+        row, seconds=median(times), spread=_spread(times), first_seconds=tuple(runner.first)
+    )
     if best is None:
         return row
-    ratios = [median(theirs) / median(own) for theirs, own in zip(best.rounds, runner.rounds, strict=True)]
+    ratios = [
+        median(theirs) / median(own) for theirs, own in zip(best.rounds, runner.rounds, strict=True)
+    ]
     low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return replace(row, ratio=median(ratios), low=low, high=high)
 

@@ -34,7 +34,9 @@ def waited_for(prepared: Prepared, device: str) -> Prepared:
         return prepared
     replaced = prepared.replaced
     return replace(
-        prepared, run=_waited(prepared.run), replaced=None if replaced is None else lambda: _replaced(replaced)
+        prepared,
+        run=_waited(prepared.run),
+        replaced=None if replaced is None else lambda: _replaced(replaced),
     )
 
 

@@ -35,11 +35,21 @@ def convolution_notations(model: nn.Module, images: Tensor) -> list[str]:
             return
         x = arguments[0].detach()
         problem = ConvProblem.of(
-            x, module.weight, module.bias is not None, module.stride, module.padding, module.dilation, module.groups
+            x,
+            module.weight,
+            module.bias is not None,
+            module.stride,
+            module.padding,
+            module.dilation,
+            module.groups,
         )
         found[problem.notation] = None
 
-    hooks = [module.register_forward_pre_hook(note) for module in model.modules() if isinstance(module, nn.Conv2d)]
+    hooks = [
+        module.register_forward_pre_hook(note)
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d)
+    ]
     training = model.training
     try:
         with torch.no_grad():
@@ -63,7 +73,9 @@ def layer_times(content: Any, order: Sequence[str]) -> tuple[LayerTimes, ...]:
 
 def _rows(report: Report, name: str) -> list[LayerTimes]:
     return [
-        LayerTimes(problem.problem.split()[0], name, problem.decision, _seconds(problem.alternatives))
+        LayerTimes(
+            problem.problem.split()[0], name, problem.decision, _seconds(problem.alternatives)
+        )
         for selector in report.selectors
         if selector.selector in {f"{prefix} {name}" for prefix in _SELECTORS}
         for problem in selector.problems

@@ -78,13 +78,21 @@ def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
     with PeerProcess(job.by(peer.name)) as process:
         process.ask("prepare", patience=effort.patience)
         with alone():
-            settled = process.ask("settle", patience=effort.patience + effort.settle, limit=effort.settle, least=0)
+            settled = process.ask(
+                "settle", patience=effort.patience + effort.settle, limit=effort.settle, least=0
+            )
             pair = process.ask(
-                "pair", patience=effort.patience, rounds=effort.rounds, seconds=effort.seconds, least=effort.calls
+                "pair",
+                patience=effort.patience,
+                rounds=effort.rounds,
+                seconds=effort.seconds,
+                least=effort.calls,
             )
     allowed = peer.tolerance_on(job.device)
     if not pair["difference"] <= allowed:
-        raise TorchError(f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)")
+        raise TorchError(
+            f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+        )
     ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
     low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return MatrixRow(

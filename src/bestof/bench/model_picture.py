@@ -33,7 +33,9 @@ def check_format(file: Path) -> None:
 
     known = FigureCanvasBase.get_supported_filetypes()
     if file.suffix and file.suffix[1:].lower() not in known:
-        raise InvalidArgument(f"{file}: there is no picture of this kind; take one of {', '.join(sorted(known))}")
+        raise InvalidArgument(
+            f"{file}: there is no picture of this kind; take one of {', '.join(sorted(known))}"
+        )
 
 
 def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
@@ -54,7 +56,9 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     for one in results:
         if one.layers:
             mode = "training" if one.job.train else "inference"
-            pictures.append((f"-layers-{one.job.model}-{mode}-b{one.job.batch}", _layers(one, Figure)))
+            pictures.append(
+                (f"-layers-{one.job.model}-{mode}-b{one.job.batch}", _layers(one, Figure))
+            )
     files = []
     for suffix, picture in pictures:
         target = file.with_name(f"{file.stem}{suffix}{file.suffix}")
@@ -79,7 +83,15 @@ def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
                 continue
             left = group - 0.42 + (number + 0.5) * width
             axes.bar(left, base / seconds, width * 0.92, color=_COLOURS[name])
-            axes.text(left, base / seconds, f" {base / seconds:.1f}", ha="center", va="bottom", fontsize=6, rotation=90)
+            axes.text(
+                left,
+                base / seconds,
+                f" {base / seconds:.1f}",
+                ha="center",
+                va="bottom",
+                fontsize=6,
+                rotation=90,
+            )
     axes.axhline(1.0, color="#444444", linewidth=0.6)
     axes.set_xticks(range(len(results)), [_title(one) for one in results], fontsize=8)
     axes.set_ylabel("times as fast as PyTorch eager")
@@ -96,7 +108,13 @@ def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
         for peer in one.peers:
             if peer.first_seconds:
                 rates = [one.job.batch / seconds for seconds in peer.first_seconds]
-                axes.plot(range(1, len(rates) + 1), rates, color=_COLOURS[peer.name], label=peer.label, linewidth=1.2)
+                axes.plot(
+                    range(1, len(rates) + 1),
+                    rates,
+                    color=_COLOURS[peer.name],
+                    label=peer.label,
+                    linewidth=1.2,
+                )
         axes.set_title(_title(one).replace("\n", ", "), fontsize=9)
         axes.set_xlabel("step")
         axes.set_ylabel("images a second")
@@ -117,9 +135,15 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
     for (model, batch, train), axes in zip(panels, all_axes[0], strict=True):
         runs = sorted(panels[model, batch, train], key=lambda one: one.job.threads)
         for name, colour in _COLOURS.items():
-            points = [(one.job.threads, batch / seconds) for one in runs if (seconds := _seconds(one, name))]
+            points = [
+                (one.job.threads, batch / seconds)
+                for one in runs
+                if (seconds := _seconds(one, name))
+            ]
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colour, label=name)
+                axes.plot(
+                    *zip(*points, strict=True), marker="o", markersize=3, color=colour, label=name
+                )
         axes.set_title(f"{model}, {'training, ' if train else ''}batch {batch}", fontsize=9)
         axes.set_xticks([one.job.threads for one in runs])
         axes.set_xlabel("threads")
@@ -145,22 +169,40 @@ def _layers(one: ModelTimes, figure: Any) -> Any:
         axes.set_title(f"{one.job}: {title}", fontsize=9)
     handles, labels = all_axes[0, 0].get_legend_handles_labels()
     picture.tight_layout()
-    picture.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False, fontsize=7)
+    picture.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=5,
+        frameon=False,
+        fontsize=7,
+    )
     return picture
 
 
-def _layer_bars(axes: Any, layers: Sequence[LayerTimes], names: Sequence[str], shades: Sequence[Any]) -> None:
+def _layer_bars(
+    axes: Any, layers: Sequence[LayerTimes], names: Sequence[str], shades: Sequence[Any]
+) -> None:
     width = 0.86 / len(names)
     for number, name in enumerate(names):
-        points = [(place, layer.seconds[name] * 1e3) for place, layer in enumerate(layers) if name in layer.seconds]
+        points = [
+            (place, layer.seconds[name] * 1e3)
+            for place, layer in enumerate(layers)
+            if name in layer.seconds
+        ]
         lefts = [place - 0.43 + (number + 0.5) * width for place, _ in points]
-        axes.bar(lefts, [height for _, height in points], width * 0.95, color=shades[number], label=name)
+        axes.bar(
+            lefts, [height for _, height in points], width * 0.95, color=shades[number], label=name
+        )
         for left, (place, height) in zip(lefts, points, strict=True):
             if layers[place].chosen == name:
                 axes.plot(left, height, marker="v", markersize=4, color="black")
     axes.set_yscale("log")
     axes.set_ylabel("ms")
-    axes.set_xticks(range(len(layers)), [_layer_title(layer.notation) for layer in layers], fontsize=6)
+    axes.set_xticks(
+        range(len(layers)), [_layer_title(layer.notation) for layer in layers], fontsize=6
+    )
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -172,7 +214,9 @@ def _shades(count: int) -> list[Any]:
 
 def _layer_title(notation: str) -> str:
     fields = notation.split(",")
-    return "\n".join(fields[:2] + [field for field in fields[3:] if field[0] in "sg" and field[1:] != "1"])
+    return "\n".join(
+        fields[:2] + [field for field in fields[3:] if field[0] in "sg" and field[1:] != "1"]
+    )
 
 
 def _finish(picture: Any, axes: Any, names: Sequence[str], labels: dict[str, str]) -> None:
@@ -180,7 +224,14 @@ def _finish(picture: Any, axes: Any, names: Sequence[str], labels: dict[str, str
 
     axes.spines[["top", "right"]].set_visible(False)
     handles = [Patch(color=_COLOURS[name], label=labels[name]) for name in names]
-    picture.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.89), ncols=5, frameon=False, fontsize=8)
+    picture.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.89),
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+    )
 
 
 def _labels(results: Sequence[ModelTimes]) -> dict[str, str]:

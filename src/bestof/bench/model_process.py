@@ -90,7 +90,9 @@ class PeerProcess:
         status = self._process.wait(5)
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"its process ended with status {status}" + (f": {said[-1].strip()[:300]}" if said else "")
+        return f"its process ended with status {status}" + (
+            f": {said[-1].strip()[:300]}" if said else ""
+        )
 
 
 def _environment(threads: int) -> Mapping[str, str]:

@@ -30,14 +30,18 @@ def vgg16(size: Size, narrow: bool) -> nn.Module:
     if size == _FULL and not narrow:
         return _flattened(model)
     inputs = (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32)
-    model.output = _head(inputs, 64, 10) if narrow else VGGOutputBlock(in_channels=inputs, classes=1000)
+    model.output = (
+        _head(inputs, 64, 10) if narrow else VGGOutputBlock(in_channels=inputs, classes=1000)
+    )
     return _flattened(model)
 
 
 def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
     """With the head that is usual for images of 32x32: 512 hidden units and ten classes, no dropout."""
     model = _vgg(narrow)
-    model.output = _head((64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10)
+    model.output = _head(
+        (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10
+    )
     return _flattened(model)
 
 
@@ -60,7 +64,9 @@ def densenet121(size: Size, narrow: bool) -> nn.Module:
     """Every layer reads all before it; narrow grows by 8 channels a layer in place of 32."""
     if not narrow:
         return _pooled(_densenet121(), size)
-    return _pooled(DenseNet([[24, 32], [24, 32], [24, 32]], init_block_channels=16, num_classes=10), size)
+    return _pooled(
+        DenseNet([[24, 32], [24, 32], [24, 32]], init_block_channels=16, num_classes=10), size
+    )
 
 
 def mobilenet_v2(size: Size, narrow: bool) -> nn.Module:
@@ -73,7 +79,12 @@ def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
     if not narrow:
         return _pooled(shufflenetv2_w1(), size)
     return _pooled(
-        ShuffleNetV2([[24] * 2, [32] * 2, [48] * 2], init_block_channels=16, final_block_channels=64, num_classes=10),
+        ShuffleNetV2(
+            [[24] * 2, [32] * 2, [48] * 2],
+            init_block_channels=16,
+            final_block_channels=64,
+            num_classes=10,
+        ),
         size,
     )
 
@@ -82,7 +93,9 @@ def unet(size: Size, narrow: bool) -> nn.Module:
     """The encoder's maps are joined to the decoder's; 19 classes a pixel, or 5 narrow."""
     if not narrow:
         return unet_cityscapes(in_size=size)  # type: ignore[no-any-return]
-    return UNet([[16, 32, 48, 48], [48, 32, 16, 8]], init_block_channels=8, in_size=size, num_classes=5)  # type: ignore[no-any-return]
+    return UNet(
+        [[16, 32, 48, 48], [48, 32, 16, 8]], init_block_channels=8, in_size=size, num_classes=5
+    )  # type: ignore[no-any-return]
 
 
 def _vgg(narrow: bool) -> Any:
@@ -98,7 +111,11 @@ def _flattened(model: Any) -> nn.Module:
 
 def _head(inputs: int, hidden: int, classes: int) -> nn.Module:
     return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
     )
 
 

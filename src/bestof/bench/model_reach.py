@@ -91,13 +91,22 @@ def _reaches(times: ModelTimes) -> Iterator[Reach]:
     if times.job == PRICED:
         for peer in times.peers:
             if peer.ours and (price := tuning_price(peer)) is not None:
-                yield Reach(f"{times.job}: tuning by {peer.label}, of {PRICE_STEPS} steps", PRICE, price, most=True)
+                yield Reach(
+                    f"{times.job}: tuning by {peer.label}, of {PRICE_STEPS} steps",
+                    PRICE,
+                    price,
+                    most=True,
+                )
 
 
 def _ratio(times: ModelTimes, promise: Promise) -> Reach | None:
     ours = _fastest([peer for peer in times.peers if peer.name in promise.ours])
     theirs = _fastest(
-        [peer for peer in times.peers if not peer.ours and (not promise.against or peer.name in promise.against)]
+        [
+            peer
+            for peer in times.peers
+            if not peer.ours and (not promise.against or peer.name in promise.against)
+        ]
     )
     if ours is None or theirs is None or ours.seconds is None or theirs.seconds is None:
         return None
@@ -117,7 +126,11 @@ def _memory(times: ModelTimes) -> Iterator[Reach]:
 
 
 def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
-    return min((peer for peer in peers if peer.seconds is not None), key=lambda peer: peer.seconds or 0.0, default=None)
+    return min(
+        (peer for peer in peers if peer.seconds is not None),
+        key=lambda peer: peer.seconds or 0.0,
+        default=None,
+    )
 
 
 def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
@@ -125,4 +138,6 @@ def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
     settle, or where more than `steps` were needed."""
     if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= steps:
         return None
-    return (sum(peer.first_seconds) - len(peer.first_seconds) * peer.seconds) / (steps * peer.seconds)
+    return (sum(peer.first_seconds) - len(peer.first_seconds) * peer.seconds) / (
+        steps * peer.seconds
+    )

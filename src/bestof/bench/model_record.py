@@ -61,7 +61,10 @@ def times_from_dict(content: Any) -> ModelTimes:
         return ModelTimes(
             Job.from_dict(content["job"]),
             content["best"],
-            tuple(PeerTime(**{**peer, "first_seconds": tuple(peer["first_seconds"])}) for peer in content["peers"]),
+            tuple(
+                PeerTime(**{**peer, "first_seconds": tuple(peer["first_seconds"])})
+                for peer in content["peers"]
+            ),
             tuple(LayerTimes(**layer) for layer in content["layers"]),
         )
     except (AttributeError, KeyError, TypeError) as error:
@@ -129,7 +132,9 @@ def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
         lines = file.read().decode().splitlines(keepends=True)
         if lines and _is_cut_off(lines[-1]):
             file.truncate(sum(len(line.encode()) for line in lines[:-1]))
-        file.write((json.dumps({**to_dict(times), _CONDITIONS: _conditions(effort)}) + "\n").encode())
+        file.write(
+            (json.dumps({**to_dict(times), _CONDITIONS: _conditions(effort)}) + "\n").encode()
+        )
 
 
 def _is_cut_off(line: str) -> bool:

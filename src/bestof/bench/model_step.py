@@ -20,11 +20,15 @@ class TrainingStep:
     rate: float = 1e-3
     momentum: float = 0.9
 
-    def on(self, model: nn.Module, images: Tensor, call: Callable[[Tensor], Any] | None = None) -> Callable[[], float]:
+    def on(
+        self, model: nn.Module, images: Tensor, call: Callable[[Tensor], Any] | None = None
+    ) -> Callable[[], float]:
         """A function that makes one step and gives its loss. `call` is what to call in the model's place, on the
         images in the layout that it wants."""
         optimizer = torch.optim.SGD(model.parameters(), lr=self.rate, momentum=self.momentum)
-        forward = model if call is None else call  # a compiled model that has no length has no truth value either
+        forward = (
+            model if call is None else call
+        )  # a compiled model that has no length has no truth value either
 
         def run() -> float:
             optimizer.zero_grad()

@@ -35,7 +35,9 @@ class Model:
     def check_size(self, size: Size) -> None:
         """Raises InvalidArgument for a size that it does not take."""
         if min(size) < 32 or size[0] % 32 or size[1] % 32:
-            raise InvalidArgument(f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}")
+            raise InvalidArgument(
+                f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}"
+            )
 
     def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
         """A module from images (N, 3, rows, columns) to logits; equal arguments, equal weights; in training mode.
@@ -43,7 +45,9 @@ class Model:
         Raises TorchError where the package is missing, InvalidArgument where it has no such size.
         """
         if find_spec(self.package) is None:
-            raise TorchError(f"model {self.name}: it comes from {self.package}, which is not installed; install it")
+            raise TorchError(
+                f"model {self.name}: it comes from {self.package}, which is not installed; install it"
+            )
         function: Any = getattr(import_module(self.module), self.function)
         size = size or (self.narrow_size if narrow else self.size)
         self.check_size(size)

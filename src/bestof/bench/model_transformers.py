@@ -35,14 +35,21 @@ class Logits(nn.Module):
 
 def resnet50(_size: Size, narrow: bool) -> nn.Module:
     """Bottleneck blocks."""
-    options = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 2, 1, 1], "num_labels": 10}
+    options = {
+        "embedding_size": 16,
+        "hidden_sizes": [16, 32, 48, 64],
+        "depths": [1, 2, 1, 1],
+        "num_labels": 10,
+    }
     return Logits(ResNetForImageClassification(ResNetConfig(**(options if narrow else {}))))
 
 
 def mobilenet_v2(_size: Size, narrow: bool) -> nn.Module:
     """Depthwise convolutions between 1x1; padded as TensorFlow pads."""
     options = {"depth_multiplier": 0.25, "num_labels": 10}
-    return Logits(MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else {}))))
+    return Logits(
+        MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else {})))
+    )
 
 
 def convnext(_size: Size, narrow: bool) -> nn.Module:
@@ -55,7 +62,12 @@ def vit(size: Size, narrow: bool) -> nn.Module:
     """A Transformer over patches of 16x16; its small form (384 wide, 12 layers)."""
     options = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     if narrow:
-        options = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "num_hidden_layers": 2}
+        options = {
+            "hidden_size": 48,
+            "num_attention_heads": 4,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+        }
     return Logits(ViTForImageClassification(ViTConfig(image_size=list(size), **options)))
 
 
@@ -63,5 +75,10 @@ def segformer(_size: Size, narrow: bool) -> nn.Module:
     """A Transformer of four scales with convolutions inside, a label for every 4x4 pixels: its form b0."""
     options: dict[str, Any] = {"num_labels": 19}
     if narrow:
-        options = {"hidden_sizes": [16, 32, 40, 64], "depths": [1, 1, 1, 1], "decoder_hidden_size": 48, "num_labels": 5}
+        options = {
+            "hidden_sizes": [16, 32, 40, 64],
+            "depths": [1, 1, 1, 1],
+            "decoder_hidden_size": 48,
+            "num_labels": 5,
+        }
     return Logits(SegformerForSemanticSegmentation(SegformerConfig(**options)))

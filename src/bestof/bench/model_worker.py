@@ -41,7 +41,9 @@ class Worker:
         row = find_model(job.model)
         self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device)
         size = job.size or (row.narrow_size if job.narrow else row.size)
-        self._images = torch.randn(job.batch, 3, *size, generator=torch.Generator().manual_seed(0)).to(job.device)
+        self._images = torch.randn(
+            job.batch, 3, *size, generator=torch.Generator().manual_seed(0)
+        ).to(job.device)
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:
@@ -55,7 +57,9 @@ class Worker:
             step = training_step(self._model, self._images)
             prepared = module.prepare_training(self._model, step, self.job.threads, **peer.options)
         else:
-            prepared = module.prepare(self._model.eval(), self._images, self.job.threads, **peer.options)
+            prepared = module.prepare(
+                self._model.eval(), self._images, self.job.threads, **peer.options
+            )
         self._prepared = waited_for(prepared, self.job.device)
         return {"seconds": perf_counter() - started, "peak": peak_bytes() if counted else None}
 
@@ -114,7 +118,10 @@ class Worker:
 
     def layers(self) -> dict[str, Any]:
         """What was measured for each convolution: the report of this process, and the order of the layers."""
-        return {"report": report_all().to_dict(), "order": convolution_notations(self._model, self._images)}
+        return {
+            "report": report_all().to_dict(),
+            "order": convolution_notations(self._model, self._images),
+        }
 
     def memory(self, calls: int) -> dict[str, Any]:
         """The last order: bytes at the peak of so many calls, by a process that has let go of all that these do not

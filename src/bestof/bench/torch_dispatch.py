@@ -51,7 +51,9 @@ def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
     Raises InvalidArgument: fewer than two repeats, or no calls.
     """
     if repeats < 2 or calls < 1:
-        raise InvalidArgument(f"bench dispatch: expected at least 2 repeats and 1 call; got {repeats} and {calls}")
+        raise InvalidArgument(
+            f"bench dispatch: expected at least 2 repeats and 1 call; got {repeats} and {calls}"
+        )
     override, in_python = _settled_override(), _settled_override(by_shim=False)
     return [_time(name, work, override, in_python, repeats, calls) for name, work in _cases()]
 
@@ -68,7 +70,10 @@ def _settled_override(by_shim: bool = True) -> ConvolutionOverride:
 
 
 def _cases() -> Iterator[tuple[str, Callable[[int], None]]]:
-    x, weight = torch.ones(1, 4, 8, 8, requires_grad=True), torch.ones(4, 4, 3, 3, requires_grad=True)
+    x, weight = (
+        torch.ones(1, 4, 8, 8, requires_grad=True),
+        torch.ones(4, 4, 3, 3, requires_grad=True),
+    )
     bias, grad = torch.ones(4, requires_grad=True), torch.ones(1, 4, 8, 8)
     forward = partial(functional.conv2d, x, weight, bias, 1, 1)
 
@@ -114,7 +119,9 @@ def _time(
             finally:
                 one.remove()
     low, _, high = quantiles(enabled, n=4, method="inclusive")
-    return CallTime(name, median(own), median(passed), median(by_python), median(enabled), (high - low) / 2)
+    return CallTime(
+        name, median(own), median(passed), median(by_python), median(enabled), (high - low) / 2
+    )
 
 
 def _seconds(work: Callable[[int], None], calls: int) -> float:
@@ -135,7 +142,12 @@ def _passing() -> Iterator[None]:
     library = new("aten", "IMPL")
     try:
         library.impl("convolution", partial(_pass, kept.convolution), "CPU", allow_override=True)
-        library.impl("convolution_backward", partial(_pass, kept.convolution_backward), "CPU", allow_override=True)
+        library.impl(
+            "convolution_backward",
+            partial(_pass, kept.convolution_backward),
+            "CPU",
+            allow_override=True,
+        )
         yield
     finally:
         library._destroy()

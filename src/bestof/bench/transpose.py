@@ -55,7 +55,9 @@ def measure_transpose(
             time
             for channels, extent in ACTIVATIONS
             for turn in TURNS
-            for time in _measure(batch, channels, extent, turn, rounds, seconds, clock, pool, threads)
+            for time in _measure(
+                batch, channels, extent, turn, rounds, seconds, clock, pool, threads
+            )
         )
 
 
@@ -84,7 +86,9 @@ def _measure(
     }
     runs["numpy"] = lambda: numpy.copyto(out, x.transpose(axes))
     copies: dict[str, Callable[[], object]] = {
-        "memcpy": lambda: list(pool.map(lambda part: numpy.copyto(target[part], flat[part]), parts)),
+        "memcpy": lambda: list(
+            pool.map(lambda part: numpy.copyto(target[part], flat[part]), parts)
+        ),
         "kernels": lambda: kernels.transpose(x, (0, 1, 2, 3), out=target.reshape(shape)),
     }
     times: dict[str, list[float]] = {name: [] for name in (*runs, *copies)}
@@ -92,7 +96,9 @@ def _measure(
         for name, run in {**runs, **copies}.items():
             times[name].append(_burst(run, seconds, clock))
     copy = [min(pair) for pair in zip(*(times[name] for name in copies), strict=True)]
-    return [_time(shape, turn, name, times[name], copy, times["numpy"], 8.0 * size) for name in runs]
+    return [
+        _time(shape, turn, name, times[name], copy, times["numpy"], 8.0 * size) for name in runs
+    ]
 
 
 def _burst(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
@@ -116,7 +122,11 @@ def _time(
     moved: float,
 ) -> TransposeTime:
     shares = [other / mine for other, mine in zip(copy, own, strict=True)]
-    low, _, high = quantiles(shares, n=4, method="inclusive") if len(shares) > 1 else (shares[0],) * 3
+    low, _, high = (
+        quantiles(shares, n=4, method="inclusive") if len(shares) > 1 else (shares[0],) * 3
+    )
     faster = median(other / mine for other, mine in zip(by_numpy, own, strict=True))
     seconds = median(own)
-    return TransposeTime(shape, turn, name, seconds, moved / seconds, median(shares), (high - low) / 2, faster)
+    return TransposeTime(
+        shape, turn, name, seconds, moved / seconds, median(shares), (high - low) / 2, faster
+    )

@@ -17,7 +17,11 @@ from bestof.errors import BestofError, InvalidArgument
 COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
-    Command("store", "bestof.cli.store", "look after the kept decisions: show, explain, pin, export, merge"),
+    Command(
+        "store",
+        "bestof.cli.store",
+        "look after the kept decisions: show, explain, pin, export, merge",
+    ),
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 
@@ -41,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, InvalidArgument) else 1
     except BrokenPipeError:
         # The reader of our table has left (`bestof report | head`): nobody is there to be told.
-        sys.stdout = None  # documented to mean that there is no stream; spares the failing flush at exit
+        sys.stdout = (
+            None  # documented to mean that there is no stream; spares the failing flush at exit
+        )
         return 1
     # A program runs outside of the `try` above: its errors are its own, also where they are BestofErrors.
     return outcome if isinstance(outcome, int) else outcome()
@@ -61,7 +67,9 @@ def _without_command(arguments: list[str]) -> int:
         epilog="\n".join(["commands:", *rows, "", _EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"bestof {metadata.version('bestof')}")
+    parser.add_argument(
+        "--version", action="version", version=f"bestof {metadata.version('bestof')}"
+    )
     _, rest = parser.parse_known_args(arguments)
     names = ", ".join(command.name for command in COMMANDS)
     if rest:

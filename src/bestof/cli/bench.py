@@ -13,7 +13,9 @@ BENCHES = (
     Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),
     Command("model", "bestof.cli.bench_model", "whole models, ours beside every peer"),
-    Command("transpose", "bestof.cli.bench_transpose", "layouts turned into each other, beside a copy"),
+    Command(
+        "transpose", "bestof.cli.bench_transpose", "layouts turned into each other, beside a copy"
+    ),
 )
 
 

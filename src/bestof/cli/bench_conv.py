@@ -61,14 +61,30 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--peers", action="store_true", help="the native kernels beside others': see --peers --help")
-    parser.add_argument("convolution", nargs="+", metavar="CONVOLUTION", help="such as i3x64x64,k128x7x7,b64,s2,p3")
-    parser.add_argument("--threads", type=int, metavar="N", help="PyTorch's threads (default: as many as it takes)")
-    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="calls that count (default: %(default)s)")
     parser.add_argument(
-        "--passes", metavar="LIST", help="some of forward,input-gradient,weight-gradient (default: all)"
+        "--peers", action="store_true", help="the native kernels beside others': see --peers --help"
     )
-    parser.add_argument("--channels-last", action="store_true", help="input, weight and gradient in channels last")
+    parser.add_argument(
+        "convolution", nargs="+", metavar="CONVOLUTION", help="such as i3x64x64,k128x7x7,b64,s2,p3"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="PyTorch's threads (default: as many as it takes)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=7,
+        metavar="N",
+        help="calls that count (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--passes",
+        metavar="LIST",
+        help="some of forward,input-gradient,weight-gradient (default: all)",
+    )
+    parser.add_argument(
+        "--channels-last", action="store_true", help="input, weight and gradient in channels last"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser
 
@@ -80,7 +96,9 @@ def _passes(text: str | None) -> tuple[str, ...]:
     for name in names:
         if name not in PASSES:
             known = ", ".join(one.replace(" ", "-") for one in PASSES)
-            raise InvalidArgument(f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}")
+            raise InvalidArgument(
+                f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
+            )
     return tuple(names)
 
 

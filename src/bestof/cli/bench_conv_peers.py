@@ -72,25 +72,52 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--peers", action="store_true", help="what brought you here")
-    parser.add_argument("convolution", nargs="*", metavar="CONVOLUTION", help="such as i64x56x56,k64x3x3,p1")
     parser.add_argument(
-        "--layers", metavar="LIST", help=f"some of {','.join(one.name for one in LAYERS)} (default: all)"
-    )
-    parser.add_argument("--batch", default="1,8", metavar="LIST", help="batches (default: %(default)s)")
-    parser.add_argument("--threads", default="1,2", metavar="LIST", help="numbers of threads (default: %(default)s)")
-    parser.add_argument(
-        "--passes", metavar="LIST", help="some of forward,input-gradient,weight-gradient (default: all)"
+        "convolution", nargs="*", metavar="CONVOLUTION", help="such as i64x56x56,k64x3x3,p1"
     )
     parser.add_argument(
-        "--bfloat16", action="store_true", help="with what rounds to bfloat16, and oneDNN in it: forward only"
+        "--layers",
+        metavar="LIST",
+        help=f"some of {','.join(one.name for one in LAYERS)} (default: all)",
     )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=0.03, metavar="S", help="of each run in a round (default: %(default)s)"
+        "--batch", default="1,8", metavar="LIST", help="batches (default: %(default)s)"
     )
-    parser.add_argument("--quick", action="store_true", help="one small layer of each kind, forward")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each measurement; measure only what it lacks")
-    parser.add_argument("--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)")
+    parser.add_argument(
+        "--threads", default="1,2", metavar="LIST", help="numbers of threads (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--passes",
+        metavar="LIST",
+        help="some of forward,input-gradient,weight-gradient (default: all)",
+    )
+    parser.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="with what rounds to bfloat16, and oneDNN in it: forward only",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=0.03,
+        metavar="S",
+        help="of each run in a round (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one small layer of each kind, forward"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="keep each measurement; measure only what it lacks",
+    )
+    parser.add_argument(
+        "--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     form.add_argument("--csv", action="store_true", help="print CSV")
@@ -115,17 +142,33 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     if given > 1:
         raise InvalidArgument("take one of CONVOLUTION, --layers and --quick")
     forward = options.quick or options.bfloat16
-    passes = options.passes.replace("-", " ").split(",") if options.passes else PASSES[:1] if forward else PASSES
+    passes = (
+        options.passes.replace("-", " ").split(",")
+        if options.passes
+        else PASSES[:1]
+        if forward
+        else PASSES
+    )
     for name in passes:
         if name not in PASSES:
             known = ", ".join(one.replace(" ", "-") for one in PASSES)
-            raise InvalidArgument(f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}")
+            raise InvalidArgument(
+                f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
+            )
     if options.bfloat16 and tuple(passes) != PASSES[:1]:
         raise InvalidArgument("--bfloat16: there is the forward pass alone")
     dtype = "bfloat16" if options.bfloat16 else "float32"
-    groups = [tuple(replace(parse_case(text), dtype=dtype) for text in one) for one in _notations(options)]
+    groups = [
+        tuple(replace(parse_case(text), dtype=dtype) for text in one) for one in _notations(options)
+    ]
     batches = _numbers(options.batch, "--batch")
-    return [case.of(name, batch) for group in groups for name in passes for batch in batches for case in group]
+    return [
+        case.of(name, batch)
+        for group in groups
+        for name in passes
+        for batch in batches
+        for case in group
+    ]
 
 
 def _notations(options: argparse.Namespace) -> Iterator[Sequence[str]]:
@@ -151,7 +194,9 @@ def _asked(result: LayerTimes, case: Case, threads: Sequence[int]) -> bool:
     return result.threads in threads and result.key[:-1] == _key(case)
 
 
-def _measure(cases: Sequence[Case], threads: Sequence[int], options: argparse.Namespace) -> Iterator[LayerTimes]:
+def _measure(
+    cases: Sequence[Case], threads: Sequence[int], options: argparse.Namespace
+) -> Iterator[LayerTimes]:
     """One case after the other; what is going on is told on the standard error."""
     if not cases:
         return
@@ -161,8 +206,14 @@ def _measure(cases: Sequence[Case], threads: Sequence[int], options: argparse.Na
         for name, reason in sides.missing.items():
             print(f"without {name}: {reason}", file=sys.stderr)
         for number, case in enumerate(cases, 1):
-            print(f"{number}/{len(cases)} {case}, {case.direction}, batch {case.batch}", file=sys.stderr, flush=True)
-            for result in measure(case, str(case), sides, rounds=options.rounds, seconds=options.seconds):
+            print(
+                f"{number}/{len(cases)} {case}, {case.direction}, batch {case.batch}",
+                file=sys.stderr,
+                flush=True,
+            )
+            for result in measure(
+                case, str(case), sides, rounds=options.rounds, seconds=options.seconds
+            ):
                 for name in result.failed.keys() - sides.missing.keys():
                     print(f"  {name}: {result.failed[name]}", file=sys.stderr)
                 yield result
@@ -178,7 +229,11 @@ def _print(results: Sequence[LayerTimes], options: argparse.Namespace) -> None:
     else:
         titles = dict.fromkeys((row.direction, row.batch, row.threads) for row in rows)
         for direction, batch, threads in titles:
-            own = [row for row in rows if (row.direction, row.batch, row.threads) == (direction, batch, threads)]
+            own = [
+                row
+                for row in rows
+                if (row.direction, row.batch, row.threads) == (direction, batch, threads)
+            ]
             _print_table(f"{direction}, batch {batch}, {plural(threads, 'thread')}", own)
         _print_reach(reaches(results))
 
@@ -188,7 +243,9 @@ def _print_csv(rows: Sequence[Row]) -> None:
     names = [field.name for field in fields(Row)]
     wide = [name for name in names if name in ("onednn", "onednn_bf16", "ncnn")]
     columns = [
-        column for name in names for column in ([name, f"{name}_low", f"{name}_high"] if name in wide else [name])
+        column
+        for name in names
+        for column in ([name, f"{name}_low", f"{name}_high"] if name in wide else [name])
     ]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
@@ -253,19 +310,36 @@ def _draw(results: Sequence[LayerTimes], path: Path) -> None:
     """The forward passes with the most threads and the largest batch."""
     threads = max(one.threads for one in results)
     batch = max(one.batch for one in results)
-    shown = [one for one in results if (one.direction, one.threads, one.batch) == (PASSES[0], threads, batch)]
+    shown = [
+        one
+        for one in results
+        if (one.direction, one.threads, one.batch) == (PASSES[0], threads, batch)
+    ]
     if not shown:
         raise BenchError("--roofline: it shows the forward pass, which was not measured")
     points = []
-    titles = {parse_case(notation).notation: group.title for group in LAYERS for notation in group.notations}
+    titles = {
+        parse_case(notation).notation: group.title
+        for group in LAYERS
+        for notation in group.notations
+    }
     for one in shown:
         intensity = one.flops / one.bytes
         panel = titles.get(one.notation, "layers that were asked for")
-        fastest = {one.best.side: one.best, **{time.side: time for time in one.times if time.side != one.best.side}}
+        fastest = {
+            one.best.side: one.best,
+            **{time.side: time for time in one.times if time.side != one.best.side},
+        }
         for side, time in fastest.items():
-            points.append(Point(panel, _SERIES[side], one.layer, intensity, one.flops / time.seconds.middle))
+            points.append(
+                Point(panel, _SERIES[side], one.layer, intensity, one.flops / time.seconds.middle)
+            )
     # The most that was ever measured: a ceiling that a slow minute lowers is none.
-    roof = Roof(max(one.peak for one in shown), max(one.bandwidth for one in shown), (("Winograd F(4)", 4.0),))
+    roof = Roof(
+        max(one.peak for one in shown),
+        max(one.bandwidth for one in shown),
+        (("Winograd F(4)", 4.0),),
+    )
     title = f"Convolutions, forward, batch {batch}, {plural(threads, 'thread')}, {shown[0].dtype}"
     draw_roofline(points, roof, title, path)
     print(f"roofline: {path}", file=sys.stderr)

@@ -15,7 +15,16 @@ from bestof.errors import BestofError
 
 _Cells: TypeAlias = tuple[str, ...]
 _HEADINGS: _Cells = ("", "ns", "spread", f"{THREADS} threads", "reach")
-_TORCH_HEADINGS = ("", "PyTorch us", "a Python pass", "in Python", "reach", "enabled", "spread", "reach")
+_TORCH_HEADINGS = (
+    "",
+    "PyTorch us",
+    "a Python pass",
+    "in Python",
+    "reach",
+    "enabled",
+    "spread",
+    "reach",
+)
 _EPILOG = f"""\
 ns: the median nanoseconds a call; spread: half the distance between the quartiles;
 {THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: what the ns are
@@ -72,16 +81,32 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--repeats", type=int, default=25, metavar="N", help="how often (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=8000, metavar="N", help="calls each time (default: %(default)s)")
-    parser.add_argument("--torch", action="store_true", help="what an enabled, settled convolution costs")
+    parser.add_argument(
+        "--repeats", type=int, default=25, metavar="N", help="how often (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="calls each time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--torch", action="store_true", help="what an enabled, settled convolution costs"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser
 
 
 def _cells(row: DispatchTime) -> _Cells:
     reach = "" if row.reach is None else f"{row.reach * 1e9:,.0f}"
-    return row.name, f"{row.seconds * 1e9:,.0f}", f"± {row.spread * 1e9:,.0f}", f"{row.threaded * 1e9:,.0f}", reach
+    return (
+        row.name,
+        f"{row.seconds * 1e9:,.0f}",
+        f"± {row.spread * 1e9:,.0f}",
+        f"{row.threaded * 1e9:,.0f}",
+        reach,
+    )
 
 
 def _print(headings: _Cells, rows: Sequence[_Cells]) -> None:

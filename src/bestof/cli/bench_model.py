@@ -76,7 +76,9 @@ def call(argv: Sequence[str]) -> int:
     if options.keep and options.read:
         parser.error("--keep is for models that are measured now: it goes without --read")
     if options.read and (options.models or options.matrix):
-        parser.error("--read shows what was measured before: it goes without models and without --matrix")
+        parser.error(
+            "--read shows what was measured before: it goes without models and without --matrix"
+        )
     if options.matrix and options.png:
         parser.error("there is no picture of the --matrix")
     if options.png and find_spec("matplotlib") is None:
@@ -109,40 +111,87 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="such as vgg16 (the list is below)")
-    parser.add_argument("--peers", action="store_true", help="every peer (default: PyTorch as it is, and ours)")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="such as vgg16 (the list is below)"
+    )
+    parser.add_argument(
+        "--peers", action="store_true", help="every peer (default: PyTorch as it is, and ours)"
+    )
     parser.add_argument("--only", metavar="LIST", help="these peers, separated by commas")
     parser.add_argument("--train", action="store_true", help="training steps in place of inference")
-    parser.add_argument("--matrix", action="store_true", help=f"is any model, of all, below {PROMISE} of what it was?")
-    parser.add_argument("--reach", action="store_true", help="every model of which we promise something, by every peer")
-    parser.add_argument("--layers", action="store_true", help="keep what was measured for each convolution")
-    parser.add_argument("--batch", default="1", metavar="LIST", help="images a call (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", metavar="NAME", help="cpu or cuda (default: %(default)s)")
+    parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help=f"is any model, of all, below {PROMISE} of what it was?",
+    )
+    parser.add_argument(
+        "--reach",
+        action="store_true",
+        help="every model of which we promise something, by every peer",
+    )
+    parser.add_argument(
+        "--layers", action="store_true", help="keep what was measured for each convolution"
+    )
+    parser.add_argument(
+        "--batch", default="1", metavar="LIST", help="images a call (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="cpu or cuda (default: %(default)s)"
+    )
     parser.add_argument("--threads", metavar="LIST", help="(default: one for each core)")
-    parser.add_argument("--size", metavar="N or RxC", help="rows and columns of the images (default: the model's own)")
-    parser.add_argument("--narrow", action="store_true", help="the small form of the models, in which tests run them")
+    parser.add_argument(
+        "--size",
+        metavar="N or RxC",
+        help="rows and columns of the images (default: the model's own)",
+    )
+    parser.add_argument(
+        "--narrow",
+        action="store_true",
+        help="the small form of the models, in which tests run them",
+    )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=seconds, default=0.5, metavar="S", help="of each peer in each round (default: %(default)s)"
+        "--seconds",
+        type=seconds,
+        default=0.5,
+        metavar="S",
+        help="of each peer in each round (default: %(default)s)",
     )
     parser.add_argument(
-        "--settle", type=seconds, default=120, metavar="S", help="for ours to end its trials (default: %(default)s)"
+        "--settle",
+        type=seconds,
+        default=120,
+        metavar="S",
+        help="for ours to end its trials (default: %(default)s)",
     )
-    parser.add_argument("--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls")
-    parser.add_argument("--read", nargs="+", metavar="FILE", help="show what --json printed before; later files win")
     parser.add_argument(
-        "--keep", metavar="FILE", help="keep what was measured; measure only what the file lacks, of equal effort"
+        "--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls"
+    )
+    parser.add_argument(
+        "--read", nargs="+", metavar="FILE", help="show what --json printed before; later files win"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="FILE",
+        help="keep what was measured; measure only what the file lacks, of equal effort",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
-    parser.add_argument("--csv", metavar="FILE", help="write a line for each model and peer as well")
-    parser.add_argument("--png", metavar="FILE", help="draw as well; further pictures beside it, the name extended")
+    parser.add_argument(
+        "--csv", metavar="FILE", help="write a line for each model and peer as well"
+    )
+    parser.add_argument(
+        "--png", metavar="FILE", help="draw as well; further pictures beside it, the name extended"
+    )
     return parser
 
 
 def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
     every = options.peers or options.reach
     peers = _peers(options, tuple(peer.name for peer in PEERS) if every else _FEW)
-    jobs, effort = promised_jobs() if options.reach else _jobs(options, options.models), _effort(options)
+    jobs, effort = (
+        promised_jobs() if options.reach else _jobs(options, options.models),
+        _effort(options),
+    )
     kept = {one.job: one for one in read_kept(Path(options.keep), effort)} if options.keep else {}
     results = []
     with _progress() as progress:
@@ -178,7 +227,9 @@ def _matrix(options: argparse.Namespace) -> int:
     return 1 if any(row.reason for row in rows) else 0
 
 
-def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[bool] | None = None) -> list[Job]:
+def _jobs(
+    options: argparse.Namespace, names: Sequence[str], modes: Sequence[bool] | None = None
+) -> list[Job]:
     check_device(options.device)
     size = _size(options.size)
     for name in names:
@@ -192,16 +243,25 @@ def _jobs(options: argparse.Namespace, names: Sequence[str], modes: Sequence[boo
             for batch in _numbers("--batch", options.batch):
                 for threads in _numbers("--threads", options.threads or str(cores)):
                     if threads > cores:
-                        print(f"bestof: {threads} threads are left out: {cores} cores are here", file=sys.stderr)
+                        print(
+                            f"bestof: {threads} threads are left out: {cores} cores are here",
+                            file=sys.stderr,
+                        )
                         continue
-                    jobs.append(Job(name, batch, threads, train, size, options.narrow, device=options.device))
+                    jobs.append(
+                        Job(
+                            name, batch, threads, train, size, options.narrow, device=options.device
+                        )
+                    )
     if not jobs:
         raise InvalidArgument(f"--threads: no number of threads is left that {cores} cores can run")
     return jobs
 
 
 def _effort(options: argparse.Namespace) -> Effort:
-    return Effort(rounds=options.rounds, seconds=options.seconds, settle=options.settle, steps=options.steps)
+    return Effort(
+        rounds=options.rounds, seconds=options.seconds, settle=options.settle, steps=options.steps
+    )
 
 
 def _peers(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Peer, ...]:
@@ -210,7 +270,9 @@ def _peers(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Peer, .
     peers = find_peers(tuple(name.strip() for name in options.only.split(",")))
     for peer in peers:
         if options.device not in peer.devices:
-            raise InvalidArgument(f"--only: {peer.name} does not run on {options.device}; leave it out")
+            raise InvalidArgument(
+                f"--only: {peer.name} does not run on {options.device}; leave it out"
+            )
     return peers
 
 
@@ -218,7 +280,9 @@ def _numbers(option: str, text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidArgument(f"{option}: expected numbers, separated by commas; got {text!r}") from None
+        raise InvalidArgument(
+            f"{option}: expected numbers, separated by commas; got {text!r}"
+        ) from None
 
 
 def _size(text: str | None) -> tuple[int, int] | None:
@@ -313,7 +377,11 @@ def _tables(one: ModelTimes) -> Iterator[_Table]:
     yield f"{one.job}{_against(one)}", _HEADINGS, [_cells(one, peer) for peer in one.peers]
     # Elsewhere the times of layers are for pictures; who tries a device asks what there is to choose from.
     if one.layers and one.job.device != "cpu":
-        yield f"{one.job}: the alternatives of each convolution", LAYER_HEADINGS, layer_rows(one.layers)
+        yield (
+            f"{one.job}: the alternatives of each convolution",
+            LAYER_HEADINGS,
+            layer_rows(one.layers),
+        )
 
 
 def _cells(one: ModelTimes, peer: PeerTime) -> tuple[str, ...]:
@@ -374,7 +442,9 @@ def _print(tables: Sequence[_Table]) -> None:
         for place, heading in enumerate(headings):
             drawn.add_column(heading, justify="left" if place < words else "right", overflow="fold")
         for row in rows:
-            style = {"*": "bold green", "!": "bold red"}.get(row[0], "" if row[words + 1] else "dim")
+            style = {"*": "bold green", "!": "bold red"}.get(
+                row[0], "" if row[words + 1] else "dim"
+            )
             drawn.add_row(*map(Text, row), style=style)
         console.print(drawn)
     sys.stdout.flush()
@@ -392,5 +462,7 @@ def _plain(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -
     ]
     for row in (headings, *rows):
         cells = [f"{cell:<{width}}" for cell, width in zip(row[:words], widths, strict=False)]
-        cells += [f"{cell:>{width}}" for cell, width in zip(row[words:], widths[words:], strict=True)]
+        cells += [
+            f"{cell:>{width}}" for cell, width in zip(row[words:], widths[words:], strict=True)
+        ]
         yield "  ".join(cells).rstrip()

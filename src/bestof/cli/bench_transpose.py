@@ -35,10 +35,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=seconds, default=0.02, metavar="S", help="of each algorithm in a round (default: %(default)s)"
+        "--batch", type=int, default=8, metavar="N", help="images (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=9, metavar="N", help="rounds (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds,
+        default=0.02,
+        metavar="S",
+        help="of each algorithm in a round (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser

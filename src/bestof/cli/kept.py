@@ -14,7 +14,9 @@ def kept(url: str | None) -> Store:
     """The store of this URL, None for this user's own; StoreError where it is switched off."""
     store = selection.default_store() if url is None else named(url)
     if store is None:
-        raise StoreError("the store is off, so nothing is kept; unset BESTOF_STORE, or name a store by --store URL")
+        raise StoreError(
+            "the store is off, so nothing is kept; unset BESTOF_STORE, or name a store by --store URL"
+        )
     return store
 
 

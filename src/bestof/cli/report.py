@@ -22,7 +22,11 @@ def call(argv: Sequence[str]) -> int:
     if options.html is not None and not options.html.lower().endswith(".html"):
         raise InvalidArgument(f"cannot write HTML to {options.html!r}: its name must end in .html")
     page = None if options.html is None else ReportFile.at(options.html)
-    report = _saved(options.file) if options.file is not None else selection.store_report(kept(options.store))
+    report = (
+        _saved(options.file)
+        if options.file is not None
+        else selection.store_report(kept(options.store))
+    )
     if page is not None:
         page.write(report)
         print(f"written to {page.path}")
@@ -41,11 +45,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Show what was measured and chosen: tables, and the tree of decisions.",
         epilog="Without FILE and --store: what this user's store holds.",
     )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a report that `bestof run --report FILE.json` wrote")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a report that `bestof run --report FILE.json` wrote",
+    )
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--tree", action="store_true", help="print the tree of decisions alone: what was chosen")
+    form.add_argument(
+        "--tree", action="store_true", help="print the tree of decisions alone: what was chosen"
+    )
     form.add_argument("--html", metavar="PAGE", help="write an HTML page, PAGE.html")
     return parser
 
@@ -57,8 +68,12 @@ def _saved(path: str) -> Report:
     except OSError as error:
         raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
     except ValueError as error:
-        raise StoreError(f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`") from error
+        raise StoreError(
+            f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"
+        ) from error
     try:
         return report_from_dict(content)
     except InvalidArgument as error:
-        raise StoreError(f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`") from error
+        raise StoreError(
+            f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"
+        ) from error

@@ -34,7 +34,9 @@ class ReportFile:
         """
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _FORMATS:
-            raise InvalidArgument(f"cannot write a report to {path!r}: its name must end in {', '.join(_FORMATS)}")
+            raise InvalidArgument(
+                f"cannot write a report to {path!r}: its name must end in {', '.join(_FORMATS)}"
+            )
         absolute = os.path.abspath(path)  # the program may change its directory
         existed = os.path.lexists(absolute)
         try:
@@ -43,7 +45,9 @@ class ReportFile:
             if not existed:
                 os.unlink(absolute)
         except OSError as error:
-            raise InvalidArgument(f"cannot write a report to {path!r}: {error.strerror or error}") from error
+            raise InvalidArgument(
+                f"cannot write a report to {path!r}: {error.strerror or error}"
+            ) from error
         return cls(absolute, _FORMATS[suffix])
 
     def write(self, report: Report) -> None:

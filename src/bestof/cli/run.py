@@ -65,8 +65,14 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
-    parser.add_argument("--report", metavar="FILE", help="write what was measured and chosen to FILE.json|.html|.txt")
-    parser.add_argument("--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write what was measured and chosen to FILE.json|.html|.txt",
+    )
+    parser.add_argument(
+        "--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off"
+    )
     parser.add_argument(
         "--policy",
         metavar="TEXT",

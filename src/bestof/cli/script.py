@@ -71,7 +71,9 @@ class Script:
 def find_script(path: str, arguments: Sequence[str]) -> Script:
     """The program in a file; InvalidArgument where there is none that can be read."""
     if os.path.isdir(path):
-        raise InvalidArgument(f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE")
+        raise InvalidArgument(
+            f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE"
+        )
     try:
         with io.open_code(os.path.abspath(path)) as file:
             source = file.read()
@@ -146,7 +148,9 @@ def _main_spec(name: str) -> ModuleSpec:
     except (ImportError, ValueError) as error:
         raise InvalidArgument(f"cannot run the module {name!r}: {error}") from error
     if spec is None:
-        raise InvalidArgument(f"cannot run the module {name!r}: there is no such module on sys.path")
+        raise InvalidArgument(
+            f"cannot run the module {name!r}: there is no such module on sys.path"
+        )
     return spec
 
 
@@ -172,7 +176,9 @@ class _OwnTraceback:
         self._traceback = traceback
         self._hook = hook
 
-    def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
         sys.excepthook = self._hook
         if error is self._error:
             traceback = self._traceback

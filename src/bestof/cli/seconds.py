@@ -13,5 +13,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = -1.0
     if not (isfinite(number) and number >= 0):
-        raise argparse.ArgumentTypeError(f"expected a finite number of seconds, at least 0; got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a finite number of seconds, at least 0; got {text!r}"
+        )
     return number

@@ -32,11 +32,17 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bestof store", description="Look after the decisions that are kept.")
+    parser = argparse.ArgumentParser(
+        prog="bestof store", description="Look after the decisions that are kept."
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for action in ACTIONS:
-        one = actions.add_parser(action.name, help=action.summary, description=f"{action.summary.capitalize()}.")
-        one.add_argument("--store", metavar="URL", help="such as sqlite:///PATH; without it, this user's own")
+        one = actions.add_parser(
+            action.name, help=action.summary, description=f"{action.summary.capitalize()}."
+        )
+        one.add_argument(
+            "--store", metavar="URL", help="such as sqlite:///PATH; without it, this user's own"
+        )
         action.arguments(one)
         one.set_defaults(action=action)
     return parser
@@ -50,7 +56,10 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 def _show(store: Store, options: argparse.Namespace) -> int:
     records, pins = list(store.records(options.selector)), store.pins(options.selector)
     if options.json:
-        content = {"records": [asdict(record) for record in records], "pins": [asdict(pin) for pin in pins]}
+        content = {
+            "records": [asdict(record) for record in records],
+            "pins": [asdict(pin) for pin in pins],
+        }
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return 0
     print_records(records, store.url, time())
@@ -68,8 +77,15 @@ def _clear(store: Store, options: argparse.Namespace) -> int:
     count = len(list(store.records(options.selector)))
     if count and not options.yes:
         if not sys.stdin.isatty():
-            raise InvalidArgument(f"clear would forget {plural(count, 'problem')} of {store.url}; say --yes to do it")
-        print(f"Forget {plural(count, 'problem')} of {store.url}? [y/N] ", end="", file=sys.stderr, flush=True)
+            raise InvalidArgument(
+                f"clear would forget {plural(count, 'problem')} of {store.url}; say --yes to do it"
+            )
+        print(
+            f"Forget {plural(count, 'problem')} of {store.url}? [y/N] ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("nothing was changed")
             return 1
@@ -78,7 +94,12 @@ def _clear(store: Store, options: argparse.Namespace) -> int:
 
 
 ACTIONS = (
-    Action("show", "list every problem, its decision and its evidence, and the pins", _show_arguments, _show),
+    Action(
+        "show",
+        "list every problem, its decision and its evidence, and the pins",
+        _show_arguments,
+        _show,
+    ),
     EXPLAIN,
     PIN,
     UNPIN,

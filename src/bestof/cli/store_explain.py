@@ -20,16 +20,26 @@ from bestof.view.quantity import age
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it")
-    parser.add_argument("problem", nargs="?", metavar="PROBLEM", help="of this problem alone, as `show` prints it")
+    parser.add_argument(
+        "selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it"
+    )
+    parser.add_argument(
+        "problem", nargs="?", metavar="PROBLEM", help="of this problem alone, as `show` prints it"
+    )
     add_json(parser)
 
 
 def _explain(store: Store, options: argparse.Namespace) -> int:
     found = explain(store.records(), store.pins(), options.selector, options.problem)
     if not found:
-        what = options.selector if options.problem is None else f"{options.selector}, problem {options.problem}"
-        raise StoreError(f"nothing is kept of {what} in {store.url}; `bestof store show` lists what is")
+        what = (
+            options.selector
+            if options.problem is None
+            else f"{options.selector}, problem {options.problem}"
+        )
+        raise StoreError(
+            f"nothing is kept of {what} in {store.url}; `bestof store show` lists what is"
+        )
     if options.json:
         print(json.dumps([_dict(one) for one in found], indent=2, ensure_ascii=False))
         return 0
@@ -46,7 +56,9 @@ def _print_host(explanations: Sequence[Explanation], now: float) -> None:
     for one in explanations:
         record = one.record
         when = age(now - record.updated)
-        print(f"{record.selector} {record.problem} ({when if when == 'just now' else f'{when} ago'}): {one.why}")
+        print(
+            f"{record.selector} {record.problem} ({when if when == 'just now' else f'{when} ago'}): {one.why}"
+        )
         shown.save(record)
     print()
     print_report(store_report(shown))
@@ -57,4 +69,6 @@ def _dict(one: Explanation) -> dict[str, object]:
     return {**asdict(one.record), "evidence": evidence, "pinned": one.pinned, "why": one.why}
 
 
-EXPLAIN = Action("explain", "tell why: evidence, host, time, the rule, and choices inside", _arguments, _explain)
+EXPLAIN = Action(
+    "explain", "tell why: evidence, host, time, the rule, and choices inside", _arguments, _explain
+)

@@ -14,7 +14,9 @@ from bestof.view.quantity import plural
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="where to; without it, the standard output")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="where to; without it, the standard output"
+    )
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
@@ -27,13 +29,19 @@ def _export(store: Store, options: argparse.Namespace) -> int:
         with open(options.file, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise InvalidArgument(f"cannot write {options.file!r}: {error.strerror or error}") from error
-    print(f"exported {plural(len(records), 'problem')} and {plural(len(pins), 'pin')} to {options.file}")
+        raise InvalidArgument(
+            f"cannot write {options.file!r}: {error.strerror or error}"
+        ) from error
+    print(
+        f"exported {plural(len(records), 'problem')} and {plural(len(pins), 'pin')} to {options.file}"
+    )
     return 0
 
 
 def _file_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `bestof store export` wrote; - for the standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="what `bestof store export` wrote; - for the standard input"
+    )
 
 
 def _import(store: Store, options: argparse.Namespace) -> int:
@@ -54,14 +62,19 @@ def _take_in(store: Store, path: str, *, theirs: bool) -> int:
     own = {(pin.selector, pin.problem, pin.host): pin.alternative for pin in store.pins()}
     taken = kept = 0
     for pin in pins:
-        if not theirs and own.get((pin.selector, pin.problem, pin.host), pin.alternative) != pin.alternative:
+        if (
+            not theirs
+            and own.get((pin.selector, pin.problem, pin.host), pin.alternative) != pin.alternative
+        ):
             kept += 1
             continue
         store.pin(pin.selector, pin.alternative, pin.problem, pin.host)
         taken += 1
     stayed = f"; {plural(kept, 'pin')} of the store stayed against the file's" if kept else ""
     verb = "imported" if theirs else "merged"
-    print(f"{verb} {plural(len(records), 'problem')} and {plural(taken, 'pin')} into {store.url}{stayed}")
+    print(
+        f"{verb} {plural(len(records), 'problem')} and {plural(taken, 'pin')} into {store.url}{stayed}"
+    )
     return 0
 
 
@@ -76,6 +89,12 @@ def _read(path: str) -> str:
         raise InvalidArgument(f"cannot read {path!r}: {reason}") from error
 
 
-EXPORT = Action("export", "write evidence, decisions and pins to a file for review", _export_arguments, _export)
-IMPORT = Action("import", "unite a file with the store; of two pins the file's holds", _file_arguments, _import)
-MERGE = Action("merge", "unite a file with the store; of two pins the store's holds", _file_arguments, _merge)
+EXPORT = Action(
+    "export", "write evidence, decisions and pins to a file for review", _export_arguments, _export
+)
+IMPORT = Action(
+    "import", "unite a file with the store; of two pins the file's holds", _file_arguments, _import
+)
+MERGE = Action(
+    "merge", "unite a file with the store; of two pins the store's holds", _file_arguments, _merge
+)

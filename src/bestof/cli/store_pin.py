@@ -20,19 +20,29 @@ def _where(problem: str | None, host: str | None) -> str:
 
 
 def _unpin_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it")
+    parser.add_argument(
+        "selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it"
+    )
     _add_place(parser)
 
 
 def _pin_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it")
+    parser.add_argument(
+        "selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it"
+    )
     parser.add_argument("alternative", metavar="ALTERNATIVE", help="what to take")
     _add_place(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--problem", metavar="TEXT", help="as `bestof store show` prints it; without it, every problem")
-    parser.add_argument("--host", metavar="TEXT", help="as `bestof store explain` prints it; without it, every host")
+    parser.add_argument(
+        "--problem",
+        metavar="TEXT",
+        help="as `bestof store show` prints it; without it, every problem",
+    )
+    parser.add_argument(
+        "--host", metavar="TEXT", help="as `bestof store explain` prints it; without it, every host"
+    )
 
 
 def _pin(store: Store, options: argparse.Namespace) -> int:
@@ -45,10 +55,16 @@ def _pin(store: Store, options: argparse.Namespace) -> int:
 def _unpin(store: Store, options: argparse.Namespace) -> int:
     place = _where(options.problem, options.host)
     if not store.unpin(options.selector, options.problem, options.host):
-        raise StoreError(f"{options.selector} has no pin for {place} in {store.url}; `bestof store show` lists pins")
+        raise StoreError(
+            f"{options.selector} has no pin for {place} in {store.url}; `bestof store show` lists pins"
+        )
     print(f"took back the pin of {options.selector} for {place}")
     return 0
 
 
-PIN = Action("pin", "take one alternative from the next run on, without measuring", _pin_arguments, _pin)
-UNPIN = Action("unpin", "take back the pin that was given with these very words", _unpin_arguments, _unpin)
+PIN = Action(
+    "pin", "take one alternative from the next run on, without measuring", _pin_arguments, _pin
+)
+UNPIN = Action(
+    "unpin", "take back the pin that was given with these very words", _unpin_arguments, _unpin
+)

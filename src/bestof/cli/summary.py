@@ -63,12 +63,20 @@ def summary_lines(
 
 
 def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
-    rows = [("layers", f"{torch.layers} distinct, {plural(len(torch.passes), 'problem')} over all passes")]
+    rows = [
+        (
+            "layers",
+            f"{torch.layers} distinct, {plural(len(torch.passes), 'problem')} over all passes",
+        )
+    ]
     for name in dict.fromkeys(row.name for row in torch.passes):
         rows.append((name, _counted(row.chosen for row in torch.passes if row.name == name)))
     as_is = seconds + torch.seconds_saved
     rows.append(
-        ("saved", f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch as is would have taken")
+        (
+            "saved",
+            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch as is would have taken",
+        )
     )
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
     return rows
@@ -81,12 +89,18 @@ def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[
     settled = f", {unsettled} unsettled" if unsettled else ", all settled"
     rows = [("selectors", f"{len(used)}, with {plural(len(problems), 'problem')}{settled}")]
     for selector in used[:_LISTED]:
-        rows.append((selector.selector, _counted(problem.decision for problem in selector.problems)))
+        rows.append(
+            (selector.selector, _counted(problem.decision for problem in selector.problems))
+        )
     if len(used) > _LISTED:
-        rows.append(("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`"))
+        rows.append(
+            ("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`")
+        )
     trials = sum(selector.trials for selector in used)
     # The whole time of the trials was not lost: the calls that were tried also answered the program.
-    rows.append(("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds)))
+    rows.append(
+        ("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds))
+    )
     return rows
 
 
@@ -98,7 +112,9 @@ def _counted(chosen: Iterable[str | None]) -> str:
 def _price(trials: int, lost: float, seconds: float) -> str:
     if trials == 0:
         return "settled from the start: no trial was made"
-    return f"cost {duration(lost)}, {_share(lost, seconds)} of the run, in {plural(trials, 'trial')}"
+    return (
+        f"cost {duration(lost)}, {_share(lost, seconds)} of the run, in {plural(trials, 'trial')}"
+    )
 
 
 def _share(part: float, whole: float) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 
 from bestof.errors import KernelError
 
-Array: TypeAlias = Any  # a NumPy array, or anything with `shape` and `__dlpack__`, such as a torch tensor
+Array: TypeAlias = (
+    Any  # a NumPy array, or anything with `shape` and `__dlpack__`, such as a torch tensor
+)
 
 
 def shape_of(value: Array, name: str) -> tuple[int, ...]:
@@ -23,7 +25,11 @@ def shape_of(value: Array, name: str) -> tuple[int, ...]:
 def dtype_of(value: Array, dtype: str | None) -> str:
     """The name `dtype`, or, where that is None, bfloat16 for an array of it and else float32, which kernels check."""
     if dtype is None:
-        return "bfloat16" if str(getattr(value, "dtype", None)) in ("bfloat16", "torch.bfloat16") else "float32"
+        return (
+            "bfloat16"
+            if str(getattr(value, "dtype", None)) in ("bfloat16", "torch.bfloat16")
+            else "float32"
+        )
     if dtype not in ("float32", "bfloat16"):
         raise KernelError(f"dtype: expected 'float32' or 'bfloat16'; got {dtype!r}")
     return dtype
@@ -40,7 +46,10 @@ def check_detached(**arrays: Array | None) -> None:
     """Raises KernelError for a tensor, by the name of its argument, whose gradient would be lost: kernels record
     nothing."""
     for name, value in arrays.items():
-        if getattr(value, "requires_grad", False) is True and sys.modules["torch"].is_grad_enabled():
+        if (
+            getattr(value, "requires_grad", False) is True
+            and sys.modules["torch"].is_grad_enabled()
+        ):
             raise KernelError(
                 f"{name}: expected an array without a gradient; got a tensor that requires one, which would be lost: "
                 f"detach it, or call inside torch.no_grad()"

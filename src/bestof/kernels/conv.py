@@ -71,14 +71,27 @@ def conv2d(
     check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
     dtype = dtype_of(x, dtype)
-    problem = _problem_of(x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups, dtype)
+    problem = _problem_of(
+        x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups, dtype
+    )
     if algorithm is None:
         algorithm = w.algorithm if packed else "direct" if dtype == "float32" else "convgemm_bf16"
     name, slope = _activation(activation)
     if out is None:
         out = empty_like(x, problem.y_shape, dtype)
     x, w, bias, residual, result = map(bits_of, (x, w, bias, residual, out))
-    _native.forward(problem, _algorithm(algorithm), x, w, bias, residual, result, name, slope, threads_of(threads))
+    _native.forward(
+        problem,
+        _algorithm(algorithm),
+        x,
+        w,
+        bias,
+        residual,
+        result,
+        name,
+        slope,
+        threads_of(threads),
+    )
     return out
 
 
@@ -107,7 +120,9 @@ def conv2d_backward_input(
     )
     if out is None:
         out = empty_like(grad, problem.x_shape)
-    _native.backward(problem, "backward_input", _algorithm(algorithm), grad, w, out, threads_of(threads))
+    _native.backward(
+        problem, "backward_input", _algorithm(algorithm), grad, w, out, threads_of(threads)
+    )
     return out
 
 
@@ -129,7 +144,9 @@ def conv2d_backward_weight(
     problem = _problem_of(x, shape_tuple(w_shape, "w_shape"), stride, padding, dilation, groups)
     if out is None:
         out = empty_like(grad, problem.w_shape)
-    _native.backward(problem, "backward_weight", _algorithm(algorithm), grad, x, out, threads_of(threads))
+    _native.backward(
+        problem, "backward_weight", _algorithm(algorithm), grad, x, out, threads_of(threads)
+    )
     return out
 
 
@@ -162,12 +179,20 @@ def conv2d_algorithms(
     )
     rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
     return MappingProxyType(
-        {name: Algorithm(error, scratch, flops, packs, pools) for name, error, scratch, flops, packs, pools in rows}
+        {
+            name: Algorithm(error, scratch, flops, packs, pools)
+            for name, error, scratch, flops, packs, pools in rows
+        }
     )
 
 
 def pack_weights(
-    w: Array, algorithm: str, *, groups: int = 1, dtype: str | None = None, threads: int | None = None
+    w: Array,
+    algorithm: str,
+    *,
+    groups: int = 1,
+    dtype: str | None = None,
+    threads: int | None = None,
 ) -> PackedWeights:
     """Weights as `algorithm` wants them: transformed once, used by any number of forward passes.
 
@@ -177,7 +202,11 @@ def pack_weights(
     """
     check_detached(w=w)
     return _native.pack_weights(
-        bits_of(w), _algorithm(algorithm), integer_of(groups, "groups"), dtype_of(w, dtype), threads_of(threads)
+        bits_of(w),
+        _algorithm(algorithm),
+        integer_of(groups, "groups"),
+        dtype_of(w, dtype),
+        threads_of(threads),
     )
 
 
@@ -217,19 +246,27 @@ class Conv2dPlan:
             dtype_of(None, dtype),
         )
         name, slope = _activation(activation)
-        self._plan = _native.Plan(problem, _direction(direction), _algorithm(algorithm), name, slope, bool(pool))
+        self._plan = _native.Plan(
+            problem, _direction(direction), _algorithm(algorithm), name, slope, bool(pool)
+        )
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
         if pool:
             n, h, w, k = problem.y_shape
             self.y_shape = n, h // 2, w // 2, k
 
-    def run(self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0) -> None:
+    def run(
+        self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0
+    ) -> None:
         """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0: no bias, residual."""
         try:
             # Empty arrays have no address.
-            if not (first and second and out) and all((*self.x_shape, *self.w_shape, *self.y_shape)):
-                raise KernelError(f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}")
+            if not (first and second and out) and all(
+                (*self.x_shape, *self.w_shape, *self.y_shape)
+            ):
+                raise KernelError(
+                    f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}"
+                )
             if isinstance(second, PackedWeights):
                 self._plan.run_packed(first, second, out, bias, residual)
             else:
@@ -238,7 +275,9 @@ class Conv2dPlan:
             raise
         except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             given = first, second, out, bias, residual
-            raise KernelError(f"addresses: expected integers from 0 on, or packed weights; got {given}") from None
+            raise KernelError(
+                f"addresses: expected integers from 0 on, or packed weights; got {given}"
+            ) from None
 
 
 def _problem_of(
@@ -272,7 +311,9 @@ def _checked_problem(
     dtype: str,
 ) -> _native.Problem:
     try:
-        return _native.Problem(list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype)
+        return _native.Problem(
+            list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype
+        )
     except TypeError:
         raise KernelError(
             f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, padding {pads}, "
@@ -289,7 +330,9 @@ def _problem(
     groups: int,
     dtype: str = "float32",
 ) -> _native.Problem:
-    return _checked_problem(x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"), dtype)
+    return _checked_problem(
+        x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"), dtype
+    )
 
 
 def _pads(value: Padding) -> tuple[int, int, int, int]:
@@ -327,7 +370,9 @@ def _activation(value: Activation) -> tuple[str, float]:
 
 def _direction(value: object) -> str:
     if not isinstance(value, str):
-        raise KernelError(f"direction: expected forward, backward_input or backward_weight; got {value!r}")
+        raise KernelError(
+            f"direction: expected forward, backward_input or backward_weight; got {value!r}"
+        )
     return value
 
 

@@ -36,8 +36,12 @@ def pool2d(
         raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
     if out is None:
         extents = [
-            max((extent + 2 * pad - size) // max(step, 1) + 1, 0)  # what does not fit is refused below
-            for extent, size, step, pad in zip(shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True)
+            max(
+                (extent + 2 * pad - size) // max(step, 1) + 1, 0
+            )  # what does not fit is refused below
+            for extent, size, step, pad in zip(
+                shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True
+            )
         ]
         out = empty_like(x, (shape[0], *extents, shape[3]))
     _native.pool(x, out, numbers, kind == "max", count_padding, threads_of(threads))
@@ -66,7 +70,9 @@ class Pool2dPlan:
         numbers = _numbers(kernel, stride, padding, kind, count_padding)
         self.x_shape = shape_tuple(x_shape, "x_shape")
         if len(self.x_shape) != 4 or min(self.x_shape[1:]) < 1 or self.x_shape[0] < 0:
-            raise KernelError(f"x_shape: expected 4 extents (N, H, W, C) of at least 1 (N: 0); got {self.x_shape}")
+            raise KernelError(
+                f"x_shape: expected 4 extents (N, H, W, C) of at least 1 (N: 0); got {self.x_shape}"
+            )
         self._plan = _native.PoolPlan(self.x_shape, numbers, kind == "max", count_padding)
         self.y_shape = self._plan.y_shape
 
@@ -102,17 +108,25 @@ def pool2d_backward(
     numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(grad=grad, x=x, out=out)
     if kind == "max" and x is None:
-        raise KernelError("x: expected the array that was pooled, which the gradient of a maximum needs; got None")
+        raise KernelError(
+            "x: expected the array that was pooled, which the gradient of a maximum needs; got None"
+        )
     if out is None:
         out = empty_like(grad, shape_tuple(x_shape, "x_shape"))
     _native.pool_backward(grad, x, out, numbers, kind == "max", count_padding, threads_of(threads))
     return out
 
 
-def _numbers(kernel: Pair, stride: Pair | None, padding: Pair, kind: str, count_padding: bool) -> list[int]:
+def _numbers(
+    kernel: Pair, stride: Pair | None, padding: Pair, kind: str, count_padding: bool
+) -> list[int]:
     if kind not in _KINDS:
         raise KernelError(f"kind: expected max or average; got {kind!r}")
     if not isinstance(count_padding, bool):
         raise KernelError(f"count_padding: expected True or False; got {count_padding!r}")
     size = pair_of(kernel, "kernel")
-    return [*size, *(size if stride is None else pair_of(stride, "stride")), *pair_of(padding, "padding")]
+    return [
+        *size,
+        *(size if stride is None else pair_of(stride, "stride")),
+        *pair_of(padding, "padding"),
+    ]

@@ -17,7 +17,9 @@ def transpose_algorithms() -> tuple[str, ...]:
     return _ALGORITHMS
 
 
-def transpose(x: Array, axes: Iterable[int], *, algorithm: str = "blocked", out: Array | None = None) -> Array:
+def transpose(
+    x: Array, axes: Iterable[int], *, algorithm: str = "blocked", out: Array | None = None
+) -> Array:
     """A contiguous copy of `x` with its axes permuted, as `numpy.ascontiguousarray(numpy.transpose(x, axes))`.
 
     x: float32, 4-D, C-contiguous. axes: a permutation of 0..3. out: where to write, C-contiguous, of the permuted

@@ -47,21 +47,33 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
     """Alternatives from the pairs (or Alternative objects) that a user lists. Raises InvalidArgument."""
     where = f"BestOf({selector!r}): alternatives"
     if isinstance(alternatives, str | bytes) or not isinstance(alternatives, Sequence):
-        raise InvalidArgument(f"{where}: expected a list of (name, function) pairs; got {type(alternatives).__name__}")
+        raise InvalidArgument(
+            f"{where}: expected a list of (name, function) pairs; got {type(alternatives).__name__}"
+        )
     if not alternatives:
-        raise InvalidArgument(f"{where}: expected at least one (name, function) pair; got an empty list")
-    parsed = tuple(_parse(f"{where}[{position}]", entry) for position, entry in enumerate(alternatives))
+        raise InvalidArgument(
+            f"{where}: expected at least one (name, function) pair; got an empty list"
+        )
+    parsed = tuple(
+        _parse(f"{where}[{position}]", entry) for position, entry in enumerate(alternatives)
+    )
     names = [alternative.name for alternative in parsed]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise InvalidArgument(f"{where}: every name must be its own; {', '.join(map(repr, duplicates))} came twice")
+        raise InvalidArgument(
+            f"{where}: every name must be its own; {', '.join(map(repr, duplicates))} came twice"
+        )
     if len({alternative.is_group for alternative in parsed}) > 1:
-        plain = ", ".join(repr(alternative.name) for alternative in parsed if not alternative.is_group)
+        plain = ", ".join(
+            repr(alternative.name) for alternative in parsed if not alternative.is_group
+        )
         raise InvalidArgument(
             f"{where}: either all are groups or none is; {plain} has one function, others have a list"
         )
     if len({len(alternative.stages) for alternative in parsed}) > 1:
-        lengths = ", ".join(f"{alternative.name!r} has {len(alternative.stages)}" for alternative in parsed)
+        lengths = ", ".join(
+            f"{alternative.name!r} has {len(alternative.stages)}" for alternative in parsed
+        )
         raise InvalidArgument(f"{where}: every group needs the same number of functions; {lengths}")
     return parsed
 
@@ -74,23 +86,37 @@ def _parse(where: str, entry: Any) -> Alternative:
     else:
         raise InvalidArgument(f"{where}: expected a pair (name, function); got {entry!r}")
     if not isinstance(alternative.name, str) or not alternative.name.strip():
-        raise InvalidArgument(f"{where}: expected a name, a text that is not empty; got {alternative.name!r}")
+        raise InvalidArgument(
+            f"{where}: expected a name, a text that is not empty; got {alternative.name!r}"
+        )
     if isinstance(alternative.depends, str):
-        raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected a list of texts; got one text")
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): depends: expected a list of texts; got one text"
+        )
     if not all(isinstance(text, str) for text in alternative.depends):
-        raise InvalidArgument(f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}")
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): depends: expected texts; got {alternative.depends!r}"
+        )
     if alternative.supports is not None and not callable(alternative.supports):
         kind = type(alternative.supports).__name__
-        raise InvalidArgument(f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}")
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}"
+        )
     if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
         kind = type(alternative.function).__name__
-        raise InvalidArgument(f"{where} ({alternative.name!r}): expected a callable, or a list of them; got {kind}")
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): expected a callable, or a list of them; got {kind}"
+        )
     if not alternative.stages:
-        raise InvalidArgument(f"{where} ({alternative.name!r}): expected at least one function; got an empty list")
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): expected at least one function; got an empty list"
+        )
     for stage, function in enumerate(alternative.stages):
         if not callable(function):
             kind = type(function).__name__
-            raise InvalidArgument(f"{where} ({alternative.name!r}): stage {stage}: expected a callable; got {kind}")
+            raise InvalidArgument(
+                f"{where} ({alternative.name!r}): stage {stage}: expected a callable; got {kind}"
+            )
     return alternative
 
 

@@ -24,7 +24,9 @@ def check_name(name: object) -> None:
 def check_callable(where: str, argument: str, value: object) -> None:
     """Raise InvalidArgument unless it can be called."""
     if not callable(value):
-        raise InvalidArgument(f"{where}: {argument}: expected a callable; got {type(value).__name__}")
+        raise InvalidArgument(
+            f"{where}: {argument}: expected a callable; got {type(value).__name__}"
+        )
 
 
 def parse_any_policy(policy: Any) -> Policy:
@@ -36,7 +38,9 @@ def parse_any_policy(policy: Any) -> Policy:
     return policy  # type: ignore[no-any-return]  # Any until here: it came from the user
 
 
-def parse_own_policy(where: str, policy: Any, rounds: Rounds, names: Sequence[str]) -> Policy | None:
+def parse_own_policy(
+    where: str, policy: Any, rounds: Rounds, names: Sequence[str]
+) -> Policy | None:
     """The policy that a selector was given as an object, as text, or by the paper's three numbers; None for none.
 
     It is started once, so that one which does not fit these alternatives is refused where it was given.
@@ -55,8 +59,12 @@ def parse_own_store(where: str, store: Any) -> Store | None:
     """The store that a selector was given as an object or as a URL; None where it is to be without one."""
     if isinstance(store, str):
         return open_store(store)
-    if store is not None and not all(callable(getattr(store, method, None)) for method in ("load", "save", "pinned")):
-        raise InvalidArgument(f"{where}: store: expected a store, its URL, or 'off'; got {type(store).__name__}")
+    if store is not None and not all(
+        callable(getattr(store, method, None)) for method in ("load", "save", "pinned")
+    ):
+        raise InvalidArgument(
+            f"{where}: store: expected a store, its URL, or 'off'; got {type(store).__name__}"
+        )
     return store  # type: ignore[no-any-return]  # Any until here: it came from the user
 
 
@@ -66,7 +74,9 @@ def check_watch(where: str, check: object, check_every: object) -> None:
         return
     check_count(where, "check_every", check_every, 1)
     if check is None:
-        raise InvalidArgument(f"{where}: check_every: needs check= to compare with; got {check_every!r} without it")
+        raise InvalidArgument(
+            f"{where}: check_every: needs check= to compare with; got {check_every!r} without it"
+        )
 
 
 def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> None:
@@ -85,9 +95,13 @@ def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) 
     if timer is None:
         return
     if not callable(getattr(timer, "start", None)) or not hasattr(timer, "paused"):
-        raise InvalidArgument(f"{where}: timer: expected an object with start and paused; got {type(timer).__name__}")
+        raise InvalidArgument(
+            f"{where}: timer: expected an object with start and paused; got {type(timer).__name__}"
+        )
     if alternatives[0].is_group:
-        raise InvalidArgument(f"{where}: timer: a group is timed by the clock; give alternatives of one function each")
+        raise InvalidArgument(
+            f"{where}: timer: a group is timed by the clock; give alternatives of one function each"
+        )
 
 
 def parse_drift(where: str, drift: object) -> bool:

@@ -141,14 +141,18 @@ class Attempt(Trial):
         again = self._turn_to_another(failure, undo).run(args, kwargs)
         return await again if type(again) is CoroutineType else again
 
-    def _expected(self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], object] | None) -> Any:
+    def _expected(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], object] | None
+    ) -> Any:
         """The first alternative's result on the same arguments, for the first trial of each other one."""
         reference = self.tuning.remaining()[0]
         if reference in self.failures or self.position == reference:
             return UNKNOWN
         if self.stage in self.tuning.candidates[self.position].trusted:
             return UNKNOWN
-        if self.parent is not None and reference in self.parent.positions_above(self.selector, self.tuning.problem):
+        if self.parent is not None and reference in self.parent.positions_above(
+            self.selector, self.tuning.problem
+        ):
             return UNKNOWN  # the call came from the reference
         self._pollute()
         trial = self._reference_trial(reference)
@@ -167,7 +171,9 @@ class Attempt(Trial):
             leave_trial(trial, token)
         return expected if type(expected) is CoroutineType else self._own(expected, undo)
 
-    async def _expected_later(self, coroutine: CoroutineType[Any, Any, Any], undo: Callable[[], object] | None) -> Any:
+    async def _expected_later(
+        self, coroutine: CoroutineType[Any, Any, Any], undo: Callable[[], object] | None
+    ) -> Any:
         reference = self.tuning.remaining()[0]
         trial = self._reference_trial(reference)
         token: Token[Trial | None] | None = None
@@ -194,7 +200,9 @@ class Attempt(Trial):
         """The reference's result, safe from what is done to the arguments next: it may be one of them."""
         if undo is not None:
             if expected is not UNKNOWN:
-                with suppress(Exception):  # what has no copy that passes for it is compared as it is
+                with suppress(
+                    Exception
+                ):  # what has no copy that passes for it is compared as it is
                     duplicate = copy.deepcopy(expected)
                     compare(self.selector._check, expected, duplicate)
                     expected = duplicate
@@ -225,7 +233,11 @@ class Attempt(Trial):
         elif candidate.alternative.mutates:
             self._withdraw()
             raise failure
-        above = self.parent.positions_above(self.selector, self.tuning.problem) if self.parent is not None else set()
+        above = (
+            self.parent.positions_above(self.selector, self.tuning.problem)
+            if self.parent is not None
+            else set()
+        )
         others = [p for p in self.tuning.remaining() if p not in self.failures and p not in above]
         if not others:
             self._withdraw()
@@ -236,7 +248,14 @@ class Attempt(Trial):
         else:
             self._withdraw()  # the stages of two alternatives make no pass
         other = Attempt(
-            self.selector, self.tuning, self.stage, others[0], self.begun, self.timed, self.parent, self.settled
+            self.selector,
+            self.tuning,
+            self.stage,
+            others[0],
+            self.begun,
+            self.timed,
+            self.parent,
+            self.settled,
         )
         other.failures = self.failures
         return other
@@ -259,8 +278,12 @@ class Attempt(Trial):
         first = self.failures[min(self.failures)]
         reasons = "; ".join(f"{names[p]}: {_told(self.failures[p])}" for p in sorted(self.failures))
         if len({type(error) for error in self.failures.values()}) == 1:
-            if len({str(error) for error in self.failures.values()}) > 1 and hasattr(first, "add_note"):  # Python 3.11
-                first.add_note(f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}")
+            if len({str(error) for error in self.failures.values()}) > 1 and hasattr(
+                first, "add_note"
+            ):  # Python 3.11
+                first.add_note(
+                    f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}"
+                )
             return first
         return NoAlternative(
             f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}",
@@ -342,7 +365,9 @@ class Attempt(Trial):
     def _book(self, trial: Trial, seconds: float) -> None:
         selector, tuning, begun = self.selector, self.tuning, self.begun
         clean = trial.clean
-        if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing about the alternative
+        if (
+            not 0.0 <= seconds < inf
+        ):  # a clock that goes backwards says nothing about the alternative
             seconds, clean = 0.0, False
         if begun is None:
             if selector._grouped:
@@ -360,7 +385,9 @@ class Attempt(Trial):
         candidate = tuning.candidates[self.position]
         if trial.children is not None:
             candidate.adopt(trial.children)
-        selector.journal.add_trial((tuning.problem, candidate.alternative.name, self.stage, seconds, clean))
+        selector.journal.add_trial(
+            (tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
+        )
         selector.trials += 1
         selector.trial_seconds += seconds
         candidate.seconds += seconds

@@ -121,8 +121,14 @@ class BestOf(Chooser):
         check_neighbours(where, neighbours, own_policy)
         check_count(where, "patience", patience, 0)
         check_timer(where, timer, parsed)
-        if check is not None and restore is None and any(alternative.mutates for alternative in parsed):
-            raise InvalidArgument(f"{where}: check: needs restore= where alternatives change their arguments")
+        if (
+            check is not None
+            and restore is None
+            and any(alternative.mutates for alternative in parsed)
+        ):
+            raise InvalidArgument(
+                f"{where}: check: needs restore= where alternatives change their arguments"
+            )
         super().__init__(
             name,
             parsed,
@@ -157,7 +163,12 @@ class BestOf(Chooser):
         """All that is known of the problem of these arguments (for a group: without the stage)."""
         problem = self._problem(args, kwargs)
         with self._lock:
-            return report_problem(problem, self._decisions.get(problem), self._tunings.get(problem), self._alternatives)
+            return report_problem(
+                problem,
+                self._decisions.get(problem),
+                self._tunings.get(problem),
+                self._alternatives,
+            )
 
     def report(self) -> SelectorReport:
         """All that is known of every problem; `print` it, or read its fields."""
@@ -214,11 +225,15 @@ class BestOf(Chooser):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BestOf:
         made = type(self).__new__(type(self))
-        memo[id(self)] = made  # first: an alternative may be a method of an object that holds this selector
+        memo[id(self)] = (
+            made  # first: an alternative may be a method of an object that holds this selector
+        )
         for shared in ("policy", "store", "clock", "on_event", "timer"):
             memo.setdefault(id(self._given[shared]), self._given[shared])
         beside, teachings = self._brought()
-        return _fill(made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), teachings)
+        return _fill(
+            made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), teachings
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_remade, (type(self), self._arguments(), *self._brought()))
@@ -229,12 +244,18 @@ class BestOf(Chooser):
 
     def _brought(self) -> tuple[_Beside, list[Teaching]]:
         """What a copy gets beside the arguments: attributes that a program has set, and the decisions."""
-        attributes = {name: value for name, value in vars(self).items() if name not in self._made_of}
-        slots = {name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)}
+        attributes = {
+            name: value for name, value in vars(self).items() if name not in self._made_of
+        }
+        slots = {
+            name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)
+        }
         return (attributes, slots), self.teachings()
 
 
-_Beside = tuple[dict[str, Any], dict[str, Any]]  # attributes in the dictionary of an object, and in slots
+_Beside = tuple[
+    dict[str, Any], dict[str, Any]
+]  # attributes in the dictionary of an object, and in slots
 
 
 def _own_slots(kind: type[BestOf]) -> list[str]:
@@ -250,11 +271,15 @@ def _own_slots(kind: type[BestOf]) -> list[str]:
     return names
 
 
-def _remade(kind: type[BestOf], given: dict[str, Any], beside: _Beside, teachings: list[Teaching]) -> BestOf:
+def _remade(
+    kind: type[BestOf], given: dict[str, Any], beside: _Beside, teachings: list[Teaching]
+) -> BestOf:
     return _fill(kind.__new__(kind), given, beside, teachings)
 
 
-def _fill(made: BestOf, given: dict[str, Any], beside: _Beside, teachings: list[Teaching]) -> BestOf:
+def _fill(
+    made: BestOf, given: dict[str, Any], beside: _Beside, teachings: list[Teaching]
+) -> BestOf:
     BestOf.__init__(made, **given)
     attributes, slots = beside
     vars(made).update(attributes)

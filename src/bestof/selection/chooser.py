@@ -80,7 +80,9 @@ class Chooser(Sampler):
         self._late = None if timer is None else LateTimes(timer)
         self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
 
-    def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _long_way(
+        self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if registry.Defaults.first_only:
             return self._stages[0][stage](*args, **kwargs)
         parent = current_trial.get()
@@ -90,14 +92,18 @@ class Chooser(Sampler):
         if tuning is not None:
             position = tuning.asked
             if position is not None and (
-                parent is None or (parent.parent is None and parent.owner is not self) or not parent.has_above(self)
+                parent is None
+                or (parent.parent is None and parent.owner is not self)
+                or not parent.has_above(self)
             ):
                 return try_plainly(self, tuning, 0, position, None, parent, args, kwargs)
         attempt: Attempt | None = None
         function: Function | None = None
         position = None  # where a plain trial is all that there is to do
         begun: Pass | None = None  # the pass that it belongs to
-        with self._lock:  # not acquire and try: an interrupt between the two would leave it held for good
+        with (
+            self._lock
+        ):  # not acquire and try: an interrupt between the two would leave it held for good
             # A search under way is looked for first: its trials are the calls that must not pay for anything else.
             winner, tuning = None, self._tunings.get(problem)
             if tuning is None:
@@ -105,7 +111,11 @@ class Chooser(Sampler):
                 if winner is None:
                     tuning = self._begin(problem)
                     winner = self._winner(problem)
-            elif self._plain and tuning.decision is None and (parent is None or not parent.has_above(self)):
+            elif (
+                self._plain
+                and tuning.decision is None
+                and (parent is None or not parent.has_above(self))
+            ):
                 if stage == 0:
                     position = tuning.search.ask()
                     if self._grouped and position is not None:
@@ -166,7 +176,12 @@ class Chooser(Sampler):
         return winner.functions[stage] if begun is None else self._functions[begun.position][stage]
 
     def _inside(
-        self, parent: Trial, problem: Hashable, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        parent: Trial,
+        problem: Hashable,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """A settled call inside a trial: its time is part of that trial, choices inside it are not the trial's own."""
         parent.meets(self.name, problem, settled=True)
@@ -208,7 +223,9 @@ class Chooser(Sampler):
             for taught in teachings:
                 decision = taught.decision
                 if self._check_every is not None or taught.recursive or taught.unverified:
-                    tuning = open_tuning(decision.problem, self._alternatives, self._stages, self._policy())
+                    tuning = open_tuning(
+                        decision.problem, self._alternatives, self._stages, self._policy()
+                    )
                     if not tuning.candidates[decision.position].remains:
                         continue
                     tuning.inherit(taught)
@@ -217,7 +234,9 @@ class Chooser(Sampler):
                     self._publish(tuning)
                 else:
                     self._decisions[decision.problem] = decision
-                    winner = Winner(self._functions[decision.position], self._first_sample(decision))
+                    winner = Winner(
+                        self._functions[decision.position], self._first_sample(decision)
+                    )
                     self._remember(decision.problem, winner)
 
     def _begin(self, problem: Hashable) -> Tuning:
@@ -231,7 +250,9 @@ class Chooser(Sampler):
                 self._note_disqualified(problem, candidate)
         remaining = tuning.remaining()
         if not remaining:
-            raise NoAlternative(f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}")
+            raise NoAlternative(
+                f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}"
+            )
         order = self._forced or self._keeper.pinned(tuning.key)
         if order is not None and self._obey(order, tuning):
             return tuning
@@ -260,7 +281,9 @@ class Chooser(Sampler):
         self._settle(tuning, self._names.index(order.alternative), order.source)
         return True
 
-    def _neighbour_policy(self, policy: Policy, neighbours: Neighbours, problem: Hashable) -> Policy:
+    def _neighbour_policy(
+        self, policy: Policy, neighbours: Neighbours, problem: Hashable
+    ) -> Policy:
         try:
             return neighbour_policy(policy, neighbours, problem, self._decisions, self._patience)
         except Exception as error:
@@ -274,7 +297,9 @@ class Chooser(Sampler):
     def _note_disqualified(self, problem: Hashable, candidate: Candidate) -> None:
         name, reason = candidate.alternative.name, candidate.disqualified or ""
         self.journal.add(DisqualificationEntry(problem, name, reason))
-        self._notices.append(f"{self._where(problem)}: alternative {name!r} was disqualified: {reason}")
+        self._notices.append(
+            f"{self._where(problem)}: alternative {name!r} was disqualified: {reason}"
+        )
 
     def _recall(self, tuning: Tuning) -> None:
         record = self._keeper.load(tuning.key)
@@ -329,7 +354,9 @@ class Chooser(Sampler):
 
     def _ask(self, tuning: Tuning) -> int:
         asked = tuning.search.ask()
-        if asked is None:  # a window of steps has ended, or the one alternative that the policy knows was dropped
+        if (
+            asked is None
+        ):  # a window of steps has ended, or the one alternative that the policy knows was dropped
             asked = tuning.search.winner
             if asked is None:
                 asked = tuning.remaining()[0]

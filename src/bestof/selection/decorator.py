@@ -18,7 +18,10 @@ class Decorated(BestOf):
 
 
 def best_of(
-    name: str, alternatives: Sequence[Any], get_problem_size: Callable[..., Hashable], **options: Any
+    name: str,
+    alternatives: Sequence[Any],
+    get_problem_size: Callable[..., Hashable],
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], BestOf]:
     """The decorator form of BestOf: the function that it decorates is the first alternative, under its own name.
 

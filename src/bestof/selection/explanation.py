@@ -19,7 +19,9 @@ class Explanation:
     why: str
 
 
-def explain(records: Iterable[Record], pins: Iterable[Pin], selector: str, problem: str | None) -> list[Explanation]:
+def explain(
+    records: Iterable[Record], pins: Iterable[Pin], selector: str, problem: str | None
+) -> list[Explanation]:
     """The records of one selector (of one problem, where named), then those of the choices met inside them.
 
     A choice met inside is looked for on the host of the record that met it. Each record comes once.
@@ -37,7 +39,9 @@ def explain(records: Iterable[Record], pins: Iterable[Pin], selector: str, probl
 
 
 def _explanation(record: Record, pins: Iterable[Pin]) -> Explanation:
-    pinned = closest((pin for pin in pins if pin.selector == record.selector), record.problem, record.host)
+    pinned = closest(
+        (pin for pin in pins if pin.selector == record.selector), record.problem, record.host
+    )
     why = _why(record)
     if pinned is not None:
         why = f"pinned: {pinned} is taken without measuring; without the pin: {why}"
@@ -46,7 +50,11 @@ def _explanation(record: Record, pins: Iterable[Pin]) -> Explanation:
 
 def _why(record: Record) -> str:
     """Which rule the numbers agree with. A record keeps samples and no policy, so no more than that can be told."""
-    timed = {one.alternative: one for one in record.evidence if one.seconds is not None and one.disqualified is None}
+    timed = {
+        one.alternative: one
+        for one in record.evidence
+        if one.seconds is not None and one.disqualified is None
+    }
     out = [one.alternative for one in record.evidence if one.disqualified is not None]
     if record.decision is None:
         best = _fastest(timed.values())
@@ -60,8 +68,12 @@ def _why(record: Record) -> str:
         reason = f", after {', '.join(out)} was disqualified" if out else ""
         return f"{record.decision} is the only one with samples{reason}"
     if chosen.seconds <= rival.seconds:
-        early = sorted(name for name, one in timed.items() if len(one.samples) < len(chosen.samples))
-        dropped = f"; {', '.join(early)} left the search earlier, with fewer trials" if early else ""
+        early = sorted(
+            name for name, one in timed.items() if len(one.samples) < len(chosen.samples)
+        )
+        dropped = (
+            f"; {', '.join(early)} left the search earlier, with fewer trials" if early else ""
+        )
         return (
             f"{record.decision} has the lowest median, {_percent(rival.seconds, chosen.seconds)} below that of "
             f"{rival.alternative}, the next{dropped}"

@@ -46,7 +46,9 @@ def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
         got = got.item()  # an array's scalar in the place of a number
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or expected.keys() != got.keys():
-            raise WrongResult(f"{where}: expected a mapping with the same keys; got {type(got).__name__}")
+            raise WrongResult(
+                f"{where}: expected a mapping with the same keys; got {type(got).__name__}"
+            )
         for key in expected:
             _compare(tolerance, expected[key], got[key], f"{where}[{key!r}]")
     elif isinstance(expected, Sequence) and not isinstance(expected, str | bytes | bytearray):
@@ -100,7 +102,9 @@ def _detached(array: Any) -> Any:
 def _judge(tolerance: float, difference: float, scale: float, where: str) -> None:
     if not difference <= tolerance * scale:
         share = difference / scale if scale else inf
-        raise WrongResult(f"{where}: off by {share:.3g} of the largest value, where {tolerance:.3g} is allowed")
+        raise WrongResult(
+            f"{where}: off by {share:.3g} of the largest value, where {tolerance:.3g} is allowed"
+        )
 
 
 def _size(value: Any) -> str:

@@ -19,7 +19,16 @@ _X86_LEVELS = (
 
 # Beyond the levels: what kernels of linear algebra are compiled for.
 _EXTENSIONS = (
-    *("avx512f", "avx_vnni", "avx_vnni_int8", "avx_ne_convert", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx10"),
+    *(
+        "avx512f",
+        "avx_vnni",
+        "avx_vnni_int8",
+        "avx_ne_convert",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "avx10",
+    ),
     *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
     *("asimd", "asimdhp", "asimddp", "asimdfhm", "i8mm", "bf16"),
     *("sve", "sve2", "svei8mm", "svebf16", "sme", "sme2"),
@@ -60,10 +69,17 @@ def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
 
 def fingerprint(fields: Mapping[str, str], cpus: int) -> str:
     """One line from the fields of a processor, by the names of /proc/cpuinfo, and the number of CPUs."""
-    name = fields.get("model name") or fields.get("Hardware") or platform.processor() or platform.machine()
+    name = (
+        fields.get("model name")
+        or fields.get("Hardware")
+        or platform.processor()
+        or platform.machine()
+    )
     numbers = [fields.get(key, "") for key in ("cpu family", "model", "stepping")]
     if not any(numbers):
-        numbers = [fields.get(f"CPU {key}", "") for key in ("implementer", "part", "variant", "revision")]
+        numbers = [
+            fields.get(f"CPU {key}", "") for key in ("implementer", "part", "variant", "revision")
+        ]
     model = "/".join(number for number in numbers if number)
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     level = platform.machine() or "unknown"
@@ -72,7 +88,11 @@ def fingerprint(fields: Mapping[str, str], cpus: int) -> str:
         needed |= more
         if needed <= flags:
             level = candidate
-    extensions = [flag for flag in _EXTENSIONS if flag in flags and not (flag == "avx512f" and level == "x86-64-v4")]
+    extensions = [
+        flag
+        for flag in _EXTENSIONS
+        if flag in flags and not (flag == "avx512f" and level == "x86-64-v4")
+    ]
     python = f"python {sys.version_info.major}.{sys.version_info.minor}"
     parts = (f"{name} {model}".strip(), " ".join([level, *extensions]), f"{cpus} cpus", python)
     return "; ".join(" ".join(part.split()) for part in parts)
@@ -82,7 +102,9 @@ def _processor_name() -> str:
     if sys.platform == "darwin":
         try:
             command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=5, check=True
+            ).stdout.strip()
         except (OSError, subprocess.SubprocessError):
             pass
     return platform.processor() or platform.machine()

@@ -41,7 +41,12 @@ class LongWay:
         """The stage that a group was called with, as an exact int; none where there was no argument. Raises StageError.
 
         Called before the problem function, which could make nothing of arguments that lack their stage."""
-        if stage and isinstance(stage[0], int) and not isinstance(stage[0], bool) and 0 <= stage[0] < self._stage_count:
+        if (
+            stage
+            and isinstance(stage[0], int)
+            and not isinstance(stage[0], bool)
+            and 0 <= stage[0] < self._stage_count
+        ):
             return int(stage[0])
         got = f"got {_short(stage[0])}" if stage else "got no argument"
         raise StageError(
@@ -49,11 +54,18 @@ class LongWay:
             f"begin with the stage"
         )
 
-    def _long_way(self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _long_way(
+        self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         raise NotImplementedError
 
     def _sampled(
-        self, winner: PythonWinner, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        winner: PythonWinner,
+        problem: Hashable,
+        stage: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Answer a settled call, with an eye on its time; sets `winner.sample_at` for the next time."""
         raise NotImplementedError
@@ -83,7 +95,9 @@ class PythonHotPath(LongWay):
         except TypeError as error:
             raise self._unhashable(problem) from error
         if winner is not None and not detours:
-            winner.calls += 1  # no thread switch can happen within: CPython looks for one at calls and jumps
+            winner.calls += (
+                1  # no thread switch can happen within: CPython looks for one at calls and jumps
+            )
             if winner.calls < winner.sample_at:
                 return winner.functions[0](*args, **kwargs)
             winner.sample_at = NEVER
@@ -132,7 +146,9 @@ if TYPE_CHECKING:
 else:
     try:
         from bestof.selection import _hot_path
-    except ImportError:  # no compiler where it was installed, or another Python than it was built for
+    except (
+        ImportError
+    ):  # no compiler where it was installed, or another Python than it was built for
         NativeHotPath = NativeWinner = native_timed = None
     else:
         NativeWinner, native_timed = _hot_path.Winner, _hot_path.timed
@@ -144,7 +160,10 @@ else:
 
             def __getstate__(self) -> dict[str, Any]:
                 own = ("get_problem_size", "_stage_count", "_settled")
-                return {**self.__dict__, **{name: getattr(self, name) for name in own if hasattr(self, name)}}
+                return {
+                    **self.__dict__,
+                    **{name: getattr(self, name) for name in own if hasattr(self, name)},
+                }
 
             def __setstate__(self, state: dict[str, Any]) -> None:
                 for name, value in state.items():

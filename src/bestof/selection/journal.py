@@ -62,7 +62,9 @@ class Journal:
 
     __slots__ = ("_entries", "_listener", "_warned", "add_trial", "undelivered")
 
-    def __init__(self, limit: int = 16384, listener: Callable[[Entry], object] | None = None) -> None:
+    def __init__(
+        self, limit: int = 16384, listener: Callable[[Entry], object] | None = None
+    ) -> None:
         self._entries: deque[_Rare | _Trial] = deque(maxlen=limit)
         self._listener = listener
         self._warned = False
@@ -95,7 +97,9 @@ class Journal:
             except Exception as error:
                 if not self._warned:
                     self._warned = True
-                    warn(f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over")
+                    warn(
+                        f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over"
+                    )
 
     def entries(self) -> tuple[Entry, ...]:
         """A copy, oldest first."""

@@ -58,4 +58,6 @@ class Keeper:
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        warn(f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}")
+        warn(
+            f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}"
+        )

@@ -47,7 +47,9 @@ class Knowledge(HotPath):
         self._names = [alternative.name for alternative in alternatives]
         self._grouped = alternatives[0].is_group
         self._functions = tuple(alternative.stages for alternative in alternatives)
-        self._stages: tuple[dict[int, Function], ...] = tuple(dict(enumerate(stages)) for stages in self._functions)
+        self._stages: tuple[dict[int, Function], ...] = tuple(
+            dict(enumerate(stages)) for stages in self._functions
+        )
         self._stage_count = len(self._functions[0]) if self._grouped else 0
         self._check_every = check_every
         self._own_store = store
@@ -61,7 +63,9 @@ class Knowledge(HotPath):
         self._older: dict[Hashable, PythonWinner] = {}
         self._decisions: dict[Hashable, Decision] = {}
         self._tunings: dict[Hashable, Tuning] = {}
-        self._drifts: dict[Hashable, Drift] = {}  # of the problems in `_settled` and `_older` that were sampled
+        self._drifts: dict[
+            Hashable, Drift
+        ] = {}  # of the problems in `_settled` and `_older` that were sampled
         self._notices: list[str] = []  # warnings for when the lock is free
         self.journal = journal
         self.trials = 0
@@ -117,7 +121,9 @@ class Knowledge(HotPath):
         """What these calls are estimated to have saved: for each problem their number times the difference of the
         medians of the first alternative and the chosen one. Nothing is counted where either was not measured."""
         with self._lock:
-            return self._retired_seconds + sum(self._saved_by(problem, winner) for problem, winner in self._winners())
+            return self._retired_seconds + sum(
+                self._saved_by(problem, winner) for problem, winner in self._winners()
+            )
 
     def _winners(self) -> list[tuple[Hashable, PythonWinner]]:
         return [*self._older.items(), *self._settled.items()]
@@ -159,16 +165,24 @@ class Knowledge(HotPath):
         if tuning.decision is None:
             winner = tuning.search.winner
             if winner is not None:
-                self._settle(tuning, winner, "measured" if tuning.candidates[winner].samples else "only")
+                self._settle(
+                    tuning, winner, "measured" if tuning.candidates[winner].samples else "only"
+                )
             elif tuning.lone is not None:
                 self._settle(tuning, tuning.lone, "only")
-        elif self._tunings.get(tuning.problem) is tuning:  # else it was published, and perhaps forgotten since
+        elif (
+            self._tunings.get(tuning.problem) is tuning
+        ):  # else it was published, and perhaps forgotten since
             self._publish(tuning)
 
     def _settle(self, tuning: Tuning, position: int, source: str) -> None:
         winner = tuning.candidates[position]
-        evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
-        decision = Decision(tuning.problem, winner.alternative.name, position, source, evidence, tuning.history)
+        evidence = tuple(
+            candidate.evidence() for candidate in tuning.candidates if candidate.applies
+        )
+        decision = Decision(
+            tuning.problem, winner.alternative.name, position, source, evidence, tuning.history
+        )
         tuning.decision = decision
         tuning.asked = None
         tuning.calls = 0
@@ -180,7 +194,13 @@ class Knowledge(HotPath):
                 self.loss_seconds += max(0.0, candidate.seconds - candidate.calls * best)
             candidate.seconds, candidate.calls = 0.0, 0
         if _log.isEnabledFor(logging.INFO):
-            _log.info("%s: %s (%s)%s", self._where(tuning.problem), decision.alternative, source, _gain(decision))
+            _log.info(
+                "%s: %s (%s)%s",
+                self._where(tuning.problem),
+                decision.alternative,
+                source,
+                _gain(decision),
+            )
         if tuning.unsaved:
             self._save(tuning)
         self._publish(tuning)
@@ -190,7 +210,9 @@ class Knowledge(HotPath):
         decision, problem = tuning.decision, tuning.problem
         assert decision is not None
         held = self._tunings.get(problem)
-        if held is not tuning and (held is not None or problem in self._settled or problem in self._older):
+        if held is not tuning and (
+            held is not None or problem in self._settled or problem in self._older
+        ):
             return  # an attempt of a search that another one has replaced since
         if not tuning.unverified and not self._watches(tuning):
             self._tunings.pop(problem, None)

@@ -14,7 +14,10 @@ def warn(message: str) -> None:
     """Give a BestofWarning for the innermost frame that is none of this package's."""
     level = 2
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE
+    ):
         frame = frame.f_back
         level += 1
     warnings.warn(message, BestofWarning, stacklevel=level)

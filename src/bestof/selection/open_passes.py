@@ -58,7 +58,9 @@ class OpenPasses:
     __slots__ = ("_passes",)
 
     def __init__(self) -> None:
-        self._passes: dict[Pass | Retired, None] = {}  # a dict, for the oldest and the youngest leave it
+        self._passes: dict[
+            Pass | Retired, None
+        ] = {}  # a dict, for the oldest and the youngest leave it
 
     def __len__(self) -> int:
         return len(self._passes)
@@ -113,7 +115,9 @@ class OpenPasses:
 
     def retire(self, winner: PythonWinner, position: int) -> None:
         """Take over the passes that were begun with a winner, of whom these are the earlier ones."""
-        winner.earlier = _NONE  # whoever still reads it takes the long way for all but its own passes
+        winner.earlier = (
+            _NONE  # whoever still reads it takes the long way for all but its own passes
+        )
         self._passes[Retired(winner, position)] = None
         retired = [one for one in self._passes if isinstance(one, Retired)]
         for one in retired[:-_WINNERS_KEPT]:
@@ -135,7 +139,8 @@ class OpenPasses:
         """Whether the calling thread has begun one of these."""
         thread = get_ident()
         return any(
-            begun.is_open(True) if isinstance(begun, Retired) else begun.thread == thread for begun in self._passes
+            begun.is_open(True) if isinstance(begun, Retired) else begun.thread == thread
+            for begun in self._passes
         )
 
     def prune(self) -> None:

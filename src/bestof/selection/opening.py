@@ -23,7 +23,10 @@ _SHORT_RACE = 8  # rounds, the default of Neighbour: enough to find a neighbour'
 
 
 def open_tuning(
-    problem: Hashable, alternatives: Sequence[Alternative], stages: Sequence[dict[int, Function]], policy: Policy
+    problem: Hashable,
+    alternatives: Sequence[Alternative],
+    stages: Sequence[dict[int, Function]],
+    policy: Policy,
 ) -> Tuning:
     """A problem on its way to a decision. An alternative whose `supports` raises does not apply, and is reported as
     disqualified."""
@@ -55,7 +58,11 @@ def start_search(policy: Policy, names: Sequence[str]) -> Search:
 
 
 def neighbour_policy(
-    policy: Policy, neighbours: Neighbours, problem: Hashable, decisions: Mapping[Hashable, Decision], patience: int
+    policy: Policy,
+    neighbours: Neighbours,
+    problem: Hashable,
+    decisions: Mapping[Hashable, Decision],
+    patience: int,
 ) -> Policy:
     """A short race that begins with the decision of the first settled neighbour, after so many calls of it, without
     what was hopeless there; `policy` itself where none is settled, or where it is no race. Raises what `neighbours`
@@ -72,8 +79,12 @@ def neighbour_policy(
 
 def _hopeless(decision: Decision) -> frozenset[str]:
     """What took more than HOPELESS times as long as the decided alternative."""
-    seconds = {one.alternative: one.seconds for one in decision.evidence if one.disqualified is None}
+    seconds = {
+        one.alternative: one.seconds for one in decision.evidence if one.disqualified is None
+    }
     best = seconds.get(decision.alternative)
     if best is None:
         return frozenset()
-    return frozenset(name for name, took in seconds.items() if took is not None and took > HOPELESS * best)
+    return frozenset(
+        name for name, took in seconds.items() if took is not None and took > HOPELESS * best
+    )

@@ -21,12 +21,18 @@ class Order:
 
     def refused(self, reason: str) -> str:
         """The words for an order that was not obeyed, and how to take it back."""
-        remedy = "change BESTOF_FORCE" if self.source == "forced" else "take the pin back by `bestof store unpin`"
+        remedy = (
+            "change BESTOF_FORCE"
+            if self.source == "forced"
+            else "take the pin back by `bestof store unpin`"
+        )
         return f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest instead; {remedy}"
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
         """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of the problem."""
-        candidate = next((one for one in candidates if one.alternative.name == self.alternative), None)
+        candidate = next(
+            (one for one in candidates if one.alternative.name == self.alternative), None
+        )
         if candidate is None:
             return f"it is none of {', '.join(one.alternative.name for one in candidates)}"
         reason = candidate.disqualified
@@ -63,6 +69,8 @@ def orders() -> list[tuple[str, str]]:
     for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
         name, equals, alternative = (word.strip() for word in part.partition("="))
         if not (name and equals and alternative):
-            raise InvalidArgument(f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}")
+            raise InvalidArgument(
+                f"BESTOF_FORCE: expected selector=alternative[,selector=alternative], got {part!r}"
+            )
         found.append((name, alternative))
     return found

@@ -44,7 +44,9 @@ def try_plainly(
     trial = Trial(selector, problem, position, parent)
     failure: Exception | None = None
     try:
-        seconds, result = timed(detours, current_trial, trial, selector._clock, candidate.stages[stage], args, kwargs)
+        seconds, result = timed(
+            detours, current_trial, trial, selector._clock, candidate.stages[stage], args, kwargs
+        )
     except Exception as error:
         failure = error
     except BaseException:
@@ -53,15 +55,23 @@ def try_plainly(
                 tuning.passes.withdraw(begun)
         raise
     if failure is not None:
-        attempt = Attempt(selector, tuning, stage, position, begun, _counts(selector, begun), parent, False)
+        attempt = Attempt(
+            selector, tuning, stage, position, begun, _counts(selector, begun), parent, False
+        )
         return attempt._turn_to_another(failure, None).run(args, kwargs)
     if type(result) is CoroutineType:
-        attempt = Attempt(selector, tuning, stage, position, begun, _counts(selector, begun), parent, False)
+        attempt = Attempt(
+            selector, tuning, stage, position, begun, _counts(selector, begun), parent, False
+        )
         return attempt._awaited(result, None, UNKNOWN, args, kwargs)
     journal = selector.journal
-    with selector._lock:  # not acquire and try: an interrupt between the two would leave it held for good
+    with (
+        selector._lock
+    ):  # not acquire and try: an interrupt between the two would leave it held for good
         clean, whole, total = trial.clean, True, seconds
-        if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing about the alternative
+        if (
+            not 0.0 <= seconds < inf
+        ):  # a clock that goes backwards says nothing about the alternative
             seconds, total, clean = 0.0, 0.0, False
         if begun is not None:
             begun.seconds = total = begun.seconds + seconds

@@ -47,12 +47,16 @@ def _text(value: Any) -> str | None:
     if kind is tuple:
         return _tuple(value)
     own = getattr(kind, "canonical", None)
-    if callable(own) and isinstance(written := own(value), str):  # decimal.Decimal has one that gives a Decimal
+    if callable(own) and isinstance(
+        written := own(value), str
+    ):  # decimal.Decimal has one that gives a Decimal
         return written
     if isinstance(value, Enum):
         if value.name is not None:
             return f"{kind.__qualname__}.{value.name}"
-        return _call(kind, (_text(value.value),))  # a combination of flags without a name (Python 3.10)
+        return _call(
+            kind, (_text(value.value),)
+        )  # a combination of flags without a name (Python 3.10)
     if isinstance(value, tuple):
         names = getattr(kind, "_fields", None)
         return _tuple(value) if names is None else _fields(kind, names, value)
@@ -68,7 +72,9 @@ def _text(value: Any) -> str | None:
         return _fields(kind, names, (getattr(value, name) for name in names))
     if _is_numpy_scalar(kind):
         write = _SCALARS.get(type(item := value.item()))
-        return None if write is None else write(item)  # a longdouble gives itself, a datetime64 a datetime
+        return (
+            None if write is None else write(item)
+        )  # a longdouble gives itself, a datetime64 a datetime
     return None
 
 
@@ -85,7 +91,13 @@ def _tuple(values: Iterable[Any]) -> str | None:
 
 def _fields(kind: type, names: tuple[str, ...], values: Iterable[Any]) -> str | None:
     texts = [_text(value) for value in values]
-    return _call(kind, (None if text is None else f"{name}={text}" for name, text in zip(names, texts, strict=True)))
+    return _call(
+        kind,
+        (
+            None if text is None else f"{name}={text}"
+            for name, text in zip(names, texts, strict=True)
+        ),
+    )
 
 
 def _call(kind: type, arguments: Iterable[str | None]) -> str | None:
@@ -104,4 +116,6 @@ def _compared(field: Any) -> bool:
 
 def _is_numpy_scalar(kind: type) -> bool:
     # By name, for the engine imports the standard library only. A tensor has .item() too, but is no value.
-    return any(parent.__name__ == "generic" and parent.__module__ == "numpy" for parent in kind.__mro__)
+    return any(
+        parent.__name__ == "generic" and parent.__module__ == "numpy" for parent in kind.__mro__
+    )

@@ -76,7 +76,8 @@ class Record:
                 evidence[item.alternative] = item
         decision = self.decision if newer.decision is None else newer.decision
         if decision is not None and any(
-            item.alternative == decision and item.disqualified is not None for item in newer.evidence
+            item.alternative == decision and item.disqualified is not None
+            for item in newer.evidence
         ):
             decision = None
         return Record(*self.key, decision, tuple(evidence.values()), newer.updated)

@@ -32,7 +32,9 @@ class Defaults:
     policy: Policy | None = None
     store: Store | None = None
     store_named = False
-    first_only: ClassVar[list[object]] = []  # whether it has anything can be seen without the interpreter's lock
+    first_only: ClassVar[
+        list[object]
+    ] = []  # whether it has anything can be seen without the interpreter's lock
     last_number = -1
     fixed_met = False  # whether any selector had the alternative that the policy fixes
 
@@ -56,7 +58,9 @@ def register(selector: BestOf) -> None:
 
 def _meet_fixed(made: list[BestOf]) -> None:
     policy = Defaults.policy
-    if isinstance(policy, Fixed) and any(policy.name in selector.alternative_names for selector in made):
+    if isinstance(policy, Fixed) and any(
+        policy.name in selector.alternative_names for selector in made
+    ):
         Defaults.fixed_met = True
 
 
@@ -134,7 +138,9 @@ def unmet_orders() -> list[str]:
     ]
     policy = Defaults.policy
     if isinstance(policy, Fixed) and not Defaults.fixed_met:
-        unmet.append(f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name")
+        unmet.append(
+            f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name"
+        )
     return unmet
 
 

@@ -37,7 +37,9 @@ class AlternativeReport:
         speedup = "" if self.speedup is None else f"  {self.speedup:.2f}x"
         counted = "1 trial" if self.trials == 1 else f"{self.trials} trials"
         failed = f"  disqualified{reason}" if self.status == "disqualified" else ""
-        return f"{mark} {self.name:<{width}}  {duration(self.seconds):>8}  {counted}{speedup}{failed}"
+        return (
+            f"{mark} {self.name:<{width}}  {duration(self.seconds):>8}  {counted}{speedup}{failed}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,11 @@ class ProblemReport:
 
     def lines(self) -> Iterator[str]:
         """As plain text: the decision, then a line an alternative."""
-        yield f"{self.problem}: {self.decision} ({self.source})" if self.settled else f"{self.problem}: unsettled"
+        yield (
+            f"{self.problem}: {self.decision} ({self.source})"
+            if self.settled
+            else f"{self.problem}: unsettled"
+        )
         width = max(len(alternative.name) for alternative in self.alternatives)
         for alternative in self.alternatives:
             yield "  " + alternative.line(width)
@@ -131,7 +137,9 @@ def report_from_dict(content: Any) -> Report:
     try:
         return Report(tuple(_selector(selector) for selector in content["selectors"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"this is not the content of a report: {type(error).__name__}: {error}") from error
+        raise InvalidArgument(
+            f"this is not the content of a report: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _selector(content: dict[str, Any]) -> SelectorReport:

@@ -15,7 +15,10 @@ from bestof.selection.tuning import Decision, Tuning, problem_text
 
 
 def report_problem(
-    problem: Hashable, decision: Decision | None, tuning: Tuning | None, alternatives: Sequence[Alternative]
+    problem: Hashable,
+    decision: Decision | None,
+    tuning: Tuning | None,
+    alternatives: Sequence[Alternative],
 ) -> ProblemReport:
     """One problem of a live selector: settled, on its way, or never met."""
     names = [alternative.name for alternative in alternatives]
@@ -24,9 +27,13 @@ def report_problem(
         known = _problem(text, names, decision.alternative, decision.source, decision.evidence)
         return replace(known, history=decision.history)
     if tuning is not None:
-        evidence = tuple(candidate.evidence() for candidate in tuning.candidates if candidate.applies)
+        evidence = tuple(
+            candidate.evidence() for candidate in tuning.candidates if candidate.applies
+        )
         return replace(_problem(text, names, None, None, evidence), history=tuning.history)
-    return ProblemReport(text, None, None, tuple(AlternativeReport(name, "not tried") for name in names))
+    return ProblemReport(
+        text, None, None, tuple(AlternativeReport(name, "not tried") for name in names)
+    )
 
 
 def report_selector(
@@ -40,7 +47,10 @@ def report_selector(
 ) -> SelectorReport:
     """A live selector; price: trials, their seconds, and what of these was lost; yields: settled calls, and the seconds
     that these saved."""
-    problems = [report_problem(problem, decision, None, alternatives) for problem, decision in decisions.items()]
+    problems = [
+        report_problem(problem, decision, None, alternatives)
+        for problem, decision in decisions.items()
+    ]
     problems += [
         report_problem(problem, None, tuning, alternatives)
         for problem, tuning in tunings.items()
@@ -59,11 +69,21 @@ def store_report(store: Store) -> Report:
 
 def _stored(record: Record) -> ProblemReport:
     names = [evidence.alternative for evidence in record.evidence]
-    return _problem(record.problem, names, record.decision, "stored" if record.decision else None, record.evidence)
+    return _problem(
+        record.problem,
+        names,
+        record.decision,
+        "stored" if record.decision else None,
+        record.evidence,
+    )
 
 
 def _problem(
-    problem: str, names: Sequence[str], decision: str | None, source: str | None, evidence: Iterable[Evidence]
+    problem: str,
+    names: Sequence[str],
+    decision: str | None,
+    source: str | None,
+    evidence: Iterable[Evidence],
 ) -> ProblemReport:
     known = {one.alternative: one for one in evidence}
     first = next((known[name].seconds for name in names if name in known), None)

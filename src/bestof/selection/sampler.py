@@ -64,7 +64,12 @@ class Sampler(Knowledge):
     def _first_sample(self, decision: Decision) -> int:
         others = sum(one.disqualified is None for one in decision.evidence) - 1
         measured = decision.source in ("measured", "stored") and decision.seconds is not None
-        watched = self._drift and measured and others > 0 and not isinstance(self._policy(), Fixed | Window)
+        watched = (
+            self._drift
+            and measured
+            and others > 0
+            and not isinstance(self._policy(), Fixed | Window)
+        )
         return FIRST if watched else NEVER
 
     def after_fork(self) -> None:
@@ -77,7 +82,12 @@ class Sampler(Knowledge):
                 winner.sample_at = winner.calls + first
 
     def _sampled(
-        self, winner: PythonWinner, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        winner: PythonWinner,
+        problem: Hashable,
+        stage: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled calls inside, and
         # those of other threads, stay on the hot path.
@@ -113,7 +123,9 @@ class Sampler(Knowledge):
                 drift = self._drifts[problem] = _drift_of(decision, len(winner.functions))
             if drift.tell(seconds, stage) and drift.now is not None:
                 self._race_again(decision, winner, drift.now)
-        except Exception as error:  # of a policy, or of a problem that cannot be written: the call was answered
+        except (
+            Exception
+        ) as error:  # of a policy, or of a problem that cannot be written: the call was answered
             winner.sample_at = NEVER
             self._notices.append(
                 f"{self._where(problem)}: its drift is not watched any more: {type(error).__name__}: {error}"
@@ -137,7 +149,9 @@ class Sampler(Knowledge):
         if len(tuning.remaining()) < 2:
             winner.sample_at = NEVER
             return
-        self.journal.add(DriftEntry(decision.problem, reopening.alternative, reopening.before, reopening.after))
+        self.journal.add(
+            DriftEntry(decision.problem, reopening.alternative, reopening.before, reopening.after)
+        )
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s: drift: %s", self._where(decision.problem), reopening)
         self.reopen(tuning)

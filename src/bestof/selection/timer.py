@@ -89,7 +89,11 @@ class LateTimes:
         """Who answers a call that cannot be a trial: the lowest median so far, or the first; None where it can be."""
         if tuning.out is None and not self._broken and not self._is_paused():
             return None
-        known = [(median(tuning.candidates[p].samples), p) for p in tuning.remaining() if tuning.candidates[p].samples]
+        known = [
+            (median(tuning.candidates[p].samples), p)
+            for p in tuning.remaining()
+            if tuning.candidates[p].samples
+        ]
         return min(known)[1] if known else tuning.remaining()[0]
 
     def take_fault(self) -> Exception | None:

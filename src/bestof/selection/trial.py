@@ -21,7 +21,9 @@ class Trial:
 
     __slots__ = ("children", "clean", "done", "owner", "parent", "position", "problem")
 
-    def __init__(self, owner: object, problem: Hashable, position: int, parent: Trial | None) -> None:
+    def __init__(
+        self, owner: object, problem: Hashable, position: int, parent: Trial | None
+    ) -> None:
         self.owner = owner
         self.problem = problem
         self.position = position

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _HISTORY_KEPT = 16  # reopened races
 _CHILDREN_KEPT = 64  # a wrapper may meet other problems inside at every call
-_VERIFY_CALLS = 64  # first stages after a decision, until the later stages are taken for those that never come
+_VERIFY_CALLS = (
+    64  # first stages after a decision, until the later stages are taken for those that never come
+)
 
 
 def problem_text(problem: Hashable) -> str:
@@ -46,17 +48,27 @@ class Candidate:
         "trusted",
     )
 
-    def __init__(self, alternative: Alternative, stages: dict[int, Function], *, applies: bool) -> None:
+    def __init__(
+        self, alternative: Alternative, stages: dict[int, Function], *, applies: bool
+    ) -> None:
         self.alternative = alternative
         self.stages = stages
         self.applies = applies
-        self.samples: list[float] = []  # seconds of the trials that counted, those of earlier runs first
+        self.samples: list[
+            float
+        ] = []  # seconds of the trials that counted, those of earlier runs first
         self.disqualified: str | None = None
-        self.children: set[tuple[str, Hashable]] = set()  # choices met inside its trials in this process
+        self.children: set[tuple[str, Hashable]] = (
+            set()
+        )  # choices met inside its trials in this process
         self.known_children: tuple[Child, ...] = ()  # and in earlier ones
-        self.trusted: set[int] = set()  # stages whose result was compared with the first alternative's
+        self.trusted: set[int] = (
+            set()
+        )  # stages whose result was compared with the first alternative's
         self.recursive = False  # it called its selector again with the same problem
-        self.calls = 0  # trials in this process since the last decision, whether they counted or not
+        self.calls = (
+            0  # trials in this process since the last decision, whether they counted or not
+        )
         self.seconds = 0.0  # what they took
 
     @property
@@ -75,7 +87,9 @@ class Candidate:
         """All that is known, ready to be kept."""
         met = {Child(selector, problem_text(problem)) for selector, problem in self.children}
         samples, children = tuple(self.samples), _sorted(met.union(self.known_children))
-        return Evidence(self.alternative.name, self.alternative.version, samples, self.disqualified, children)
+        return Evidence(
+            self.alternative.name, self.alternative.version, samples, self.disqualified, children
+        )
 
 
 def _sorted(children: Iterable[Child]) -> tuple[Child, ...]:
@@ -106,7 +120,9 @@ class Decision:
     @property
     def seconds(self) -> float | None:
         """The median of the chosen alternative; None where it was not measured."""
-        return next((one.seconds for one in self.evidence if one.alternative == self.alternative), None)
+        return next(
+            (one.seconds for one in self.evidence if one.alternative == self.alternative), None
+        )
 
     @property
     def gain(self) -> float | None:
@@ -118,7 +134,10 @@ class Decision:
     def adopting(self, children: Iterable[tuple[str, Hashable]]) -> Decision:
         """The same decision, with choices that were met inside its alternative since."""
         met = {Child(selector, problem_text(problem)) for selector, problem in children}
-        evidence = tuple(_adopting(one, met) if one.alternative == self.alternative else one for one in self.evidence)
+        evidence = tuple(
+            _adopting(one, met) if one.alternative == self.alternative else one
+            for one in self.evidence
+        )
         return replace(self, evidence=evidence)
 
 
@@ -154,7 +173,9 @@ class Tuning:
         "unverified",
     )
 
-    def __init__(self, problem: Hashable, key: str | None, candidates: Sequence[Candidate], search: Search) -> None:
+    def __init__(
+        self, problem: Hashable, key: str | None, candidates: Sequence[Candidate], search: Search
+    ) -> None:
         self.problem = problem
         self.key = key  # canonical text; None where the problem cannot be written down
         self.candidates = candidates
@@ -165,12 +186,16 @@ class Tuning:
         self.passes = OpenPasses()
         self.out: tuple[Attempt, Timing] | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None
-        self.lone: int | None = None  # the last that remains after disqualifications: nothing is left to search
+        self.lone: int | None = (
+            None  # the last that remains after disqualifications: nothing is left to search
+        )
         self.history: tuple[Reopening, ...] = ()
         self.former: int | None = None  # who was decided before the race was reopened
         self.decided_calls = 0  # first stages since the decision
         self.calls = 0  # of the decided alternative, where every so many are compared
-        self.unverified: set[int] = set()  # stages of a stored decision that its winner has not answered here yet
+        self.unverified: set[int] = (
+            set()
+        )  # stages of a stored decision that its winner has not answered here yet
         self.unsaved = False  # whether there is evidence that the store does not have
 
     def tell(self, position: int, seconds: float) -> None:
@@ -230,7 +255,11 @@ class Tuning:
         known = {evidence.alternative: evidence for evidence in kept}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
-            if evidence is None or not candidate.applies or evidence.version != candidate.alternative.version:
+            if (
+                evidence is None
+                or not candidate.applies
+                or evidence.version != candidate.alternative.version
+            ):
                 continue
             candidate.known_children = evidence.children
             if evidence.disqualified is not None:
@@ -269,7 +298,9 @@ class Tuning:
         # A decision is made knowing of those that the search left out: for the next run they are nothing new. Not of
         # those that a search which was cut off, as by the end of a window, never came to.
         known = () if decision is None else getattr(self.search, "left_out", ())
-        kept = [c for p, c in enumerate(self.candidates) if c in measured or (p in known and c.remains)]
+        kept = [
+            c for p, c in enumerate(self.candidates) if c in measured or (p in known and c.remains)
+        ]
         evidence = tuple(candidate.evidence() for candidate in kept)
         return Record(selector, self.key, host, decision, evidence, updated)
 

@@ -15,7 +15,11 @@ NEVER = 2**64 - 1  # the count of calls that is not reached
 PASSES_KEPT = 4096
 THREADS_KEPT = 128  # of which it is known who began what; of more, the first to come are forgotten
 
-_BEGUN, _SEARCHED, _AWAITED = 0, 1, 1  # places in a thread's list; the count of stage 1 is at _AWAITED + 1
+_BEGUN, _SEARCHED, _AWAITED = (
+    0,
+    1,
+    1,
+)  # places in a thread's list; the count of stage 1 is at _AWAITED + 1
 
 
 class PythonWinner:
@@ -28,7 +32,15 @@ class PythonWinner:
     finished by who began them. `earlier` are open passes from before this winner, None where there are none.
     """
 
-    __slots__ = ("_awaited", "_later_stages", "_threads", "calls", "earlier", "functions", "sample_at")
+    __slots__ = (
+        "_awaited",
+        "_later_stages",
+        "_threads",
+        "calls",
+        "earlier",
+        "functions",
+        "sample_at",
+    )
 
     def __init__(self, functions: tuple[Callable[..., Any], ...], sample_at: int = NEVER) -> None:
         self.functions = functions
@@ -37,7 +49,9 @@ class PythonWinner:
         self.earlier: OpenPasses | None = None
         self._later_stages = range(1, len(functions))
         self._awaited = [0] * len(functions)
-        self._threads: dict[int, list[int]] = {}  # how many begun; whether `earlier` has none of it; awaited, by stage
+        self._threads: dict[
+            int, list[int]
+        ] = {}  # how many begun; whether `earlier` has none of it; awaited, by stage
 
     def begin(self) -> bool:
         """The calling thread begins a pass. False, and none is begun, where what the thread has in `earlier` is to be

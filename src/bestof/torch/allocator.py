@@ -16,7 +16,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _DONE = 1
 
 _VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
-_TUNABLES = ("glibc.malloc.mmap_max=", "glibc.malloc.mmap_threshold=", "glibc.malloc.trim_threshold=")
+_TUNABLES = (
+    "glibc.malloc.mmap_max=",
+    "glibc.malloc.mmap_threshold=",
+    "glibc.malloc.trim_threshold=",
+)
 
 
 def keep_freed() -> bool:
@@ -50,7 +54,9 @@ def hand_back_freed() -> None:
 def is_set(environment: Mapping[str, str]) -> bool:
     """Whether the user has set in the environment what `keep_freed` would change."""
     tunables = environment.get("GLIBC_TUNABLES", "")
-    return any(name in environment for name in _VARIABLES) or any(name in tunables for name in _TUNABLES)
+    return any(name in environment for name in _VARIABLES) or any(
+        name in tunables for name in _TUNABLES
+    )
 
 
 def _glibc() -> ctypes.CDLL | None:

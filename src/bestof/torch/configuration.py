@@ -56,7 +56,9 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidArgument(f"config: the file {str(path)!r} cannot be read: {error.strerror or error}") from None
+        raise InvalidArgument(
+            f"config: the file {str(path)!r} cannot be read: {error.strerror or error}"
+        ) from None
     except ValueError as error:
         raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: {error}") from None
 
@@ -81,7 +83,9 @@ def _check_keys(config: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]
 
 def _unknown(path: str, paths: list[str]) -> InvalidArgument:
     # A setting that was written without its section is nearest to its own last name.
-    nearest = get_close_matches(path, paths, 1) or [known for known in paths if known.partition(".")[2] == path]
+    nearest = get_close_matches(path, paths, 1) or [
+        known for known in paths if known.partition(".")[2] == path
+    ]
     hint = f"; did you mean {nearest[0]!r}" if nearest else ""
     return InvalidArgument(f"config: unknown key {path!r}{hint}; known keys: {', '.join(paths)}")
 

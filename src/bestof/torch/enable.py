@@ -23,8 +23,12 @@ class _State:
     cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
     pooling: MaxPoolOverride | None = None
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
-    ordered: Accuracy | None = None  # from outside the program, whose own configurations it then stands above
-    blocks: tuple[tuple[object, Configuration], ...] = ()  # `with` blocks that are open and were not disabled
+    ordered: Accuracy | None = (
+        None  # from outside the program, whose own configurations it then stands above
+    )
+    blocks: tuple[
+        tuple[object, Configuration], ...
+    ] = ()  # `with` blocks that are open and were not disabled
     keeps_freed: bool = False  # what the allocator was told
 
 
@@ -122,7 +126,9 @@ def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
 def _enabling(config: ConfigurationLike) -> Configuration:
     configuration = parse_configuration(config)
     if not configuration.enable:
-        raise InvalidArgument("config: kernel.enable: expected true where enabling is asked for; got False")
+        raise InvalidArgument(
+            "config: kernel.enable: expected true where enabling is asked for; got False"
+        )
     return configuration
 
 

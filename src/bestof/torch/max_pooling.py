@@ -45,9 +45,19 @@ class MaxPoolProblem(NamedTuple):
         return f"{self} threads={self.threads}"
 
     def __str__(self) -> str:
-        sizes = (("i", self.shape), ("k", self.kernel), ("s", self.stride), ("p", self.padding), ("d", self.dilation))
+        sizes = (
+            ("i", self.shape),
+            ("k", self.kernel),
+            ("s", self.stride),
+            ("p", self.padding),
+            ("d", self.dilation),
+        )
         words = [",".join(name + "x".join(map(str, values)) for name, values in sizes)]
-        words += [word for word, here in ((self.dtype, self.dtype != "float32"), ("ceil", self.ceil_mode)) if here]
+        words += [
+            word
+            for word, here in ((self.dtype, self.dtype != "float32"), ("ceil", self.ceil_mode))
+            if here
+        ]
         return " ".join(words)
 
 
@@ -70,7 +80,9 @@ class MaxPoolOverride:
             [
                 Alternative("as is", self._as_is, DEPENDS),
                 Alternative("channels last", self._channels_last, DEPENDS),
-                Alternative("native transposition", self._transposed, DEPENDS, supports=_is_float32),
+                Alternative(
+                    "native transposition", self._transposed, DEPENDS, supports=_is_float32
+                ),
             ],
             lambda problem, _: problem,
             policy=None if shared_policy() else _POLICY,
@@ -137,7 +149,9 @@ class MaxPoolOverride:
         valid = self._valid.get(problem)
         if valid is None:
             try:
-                torch.ops.aten.max_pool2d_with_indices(torch.empty(problem.shape, device="meta"), *problem[1:6])
+                torch.ops.aten.max_pool2d_with_indices(
+                    torch.empty(problem.shape, device="meta"), *problem[1:6]
+                )
                 valid = True
             except RuntimeError:
                 valid = False
@@ -150,7 +164,9 @@ class MaxPoolOverride:
         return self._original(input, *problem[1:6])  # type: ignore[no-any-return]
 
     def _channels_last(self, problem: MaxPoolProblem, input: Tensor) -> Pooled:
-        maxima, indices = self._original(input.contiguous(memory_format=torch.channels_last), *problem[1:6])
+        maxima, indices = self._original(
+            input.contiguous(memory_format=torch.channels_last), *problem[1:6]
+        )
         return in_format(maxima, False), in_format(indices, False)
 
     def _transposed(self, problem: MaxPoolProblem, input: Tensor) -> Pooled:

@@ -74,7 +74,19 @@ def _convolution_of_pytorch(
 ) -> Tensor:
     # The last four are for CUDA.
     return torch._convolution(
-        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, False, False, False, False
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        False,
+        False,
+        False,
+        False,
     )
 
 
@@ -149,7 +161,9 @@ class ConvolutionOverride:
         library = _Library("aten", "IMPL")
         try:
             library.impl("convolution", self._convolution, self.device.key, allow_override=True)
-            library.impl("convolution_backward", self._backward, self.device.key, allow_override=True)
+            library.impl(
+                "convolution_backward", self._backward, self.device.key, allow_override=True
+            )
         except BaseException:
             library._destroy()
             raise
@@ -258,7 +272,9 @@ class ConvolutionOverride:
         generation = 0 if shim is None else shim.generation
         key = self._key(input, weight, bias is not None, stride, padding, dilation, groups)
         if key is not None and (bias is None or self._is_bias(bias, weight)):
-            problem = self._problem(key, input, weight, bias is not None, stride, padding, dilation, groups)
+            problem = self._problem(
+                key, input, weight, bias is not None, stride, padding, dilation, groups
+            )
         if problem is None:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -299,7 +315,9 @@ class ConvolutionOverride:
         shim = self._shim if self._is_shim_in else None
         generation = 0 if shim is None else shim.generation
         if not transposed and self._is_plain(grad_output, input):
-            has_bias = bias_sizes is not None and list(bias_sizes) != [0]  # autograd writes [0] for "no bias"
+            has_bias = bias_sizes is not None and list(bias_sizes) != [
+                0
+            ]  # autograd writes [0] for "no bias"
             key = self._key(input, weight, has_bias, stride, padding, dilation, groups)
         if key is not None:
             problem = self._problem(key, input, weight, has_bias, stride, padding, dilation, groups)
@@ -324,7 +342,9 @@ class ConvolutionOverride:
             return layer.part_of_backward(trained, grad_output, input, weight, grad_layout, mask)
         found = layer.find_backward(trained, grad_layout)
         is_noted = shim is not None and found.chosen and shim.note(generation, found.counts, None)
-        return (layer.ask_backward if is_noted else layer.backward)(found, grad_output, input, weight, mask)
+        return (layer.ask_backward if is_noted else layer.backward)(
+            found, grad_output, input, weight, mask
+        )
 
     def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:
         return (

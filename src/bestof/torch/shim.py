@@ -24,10 +24,21 @@ from bestof.torch._shim import (
     make_watch,
 )
 
-__all__ = ["ASKED_EVERY", "Count", "Loan", "NativeConvolution", "Shim", "Watch", "make_shim", "watch"]
+__all__ = [
+    "ASKED_EVERY",
+    "Count",
+    "Loan",
+    "NativeConvolution",
+    "Shim",
+    "Watch",
+    "make_shim",
+    "watch",
+]
 
 
-def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]) -> Shim | None:
+def make_shim(
+    forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]
+) -> Shim | None:
     """A shim that asks these two for what it does not know, and for training passes while `kept` has anything; for all
     that PyTorch as is was not chosen for, while selectors are to use their first alternatives.
 
@@ -36,7 +47,9 @@ def make_shim(forward: Callable[..., Any], backward: Callable[..., Any], kept: d
     """
     conversions = _conversions()
     operations = ("aten::convolution", "aten::convolution_backward")
-    if conversions is None or any(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations):
+    if conversions is None or any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations
+    ):
         return None
     return Shim(*conversions, forward, backward, kept, Defaults.first_only)
 
@@ -56,7 +69,9 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     return getattr(module, names[0]), getattr(module, names[1])
 
 
-def watch(tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]] | None = None) -> Watch | None:
+def watch(
+    tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]] | None = None
+) -> Watch | None:
     """Tells whether all these are unchanged: each still in its place, a dict and a name, where it has one, written to
     as often, its memory where it was. For 218 of them, whose objects have left the caches, it takes 60 to 100 us where
     Python takes 370.
@@ -68,4 +83,6 @@ def watch(tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]
     if conversions is None or any(one.is_inference() for one in tensors):
         return None
     handles = [conversions[1](one) for one in tensors]
-    return make_watch(list(tensors), [None] * len(tensors) if places is None else list(places), handles)
+    return make_watch(
+        list(tensors), [None] * len(tensors) if places is None else list(places), handles
+    )

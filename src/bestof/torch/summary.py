@@ -65,9 +65,15 @@ def _summary(layer: ConvolutionLayer) -> Summary:
     joint = layer.joint
     for selector, counts in layer.passes:
         calls = counts.totals()
-        convolutions.update(problem._replace(bias=False, grad_layout="", frozen=False) for problem in calls)
+        convolutions.update(
+            problem._replace(bias=False, grad_layout="", frozen=False) for problem in calls
+        )
         by_text = {problem.canonical(): count for problem, count in calls.items()}
-        as_is = {problem.canonical() for problem in calls if problem._replace(bias=False, grad_layout="") in joint}
+        as_is = {
+            problem.canonical()
+            for problem in calls
+            if problem._replace(bias=False, grad_layout="") in joint
+        }
         tried: defaultdict[str, list[float]] = defaultdict(list)
         for entry in _trials(selector):
             tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
@@ -95,7 +101,14 @@ def _summary(layer: ConvolutionLayer) -> Summary:
 def _row(name: str, problem: ProblemReport, calls: Mapping[str, int]) -> PassSummary:
     seconds = {alternative.name: alternative.seconds for alternative in problem.alternatives}
     chosen = None if problem.decision is None else seconds[problem.decision]
-    return PassSummary(name, problem.problem, problem.decision, seconds["as is"], chosen, calls.get(problem.problem, 0))
+    return PassSummary(
+        name,
+        problem.problem,
+        problem.decision,
+        seconds["as is"],
+        chosen,
+        calls.get(problem.problem, 0),
+    )
 
 
 def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
@@ -105,7 +118,9 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
     those that count leaves out what the passes have booked already.
     """
     taken: defaultdict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
-    seconds: defaultdict[str, defaultdict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
+    seconds: defaultdict[str, defaultdict[tuple[str, int], float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
     for entry in _trials(layer.layer):
         if entry.counted:
             text = entry.problem.canonical()  # type: ignore[attr-defined]
@@ -121,7 +136,9 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
             continue
         for name in (JOINT, INDEPENDENT, SHARED):
             passes = taken[text][name, 1]
-            if passes:  # forwards whose backward never came, or did not count, are taken out of the sum
+            if (
+                passes
+            ):  # forwards whose backward never came, or did not count, are taken out of the sum
                 forward = seconds[text][name, 0] * min(1.0, passes / max(1, taken[text][name, 0]))
                 loss += max(0.0, forward + seconds[text][name, 1] - passes * chosen)
         independent = median[INDEPENDENT]
@@ -132,7 +149,9 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
 
 def _best(problem: ProblemReport) -> float:
     """Seconds of the alternative that leads, for as long as there is no decision; 0 where nothing counted yet."""
-    return min((one.seconds for one in problem.alternatives if one.seconds is not None), default=0.0)
+    return min(
+        (one.seconds for one in problem.alternatives if one.seconds is not None), default=0.0
+    )
 
 
 def _trials(selector: BestOf) -> list[TrialEntry]:

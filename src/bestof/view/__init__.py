@@ -23,7 +23,10 @@ _HINT = "(install bestof[view] for tables and colours)"
 
 
 def render(
-    report: Report, format: Literal["text", "json", "html"] = "text", width: int | None = None, color: bool = False
+    report: Report,
+    format: Literal["text", "json", "html"] = "text",
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """The report as text, JSON or an HTML page; `width` in columns and `color` are for text alone.
 
@@ -79,7 +82,9 @@ def print_records(records: Sequence[Record], url: str, now: float) -> None:
     for one in records:
         samples = sum(len(evidence.samples) for evidence in one.evidence)
         decision = one.decision or "unsettled"
-        print(f"{one.selector}  {one.problem}  {decision}  {plural(samples, 'sample')}  {age(now - one.updated)}")
+        print(
+            f"{one.selector}  {one.problem}  {decision}  {plural(samples, 'sample')}  {age(now - one.updated)}"
+        )
     print(_HINT)
 
 

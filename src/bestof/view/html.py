@@ -9,7 +9,14 @@ from bestof.selection.duration import duration
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.view.quantity import ratio
 from bestof.view.tree import Node, decision_trees
-from bestof.view.words import NOTHING, node_facts, node_state, problem_state, selector_line, status_text
+from bestof.view.words import (
+    NOTHING,
+    node_facts,
+    node_state,
+    problem_state,
+    selector_line,
+    status_text,
+)
 
 _STYLE = """\
 :root { color-scheme: light dark; --line: #8884; --soft: #888; --good: #1a7f37; --bad: #c62828; --wait: #9a6700; }
@@ -75,7 +82,11 @@ def _problem(problem: ProblemReport) -> Iterator[str]:
 
 
 def _row(alternative: AlternativeReport, chosen: bool) -> str:
-    kind = "chosen" if chosen else {"disqualified": "disqualified", "measured": ""}.get(alternative.status, "aside")
+    kind = (
+        "chosen"
+        if chosen
+        else {"disqualified": "disqualified", "measured": ""}.get(alternative.status, "aside")
+    )
     spread = f"± {duration(alternative.spread)}" if alternative.spread is not None else ""
     trials = str(alternative.trials) if alternative.trials else ""
     numbers = (duration(alternative.seconds), spread, trials, ratio(alternative.speedup))

@@ -59,7 +59,9 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     figure.supylabel("GFLOP/s of the direct algorithm", fontsize=10)
-    figure.supxlabel("FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10)
+    figure.supxlabel(
+        "FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10
+    )
     grid[0].legend(loc="lower right", fontsize=8)
     figure.savefig(path)
 
@@ -86,7 +88,9 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
             zorder=1,
         )
         text = f"{name}: {peak / 1e9:,.0f}"
-        axes.text(right * 0.99, peak * 0.97, text, ha="right", va="top", fontsize=7, color="#444444")
+        axes.text(
+            right * 0.99, peak * 0.97, text, ha="right", va="top", fontsize=7, color="#444444"
+        )
     _label(axes, points, right / left)
     for name, (colour, shape) in zip(series, _MARKS, strict=False):
         own = [point for point in points if point.series == name]
@@ -104,14 +108,21 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
     if limits[0] < left * roof.bandwidth < roof.peak:
         text = f"copy: {roof.bandwidth / 1e9:.1f} GB/s"
         axes.text(
-            left * 1.03, max(left * roof.bandwidth * 0.93, limits[0]), text, va="top", fontsize=7, color="#444444"
+            left * 1.03,
+            max(left * roof.bandwidth * 0.93, limits[0]),
+            text,
+            va="top",
+            fontsize=7,
+            color="#444444",
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
     axes.set_ylim(*limits)
     axes.set_xticks([tick for tick in _TICKS if left < tick < right], minor=False)
-    axes.set_yticks([tick * 1e9 for tick in _TICKS if limits[0] < tick * 1e9 < limits[1]], minor=False)
+    axes.set_yticks(
+        [tick * 1e9 for tick in _TICKS if limits[0] < tick * 1e9 < limits[1]], minor=False
+    )
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1e9:g}")
     axes.minorticks_off()
@@ -131,5 +142,13 @@ def _label(axes: Axes, points: Sequence[Point], span: float) -> None:
         for label in dict.fromkeys(point.label for point in own):
             place = max(intensity, place * apart)
             axes.text(
-                place, high * 1.09, label, rotation=90, ha="center", va="bottom", fontsize=6.5, bbox=_PAPER, zorder=4
+                place,
+                high * 1.09,
+                label,
+                rotation=90,
+                ha="center",
+                va="bottom",
+                fontsize=6.5,
+                bbox=_PAPER,
+                zorder=4,
             )

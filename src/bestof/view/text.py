@@ -18,7 +18,15 @@ from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees
-from bestof.view.words import NOT_NESTED, NOTHING, node_facts, node_state, problem_state, selector_line, status_text
+from bestof.view.words import (
+    NOT_NESTED,
+    NOTHING,
+    node_facts,
+    node_state,
+    problem_state,
+    selector_line,
+    status_text,
+)
 
 # A name longer than this is folded, so that at 80 columns a reason still has room to be read in.
 _NAME_WIDTH = 24
@@ -93,9 +101,17 @@ def print_records(records: Sequence[Record], url: str, now: float, console: Cons
     table.add_column("age", justify="right", no_wrap=True)
     for record in records:
         samples = sum(len(one.samples) for one in record.evidence)
-        decision = Text(record.decision, style="green") if record.decision else Text("unsettled", style="yellow")
+        decision = (
+            Text(record.decision, style="green")
+            if record.decision
+            else Text("unsettled", style="yellow")
+        )
         table.add_row(
-            Text(record.selector), Text(record.problem), decision, Text(str(samples)), Text(age(now - record.updated))
+            Text(record.selector),
+            Text(record.problem),
+            decision,
+            Text(str(samples)),
+            Text(age(now - record.updated)),
         )
     console.print(table)
 
@@ -109,12 +125,16 @@ def _selector(selector: SelectorReport) -> RenderableType:
     rows = [_cells(one) for one in alternatives]
     # One width a column over all problems of the selector, so that the eye can run down the times.
     name = min(_NAME_WIDTH, max([len("alternative"), *(len(one.name) for one in alternatives)]))
-    widths = [max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)]
+    widths = [
+        max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)
+    ]
     parts: list[RenderableType] = [
         _rule(selector.selector),
         Text(selector_line(selector), style="dim"),
         Text(),
-        _columns(name, widths, [("", Text("alternative"), *_HEADINGS, Text("status"))], style="dim"),
+        _columns(
+            name, widths, [("", Text("alternative"), *_HEADINGS, Text("status"))], style="dim"
+        ),
     ]
     for problem in selector.problems:
         parts.append(_problem(problem, name, widths))
@@ -123,9 +143,16 @@ def _selector(selector: SelectorReport) -> RenderableType:
 
 def _problem(problem: ProblemReport, name: int, widths: Sequence[int]) -> RenderableType:
     state = "dim" if problem.settled else "bold yellow"
-    heading = Text.assemble((problem.problem, "bold"), "  ", (f"[{problem_state(problem)}]", state), overflow="fold")
+    heading = Text.assemble(
+        (problem.problem, "bold"), "  ", (f"[{problem_state(problem)}]", state), overflow="fold"
+    )
     rows = [
-        ("*" if one.name == problem.decision else "", Text(one.name), *_cells(one), Text(status_text(one)))
+        (
+            "*" if one.name == problem.decision else "",
+            Text(one.name),
+            *_cells(one),
+            Text(status_text(one)),
+        )
         for one in problem.alternatives
     ]
     styles = [_style(one, one.name == problem.decision) for one in problem.alternatives]
@@ -163,9 +190,12 @@ def _cells(alternative: AlternativeReport) -> tuple[str, str, str, str]:
 def _style(alternative: AlternativeReport, chosen: bool) -> str:
     if chosen:
         return "bold green"
-    return {"disqualified": "red", "not applicable": "dim", "not tried": "dim", "pruned": "dim"}.get(
-        alternative.status, ""
-    )
+    return {
+        "disqualified": "red",
+        "not applicable": "dim",
+        "not tried": "dim",
+        "pruned": "dim",
+    }.get(alternative.status, "")
 
 
 def _tree(node: Node) -> RenderableType:
@@ -202,7 +232,11 @@ def _chosen_label(node: Node) -> Text:
 def _branch_label(branch: Branch, aside: bool) -> Text:
     style = "dim" if aside else "bold green" if branch.chosen else ""
     words = " ".join(_facts(branch))
-    return Text(f"{'* ' if branch.chosen else ''}{branch.alternative.name}  {words}".rstrip(), style, overflow="fold")
+    return Text(
+        f"{'* ' if branch.chosen else ''}{branch.alternative.name}  {words}".rstrip(),
+        style,
+        overflow="fold",
+    )
 
 
 def _facts(branch: Branch) -> Iterator[str]:

@@ -50,7 +50,11 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
     are trees of one node: where only one alternative applies, it is not tried, and nothing is known of what is inside.
     What was met there comes after the problems of those selectors that hold others.
     """
-    problems = {(one.selector, problem.problem): problem for one in report.selectors for problem in one.problems}
+    problems = {
+        (one.selector, problem.problem): problem
+        for one in report.selectors
+        for problem in one.problems
+    }
     holders = [key for key, problem in problems.items() if any(_children(problem))]
     inner = {child for key in holders for child in _children(problems[key])}
     outer = [key for key in problems if key not in inner]
@@ -70,7 +74,9 @@ def _children(problem: ProblemReport) -> Iterator[Key]:
         yield from alternative.children
 
 
-def _node(key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: frozenset[Key]) -> Node:
+def _node(
+    key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: frozenset[Key]
+) -> Node:
     problem = problems.get(key)
     if problem is None:
         return Node(*key, shown="absent", settled=False, decision=None)
@@ -79,7 +85,10 @@ def _node(key: Key, problems: dict[Key, ProblemReport], placed: set[Key], path: 
         return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
     placed.add(key)
     # The chosen alternative first claims the problems that it shares with others, so that they hang where they matter.
-    order = sorted(range(len(problem.alternatives)), key=lambda i: problem.alternatives[i].name != problem.decision)
+    order = sorted(
+        range(len(problem.alternatives)),
+        key=lambda i: problem.alternatives[i].name != problem.decision,
+    )
     branches: dict[int, Branch] = {}
     for index in order:
         alternative = problem.alternatives[index]

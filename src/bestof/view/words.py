@@ -21,8 +21,12 @@ def selector_line(selector: SelectorReport) -> str:
     if selector.stages > 1:
         parts.append(f"a group of {selector.stages} stages")
     if selector.trials:
-        lost = f", {duration(selector.loss_seconds)} of it lost" if selector.loss_seconds > 0 else ""
-        parts.append(f"{plural(selector.trials, 'trial')} took {duration(selector.trial_seconds)}{lost}")
+        lost = (
+            f", {duration(selector.loss_seconds)} of it lost" if selector.loss_seconds > 0 else ""
+        )
+        parts.append(
+            f"{plural(selector.trials, 'trial')} took {duration(selector.trial_seconds)}{lost}"
+        )
     else:
         parts.append("no trial in this process")
     if selector.saved_seconds:
@@ -40,7 +44,9 @@ def problem_state(problem: ProblemReport) -> str:
 
 def status_text(alternative: AlternativeReport) -> str:
     """The status, and the reason where there is one."""
-    return f"{alternative.status}: {alternative.reason}" if alternative.reason else alternative.status
+    return (
+        f"{alternative.status}: {alternative.reason}" if alternative.reason else alternative.status
+    )
 
 
 def node_state(node: Node) -> str:
@@ -48,7 +54,9 @@ def node_state(node: Node) -> str:
     if node.shown == "absent":
         return "not in this report"
     state = node.decision if node.decision is not None else "unsettled"
-    return {"here": state, "above": f"{state}, shown above", "cycle": f"{state}, contains itself"}[node.shown]
+    return {"here": state, "above": f"{state}, shown above", "cycle": f"{state}, contains itself"}[
+        node.shown
+    ]
 
 
 def node_facts(node: Node) -> Iterator[str]:

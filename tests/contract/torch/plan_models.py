@@ -22,10 +22,18 @@ class Unit(nn.Sequential):
     """Convolution, norm, activation."""
 
     def __init__(
-        self, ins: int, outs: int, kernel: int, stride: int = 1, act: nn.Module | None = None, groups: int = 1
+        self,
+        ins: int,
+        outs: int,
+        kernel: int,
+        stride: int = 1,
+        act: nn.Module | None = None,
+        groups: int = 1,
     ):
         convolution = nn.Conv2d(ins, outs, kernel, stride, kernel // 2, groups=groups, bias=False)
-        super().__init__(convolution, _norm(outs), act if act is not None else nn.ReLU(inplace=True))
+        super().__init__(
+            convolution, _norm(outs), act if act is not None else nn.ReLU(inplace=True)
+        )
 
 
 class Vgg(nn.Sequential):
@@ -33,7 +41,14 @@ class Vgg(nn.Sequential):
         layers: list[nn.Module] = []
         for ins, outs in ((3, 8), (8, 16), (16, 24)):
             layers += [nn.Conv2d(ins, outs, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
-        layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 10)]
+        layers += [
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(96, 32),
+            nn.ReLU(),
+            nn.Dropout(),
+            nn.Linear(32, 10),
+        ]
         super().__init__(*layers)
 
 
@@ -50,9 +65,13 @@ class Residual(nn.Module):
                 _norm(outs),
             )
         else:
-            self.body = nn.Sequential(Unit(ins, outs, 3, stride), nn.Conv2d(outs, outs, 3, padding=1), _norm(outs))
+            self.body = nn.Sequential(
+                Unit(ins, outs, 3, stride), nn.Conv2d(outs, outs, 3, padding=1), _norm(outs)
+            )
         same = ins == outs and stride == 1
-        self.skip = nn.Identity() if same else nn.Sequential(nn.Conv2d(ins, outs, 1, stride), _norm(outs))
+        self.skip = (
+            nn.Identity() if same else nn.Sequential(nn.Conv2d(ins, outs, 1, stride), _norm(outs))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.body(x)
@@ -64,7 +83,11 @@ class ResNet(nn.Module):
     def __init__(self, bottleneck: bool) -> None:
         super().__init__()
         self.stem = nn.Sequential(Unit(3, 16, 7, 2), nn.MaxPool2d(3, 2, 1))
-        blocks = [Residual(16, 32, 1, bottleneck), Residual(32, 32, 1, bottleneck), Residual(32, 48, 2, bottleneck)]
+        blocks = [
+            Residual(16, 32, 1, bottleneck),
+            Residual(32, 32, 1, bottleneck),
+            Residual(32, 48, 2, bottleneck),
+        ]
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(48, 10)
 
@@ -80,7 +103,9 @@ class MobileNet(nn.Module):
         self.stem = Unit(3, 16, 3, 2, nn.Hardswish(inplace=True))
         self.expand = Unit(16, 48, 1, act=nn.ReLU6(inplace=True))
         self.depthwise = Unit(48, 48, 5, act=nn.ReLU6(inplace=True), groups=48)
-        self.squeeze = nn.Sequential(nn.Conv2d(48, 8, 1), nn.ReLU(), nn.Conv2d(8, 48, 1), nn.Hardsigmoid())
+        self.squeeze = nn.Sequential(
+            nn.Conv2d(48, 8, 1), nn.ReLU(), nn.Conv2d(8, 48, 1), nn.Hardsigmoid()
+        )
         self.project = nn.Sequential(nn.Conv2d(48, 16, 1, bias=False), _norm(16))
         self.head = nn.Linear(16, 10)
 
@@ -98,7 +123,9 @@ class DenseNet(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
         self.norms = nn.ModuleList(_norm(16 + 8 * number) for number in range(3))
-        self.convolutions = nn.ModuleList(nn.Conv2d(16 + 8 * number, 8, 3, padding=1) for number in range(3))
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(16 + 8 * number, 8, 3, padding=1) for number in range(3)
+        )
         self.transition = nn.Sequential(_norm(40), nn.ReLU(), nn.Conv2d(40, 20, 1), nn.AvgPool2d(2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +141,10 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down1, self.down2, self.bottom = Unit(3, 8, 3), Unit(8, 16, 3), Unit(16, 24, 3)
-        self.up2, self.up1 = nn.ConvTranspose2d(24, 16, 2, 2), nn.Upsample(scale_factor=2, mode="bilinear")
+        self.up2, self.up1 = (
+            nn.ConvTranspose2d(24, 16, 2, 2),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+        )
         self.side2, self.side1 = Unit(32, 16, 3), Unit(24, 8, 3)
         self.out = nn.Conv2d(8, 5, 1)
 
@@ -128,7 +158,9 @@ class UNet(nn.Module):
 
 class Mlp(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 32, bias=False), nn.ReLU(), nn.Linear(32, 4))
+        super().__init__(
+            nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 32, bias=False), nn.ReLU(), nn.Linear(32, 4)
+        )
 
 
 class Transformer(nn.Module):
@@ -141,7 +173,9 @@ class Transformer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(4))
         self.queries = nn.ModuleList(nn.Linear(32, 96) for _ in range(2))
         self.mixers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
-        self.feeds = nn.ModuleList(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(2))
+        self.feeds = nn.ModuleList(
+            nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(2)
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,8 +219,12 @@ class Windows(nn.Module):
         x = self.stem(x)
         n, c, h, w = x.shape
         tokens = x.permute(0, 2, 3, 1).contiguous().view(n, h * w, c)
-        pairs = x.clone(memory_format=torch.contiguous_format).as_strided((n, h, w), (c * h * w, w, 1))
-        turned = torch.view_as_real(torch.view_as_complex(tokens.view(n, h, w, c // 2, 2)) * 1j).flatten(3)
+        pairs = x.clone(memory_format=torch.contiguous_format).as_strided(
+            (n, h, w), (c * h * w, w, 1)
+        )
+        turned = torch.view_as_real(
+            torch.view_as_complex(tokens.view(n, h, w, c // 2, 2)) * 1j
+        ).flatten(3)
         return self.mix(turned), pairs
 
 
@@ -194,7 +232,9 @@ class Waves(nn.Sequential):
     """1-D convolutions, which PyTorch runs."""
 
     def __init__(self) -> None:
-        super().__init__(nn.Conv1d(3, 8, 5, padding=2), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 4, 3))
+        super().__init__(
+            nn.Conv1d(3, 8, 5, padding=2), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 4, 3)
+        )
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

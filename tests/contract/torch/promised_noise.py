@@ -21,7 +21,9 @@ from torch import Tensor, nn
 
 from bestof.torch.convolution.catalogue import FORWARD
 
-PROMISED = max(row.bound.rms for row in FORWARD.alternatives if row.bound and row.name == "native winograd4")
+PROMISED = max(
+    row.bound.rms for row in FORWARD.alternatives if row.bound and row.name == "native winograd4"
+)
 """The largest error that accuracy float32 allows, root mean square."""
 
 _KERNELS_ARE_NOT_RANDOM = 2.0
@@ -64,8 +66,12 @@ def _noise(model: nn.Module, seed: int) -> Iterator[None]:
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             hooks += [
-                module.register_forward_pre_hook(lambda _, args: (_Noise.apply(args[0], False, generator), *args[1:])),
-                module.register_forward_hook(lambda _, args, out: _Noise.apply(out, True, generator)),
+                module.register_forward_pre_hook(
+                    lambda _, args: (_Noise.apply(args[0], False, generator), *args[1:])
+                ),
+                module.register_forward_hook(
+                    lambda _, args, out: _Noise.apply(out, True, generator)
+                ),
                 module.weight.register_hook(lambda gradient: _noisy(gradient, generator)),
             ]
     try:

@@ -54,7 +54,10 @@ def train(row: Model, labels: Tensor) -> Run:
             loss = functional.cross_entropy(logits, labels)
             loss.backward()
             if step <= 0:
-                seen += [logits.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+                seen += [
+                    logits.detach(),
+                    *(p.grad.clone() for p in model.parameters() if p.grad is not None),
+                ]
             if step >= 0:
                 optimizer.step()
             seen.append(loss.detach())

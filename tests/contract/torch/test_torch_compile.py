@@ -65,18 +65,27 @@ def test_inference_runs_as_a_plan(name: str, plans: list[InferenceGraph]) -> Non
     model, x = build(name)
     compiled = torch.compile(model, backend=bestof_backend)
     with torch.no_grad():
-        for given in (x, torch.randn_like(x), torch.randn(3, *x.shape[1:]), torch.randn(5, *x.shape[1:])):
+        for given in (
+            x,
+            torch.randn_like(x),
+            torch.randn(3, *x.shape[1:]),
+            torch.randn(5, *x.shape[1:]),
+        ):
             assert_near(compiled(given), model(given))
     assert plans
     assert all(graph._plan is not None for graph in plans)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_training_chooses_and_has_the_same_gradients(name: str, plans: list[InferenceGraph]) -> None:
+def test_training_chooses_and_has_the_same_gradients(
+    name: str, plans: list[InferenceGraph]
+) -> None:
     model, x = build(name)
     loss = lambda y: sum(leaf.square().mean() for leaf in pytree.tree_leaves(y))  # noqa: E731
     loss(model(x)).backward()
-    expected = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    expected = [
+        parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
+    ]
     model.zero_grad()
     compiled = torch.compile(model, backend=bestof_backend)
     loss(compiled(x)).backward()

@@ -31,7 +31,12 @@ SHAPES = {
     "no bias": ((2, 3, 9, 9), (4, 3, 3, 3), False, {}),
     "depthwise": ((2, 6, 9, 9), (6, 1, 3, 3), True, {"groups": 6, "padding": 1}),
     "depthwise, more filters": ((2, 6, 9, 9), (12, 1, 3, 3), True, {"groups": 6}),
-    "stride and dilation": ((2, 3, 13, 11), (4, 3, 3, 2), True, {"stride": (2, 3), "dilation": (2, 1)}),
+    "stride and dilation": (
+        (2, 3, 13, 11),
+        (4, 3, 3, 2),
+        True,
+        {"stride": (2, 3), "dilation": (2, 1)},
+    ),
     "1x1": ((2, 8, 7, 7), (4, 8, 1, 1), True, {}),
     "padding same, even kernel": ((2, 3, 9, 9), (4, 3, 4, 2), True, {"padding": "same"}),
     "padding valid": ((2, 3, 9, 9), (4, 3, 3, 3), True, {"padding": "valid"}),
@@ -59,7 +64,9 @@ def test_every_kind_of_convolution(name: str, policy: None) -> None:
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_transposed_convolutions(dimensions: int, policy: None) -> None:
-    model = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dimensions - 1](3, 4, 3, stride=2)
+    model = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dimensions - 1](
+        3, 4, 3, stride=2
+    )
     x = torch.randn(2, 3, *(5,) * dimensions)
     assert_unchanged(lambda: step(model, x))
 
@@ -72,7 +79,9 @@ INPUTS: dict[str, Callable[[], Tensor]] = {
     "turned": lambda: torch.randn(2, 9, 3, 9).permute(0, 2, 3, 1).transpose(2, 3),
     "inside a larger one": lambda: torch.randn(4, 5, 11, 11)[1:3, 1:4, 1:10, 1:10],
     "overlapping windows": lambda: torch.randn(200).as_strided((2, 3, 9, 9), (40, 20, 5, 1)),
-    "a piece of channels last": lambda: torch.randn(2, 6, 9, 9).contiguous(memory_format=torch.channels_last)[:, 2:5],
+    "a piece of channels last": lambda: torch.randn(2, 6, 9, 9).contiguous(
+        memory_format=torch.channels_last
+    )[:, 2:5],
 }
 
 
@@ -96,7 +105,9 @@ def test_results_are_the_programs_own(policy: None) -> None:
     with integration.enabled():
         for _ in range(CALLS):
             out = torch.conv2d(x, weight)
-            assert out.untyped_storage().data_ptr() not in {t.untyped_storage().data_ptr() for t in (x, weight)}
+            assert out.untyped_storage().data_ptr() not in {
+                t.untyped_storage().data_ptr() for t in (x, weight)
+            }
             out.zero_()
             assert out._version == 1
     assert x.abs().sum() > 0
@@ -113,7 +124,9 @@ def test_complex_and_meta_and_fake(policy: None) -> None:
 
     assert_unchanged(compute)
     with integration.enabled():
-        out = torch.conv2d(torch.empty(2, 3, 9, 9, device="meta"), torch.empty(4, 3, 3, 3, device="meta"))
+        out = torch.conv2d(
+            torch.empty(2, 3, 9, 9, device="meta"), torch.empty(4, 3, 3, 3, device="meta")
+        )
         assert out.shape == (2, 4, 7, 7)
         with FakeTensorMode():
             out = torch.conv2d(torch.empty(2, 3, 9, 9), torch.empty(4, 3, 3, 3))

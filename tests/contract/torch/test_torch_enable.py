@@ -16,7 +16,10 @@ from bestof.torch.enable import convolution_override
 
 
 def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
-    x, weight = torch.randn(4, 8, 12, 12, requires_grad=True), torch.randn(8, 8, 3, 3, requires_grad=True)
+    x, weight = (
+        torch.randn(4, 8, 12, 12, requires_grad=True),
+        torch.randn(8, 8, 3, 3, requires_grad=True),
+    )
     go = torch.randn(4, 8, 10, 10)
     with integration.enabled():
         for _ in range(1000):
@@ -28,7 +31,11 @@ def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
     (problem,) = override.layer.layer.report().problems
     assert problem.settled
     children = {child for alternative in problem.alternatives for child, _ in alternative.children}
-    assert children == {"convolution forward", "convolution input gradient", "convolution weight gradient"}
+    assert children == {
+        "convolution forward",
+        "convolution input gradient",
+        "convolution weight gradient",
+    }
     for selector, _ in override.layer.passes:
         assert [one.settled for one in selector.report().problems] == [True]
 

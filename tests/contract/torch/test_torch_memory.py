@@ -48,9 +48,17 @@ pytestmark = pytest.mark.skipif(
 
 def measured(environment: dict[str, str]) -> list[int]:
     """Pages that fault in a call: without tuning, tuned but for memory, tuned; and those that disabling hands back."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_"))
+    }
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env={**own, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM],
+        env={**own, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [int(line) for line in done.stdout.split()]
 

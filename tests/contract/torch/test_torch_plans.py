@@ -35,7 +35,9 @@ def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> 
     bestof.use_policy("rounds:rounds=1")
     selector.cache_clear()
     zeros = arena.torch.zeros
-    monkeypatch.setattr(arena.torch, "zeros", lambda *args, **kwargs: zeros(*args, **kwargs).fill_(float("nan")))
+    monkeypatch.setattr(
+        arena.torch, "zeros", lambda *args, **kwargs: zeros(*args, **kwargs).fill_(float("nan"))
+    )
     yield
     selector.cache_clear()
 
@@ -50,11 +52,15 @@ def promised(plan: OptimizedModel) -> float:
     problems = {node.meta["name"]: problem for node, problem in program.problems.items()}
     chosen = program.decisions()
     assert chosen.keys() == problems.keys()
-    native = [(problems[step], name) for step, name in chosen.items() if name not in (ONEDNN, PYTORCH)]
+    native = [
+        (problems[step], name) for step, name in chosen.items() if name not in (ONEDNN, PYTORCH)
+    ]
     return STEPS * max([PROMISED, *(promised_error(problem, name) for problem, name in native)])
 
 
-def assert_close(got: object, model: nn.Module, x: Tensor, allowed: float = STEPS * PROMISED) -> None:
+def assert_close(
+    got: object, model: nn.Module, x: Tensor, allowed: float = STEPS * PROMISED
+) -> None:
     """Against float64: what is allowed is relative to the rms of the results. Strides as PyTorch has them."""
     with torch.no_grad():
         expected = pytree.tree_leaves(copy.deepcopy(model).double()(x.double()))
@@ -81,17 +87,25 @@ def test_outputs(name: str, accuracy: str) -> None:
             assert_close(plan(given), model, given, allowed)
 
 
-@pytest.mark.parametrize(("algorithm", "wrong"), [("winograd4", 2e-4), ("winograd6", 1e-3), ("matvec_bf16", 0.1)])
+@pytest.mark.parametrize(
+    ("algorithm", "wrong"), [("winograd4", 2e-4), ("winograd6", 1e-3), ("matvec_bf16", 0.1)]
+)
 def test_no_more_is_allowed_than_what_was_chosen_promises(
     algorithm: str, wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the bound of this file: an error beyond it is found, whatever else `relaxed` would have allowed."""
     monkeypatch.setenv("BESTOF_FORCE", f"fused convolution={algorithm}")
     selector.cache_clear()
-    layer, shape = (nn.Linear(32, 8), (2, 32)) if algorithm == "matvec_bf16" else (nn.Conv2d(8, 8, 3), (1, 8, 16, 16))
+    layer, shape = (
+        (nn.Linear(32, 8), (2, 32))
+        if algorithm == "matvec_bf16"
+        else (nn.Conv2d(8, 8, 3), (1, 8, 16, 16))
+    )
     model, x = layer.eval(), torch.randn(shape)
     plan = bt.optimize(model, x, accuracy="relaxed")
-    assert [step.algorithm for step in plan.explain(repeats=1).steps if step.algorithm] == [algorithm]
+    assert [step.algorithm for step in plan.explain(repeats=1).steps if step.algorithm] == [
+        algorithm
+    ]
     assert_close(plan(x), model, x, promised(plan))
     with pytest.raises(AssertionError):
         assert_close(plan(x) * (1 + wrong), model, x, promised(plan))
@@ -130,7 +144,10 @@ def test_other_image_sizes(name: str) -> None:
 def test_channels_last_and_strided_inputs(name: str) -> None:
     model, x = build(name)
     plan = bt.optimize(model, x)
-    for given in (x.to(memory_format=torch.channels_last), torch.randn(*x.shape[:-1], 2 * x.shape[-1])[..., ::2]):
+    for given in (
+        x.to(memory_format=torch.channels_last),
+        torch.randn(*x.shape[:-1], 2 * x.shape[-1])[..., ::2],
+    ):
         assert_close(plan(given), model, given)
 
 
@@ -195,7 +212,9 @@ print(os.waitpid(child, 0)[1])
 end.set()
 thread.join()
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["0"]
 
 
@@ -211,7 +230,10 @@ def test_threads_make_plans_at_once() -> None:
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=make, args=(name,)) for name in ("unet", "shuffle", "densenet", "resnet, basic")]
+    threads = [
+        threading.Thread(target=make, args=(name,))
+        for name in ("unet", "shuffle", "densenet", "resnet, basic")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -304,7 +326,9 @@ def test_other_dtypes_run_as_pytorch_runs_them(dtype: torch.dtype) -> None:
 def test_arguments_by_name_and_outputs_that_are_no_tensors() -> None:
     class Named(nn.Module):
         def forward(self, x: Tensor, *, scale: int = 2, mask: Tensor | None = None) -> object:
-            return {"scaled": x * scale, "scale": scale, "mask": None} if mask is None else (x * mask,)
+            return (
+                {"scaled": x * scale, "scale": scale, "mask": None} if mask is None else (x * mask,)
+            )
 
     model, x = Named().eval(), torch.randn(2, 3)
     plan = bt.optimize(model, x, {"scale": 3})

@@ -93,13 +93,18 @@ class Convolved(torch.utils.data.Dataset):
 def test_data_loader_with_workers(policy: None) -> None:
     with integration.enabled():
         torch.conv2d(torch.ones(1, 1, 6, 6), torch.ones(2, 1, 3, 3))
-        loader = torch.utils.data.DataLoader(Convolved(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+        loader = torch.utils.data.DataLoader(
+            Convolved(), batch_size=2, num_workers=2, multiprocessing_context="fork"
+        )
         values = torch.cat(list(loader))
     assert torch.equal(values, torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 2, 4, 4) * 9)
 
 
 def test_compiled(policy: None) -> None:
-    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(2, 3, 12, 12)
+    model, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)),
+        torch.randn(2, 3, 12, 12),
+    )
     expected = step(model, x)
     torch._dynamo.reset()
     with integration.enabled():
@@ -110,12 +115,20 @@ def test_compiled(policy: None) -> None:
     assert_same(step(compiled, x), expected)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses torch.jit, which says that it is old
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # inductor uses torch.jit, which says that it is old
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler for the default backend")
-@pytest.mark.skipif(" " in torch.__file__, reason="PyTorch's default backend does not compile from a path with a space")
+@pytest.mark.skipif(
+    " " in torch.__file__,
+    reason="PyTorch's default backend does not compile from a path with a space",
+)
 @pytest.mark.parametrize("train", [True, False])
 def test_compiled_by_the_default_backend(train: bool) -> None:
-    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(2, 3, 12, 12)
+    model, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)),
+        torch.randn(2, 3, 12, 12),
+    )
 
     def compute(module: Any) -> list[Tensor]:
         if train:
@@ -143,7 +156,9 @@ def test_traced(policy: None) -> None:
             assert_same(traced(x).detach(), expected.detach())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.func.jvp uses torch.jit.script, which says so
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # torch.func.jvp uses torch.jit.script, which says so
 def test_function_transforms(policy: None) -> None:
     weight, x = torch.randn(4, 3, 3, 3), torch.randn(5, 2, 3, 9, 9)
 
@@ -177,12 +192,18 @@ def test_tensor_subclasses_see_what_they_saw_before(which: str, policy: None) ->
     def watched(name: str, tensor: Tensor) -> Tensor:
         return tensor.as_subclass(Watched) if name == which else tensor
 
-    x, weight, go = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3, requires_grad=True), torch.randn(2, 4, 7, 7)
+    x, weight, go = (
+        torch.randn(2, 3, 9, 9),
+        torch.randn(4, 3, 3, 3, requires_grad=True),
+        torch.randn(2, 4, 7, 7),
+    )
 
     def compute() -> tuple[list[str], list[type], list[Tensor]]:
         Watched.seen.clear()
         out = torch.conv2d(watched("input", x), watched("weight", weight))
-        plain = out.as_subclass(Tensor)  # else all of the backward pass is one function that `Watched` sees
+        plain = out.as_subclass(
+            Tensor
+        )  # else all of the backward pass is one function that `Watched` sees
         got = [out.detach(), *torch.autograd.grad(plain, weight, watched("gradient", go))]
         seen = list(Watched.seen)
         return seen, [type(one) for one in got], [one.as_subclass(Tensor) for one in got]
@@ -202,7 +223,9 @@ def test_deterministic_mode_is_obeyed(policy: None) -> None:
         expected = step(model, x)
         with integration.enabled():
             for _ in range(3):
-                assert all(torch.equal(*pair) for pair in zip(step(model, x), expected, strict=True))
+                assert all(
+                    torch.equal(*pair) for pair in zip(step(model, x), expected, strict=True)
+                )
     finally:
         torch.use_deterministic_algorithms(False)
     assert calls_seen() == 0

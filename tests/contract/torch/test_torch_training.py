@@ -79,8 +79,12 @@ def test_autocast_to_bfloat16(policy: None) -> None:
             for got, other in zip(compute(), expected, strict=True):
                 assert (got.dtype, got.stride()) == (other.dtype, other.stride())
                 # As `assert_same` has it for bfloat16; the gradients of float32 parameters went through it as well.
-                torch.testing.assert_close(got, other, rtol=0, atol=6 * 2**-8 * other.abs().max().item())
-    problems = [problem for _, counts in _State.override.layer.passes for problem in counts.totals()]
+                torch.testing.assert_close(
+                    got, other, rtol=0, atol=6 * 2**-8 * other.abs().max().item()
+                )
+    problems = [
+        problem for _, counts in _State.override.layer.passes for problem in counts.totals()
+    ]
     assert {problem.dtype for problem in problems} == {"bfloat16"}
     assert all(torch.equal(got, other) for got, other in zip(compute(), expected, strict=True))
 
@@ -114,10 +118,15 @@ def test_training_under_autocast_follows_the_same_curve(policy: None) -> None:
     assert calls_seen() > 20 * 3 * 3
 
 
-@pytest.mark.skipif(not has_bfloat16(), reason="there are no instructions that pay for bfloat16 here")
+@pytest.mark.skipif(
+    not has_bfloat16(), reason="there are no instructions that pay for bfloat16 here"
+)
 def test_relaxed_accuracy_may_compute_in_bfloat16() -> None:
     bestof.use_policy(Prefer("bfloat16"))
-    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), torch.randn(4, 3, 16, 16)
+    model, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)),
+        torch.randn(4, 3, 16, 16),
+    )
     expected = step(model, x)
     with integration.enabled({"kernel": {"accuracy": "float32"}}):
         assert_same(step(model, x), expected)
@@ -150,21 +159,29 @@ def test_frozen_weights(frozen: str, policy: None) -> None:
 
 
 def test_retained_graph_and_parts_of_it(policy: None) -> None:
-    weight, x = torch.randn(6, 3, 3, 3, requires_grad=True), torch.randn(2, 3, 9, 9, requires_grad=True)
+    weight, x = (
+        torch.randn(6, 3, 3, 3, requires_grad=True),
+        torch.randn(2, 3, 9, 9, requires_grad=True),
+    )
     bias = torch.randn(6, requires_grad=True)
 
     def compute() -> list[Tensor]:
         out = torch.conv2d(x * 2, weight, bias, padding=1).sin()
         first = torch.autograd.grad(out.sum(), [x, weight, bias], retain_graph=True)
         again = torch.autograd.grad(out.sum(), [x, weight, bias], retain_graph=True)
-        parts = [torch.autograd.grad(out.sum(), one, retain_graph=True)[0] for one in (x, weight, bias)]
+        parts = [
+            torch.autograd.grad(out.sum(), one, retain_graph=True)[0] for one in (x, weight, bias)
+        ]
         return [out.detach(), *first, *again, *parts]
 
     assert_unchanged(compute)
 
 
 def test_double_backward(policy: None) -> None:
-    weight, x = torch.randn(6, 3, 3, 3, requires_grad=True), torch.randn(2, 3, 9, 9, requires_grad=True)
+    weight, x = (
+        torch.randn(6, 3, 3, 3, requires_grad=True),
+        torch.randn(2, 3, 9, 9, requires_grad=True),
+    )
 
     def compute() -> list[Tensor]:
         out = torch.conv2d(x, weight, padding=1).sin().sum()
@@ -189,7 +206,10 @@ def test_gradients_agree_with_differences(policy: None) -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpointing(reentrant: bool, policy: None) -> None:
-    first, second = nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    first, second = (
+        nn.Conv2d(3, 8, 3),
+        nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)),
+    )
     model, x = nn.ModuleList([first, second]), torch.randn(2, 3, 12, 12)
 
     def compute() -> list[Tensor]:
@@ -214,7 +234,9 @@ def test_saved_tensors_that_hooks_replace(policy: None) -> None:
 def test_hooks(policy: None) -> None:
     model, x = net(), torch.randn(4, 3, 16, 16)
     seen: list[Any] = []
-    model[2].register_forward_hook(lambda module, args, out: seen.append(out.detach().norm()) or out * 2)
+    model[2].register_forward_hook(
+        lambda module, args, out: seen.append(out.detach().norm()) or out * 2
+    )
     model[2].register_full_backward_hook(lambda module, into, out: seen.append(out[0].norm()))
     model[0].weight.register_hook(lambda grad: grad * 3)
 

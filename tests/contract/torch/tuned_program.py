@@ -46,7 +46,11 @@ class Prefer:
         self.name = name
 
     def start(self, alternatives: Sequence[str]) -> Any:
-        return Fixed(self.name).start(alternatives) if self.name in alternatives else Rounds(1).start(alternatives)
+        return (
+            Fixed(self.name).start(alternatives)
+            if self.name in alternatives
+            else Rounds(1).start(alternatives)
+        )
 
 
 def net(channels: int = 3, **options: Any) -> nn.Sequential:
@@ -81,7 +85,12 @@ def assert_same(got: Any, expected: Any) -> None:
         for one, other in zip(got, expected, strict=True):
             assert_same(one, other)
         return
-    tolerances = {torch.float32: 5e-5, torch.complex64: 5e-5, torch.float64: 1e-13, torch.bfloat16: 6 * 2**-8}
+    tolerances = {
+        torch.float32: 5e-5,
+        torch.complex64: 5e-5,
+        torch.float64: 1e-13,
+        torch.bfloat16: 6 * 2**-8,
+    }
     tolerance = tolerances.get(expected.dtype, 0.0)
     scale = expected.abs().max().item() if expected.numel() else 0.0
     assert got.stride() == expected.stride()
@@ -99,4 +108,8 @@ def assert_unchanged(compute: Callable[[], Any], calls: int = CALLS) -> None:
 
 def calls_seen() -> int:
     override = convolution_override()
-    return 0 if override is None else sum(sum(counts.totals().values()) for _, counts in override.layer.passes)
+    return (
+        0
+        if override is None
+        else sum(sum(counts.totals().values()) for _, counts in override.layer.passes)
+    )

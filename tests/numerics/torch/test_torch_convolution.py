@@ -58,7 +58,9 @@ AWKWARD = {
 }
 PROBLEMS = {name: parse_conv(text) for name, text in (NETWORKS | AWKWARD).items()}
 ROWS = [
-    pytest.param(name, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{name}")
+    pytest.param(
+        name, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{name}"
+    )
     for name, problem in PROBLEMS.items()
     for catalogue in CATALOGUES
     for alternative in catalogue.applying(problem._replace(accuracy="relaxed"))
@@ -76,18 +78,28 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["zero mean", "relu"])
 @pytest.mark.parametrize(("name", "catalogue", "alternative"), ROWS)
-def test_float32_keeps_its_promise(name: str, catalogue: Catalogue, alternative: Alternative, kind: str) -> None:
+def test_float32_keeps_its_promise(
+    name: str, catalogue: Catalogue, alternative: Alternative, kind: str
+) -> None:
     problem = PROBLEMS[name]._replace(bias=True)
     result = call(catalogue, alternative, operands(problem, kind), problem)
-    assert_within(result, reference(catalogue.direction, problem, kind), catalogue.bound(alternative, problem))
+    assert_within(
+        result, reference(catalogue.direction, problem, kind), catalogue.bound(alternative, problem)
+    )
 
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.parametrize(
     ("name", "catalogue", "alternative"),
-    [row for row in ROWS if row.values[0] in ("VGG16 conv5", "ResNet stem", "ResNeXt grouped", "GoogLeNet 5x5")],
+    [
+        row
+        for row in ROWS
+        if row.values[0] in ("VGG16 conv5", "ResNet stem", "ResNeXt grouped", "GoogLeNet 5x5")
+    ],
 )
-def test_float32_keeps_its_promise_on_two_threads(name: str, catalogue: Catalogue, alternative: Alternative) -> None:
+def test_float32_keeps_its_promise_on_two_threads(
+    name: str, catalogue: Catalogue, alternative: Alternative
+) -> None:
     test_float32_keeps_its_promise(name, catalogue, alternative, "relu")
 
 
@@ -96,7 +108,8 @@ def test_float32_keeps_its_promise_on_two_threads(name: str, catalogue: Catalogu
     [
         row
         for row in ROWS
-        if row.values[0] in AWKWARD and row.values[2].supports(PROBLEMS[row.values[0]]._replace(dtype="float64"))
+        if row.values[0] in AWKWARD
+        and row.values[2].supports(PROBLEMS[row.values[0]]._replace(dtype="float64"))
     ],
 )
 def test_float64_keeps_the_same_promise_in_its_own_units(
@@ -106,7 +119,11 @@ def test_float64_keeps_the_same_promise_in_its_own_units(
     problem = PROBLEMS[name]._replace(dtype="float64", bias=True)
     result = call(catalogue, alternative, operands(problem, "integers"), problem)
     assert result.dtype == torch.float64
-    assert_within(result, reference(catalogue.direction, problem, "integers"), catalogue.bound(alternative, problem))
+    assert_within(
+        result,
+        reference(catalogue.direction, problem, "integers"),
+        catalogue.bound(alternative, problem),
+    )
 
 
 @pytest.mark.parametrize("name", list(AWKWARD))
@@ -114,20 +131,33 @@ def test_the_reference_agrees_with_the_definition(name: str) -> None:
     problem = PROBLEMS[name]
     tensors = operands(problem, "integers")
     weight, groups = tensors["weight"].double(), problem.groups
-    (pad_h, pad_w), (stride_h, stride_w), (step_h, step_w) = problem.padding, problem.stride, problem.dilation
+    (pad_h, pad_w), (stride_h, stride_w), (step_h, step_w) = (
+        problem.padding,
+        problem.stride,
+        problem.dilation,
+    )
     n, k, p, q = problem.output_shape
     _, c, r, s = problem.weight_shape
-    padded = torch.zeros(n, c * groups, problem.input_shape[2] + 2 * pad_h, problem.input_shape[3] + 2 * pad_w).double()
-    padded[:, :, pad_h : padded.shape[2] - pad_h, pad_w : padded.shape[3] - pad_w] = tensors["input"]
+    padded = torch.zeros(
+        n, c * groups, problem.input_shape[2] + 2 * pad_h, problem.input_shape[3] + 2 * pad_w
+    ).double()
+    padded[:, :, pad_h : padded.shape[2] - pad_h, pad_w : padded.shape[3] - pad_w] = tensors[
+        "input"
+    ]
     expected = torch.zeros(n, k, p, q).double()
     for group in range(groups):
-        filters, channels = slice(group * k // groups, (group + 1) * k // groups), slice(group * c, (group + 1) * c)
+        filters, channels = (
+            slice(group * k // groups, (group + 1) * k // groups),
+            slice(group * c, (group + 1) * c),
+        )
         for i in range(r):
             for j in range(s):
                 rows = slice(i * step_h, i * step_h + stride_h * (p - 1) + 1, stride_h)
                 columns = slice(j * step_w, j * step_w + stride_w * (q - 1) + 1, stride_w)
                 read = padded[:, channels, rows, columns]
-                expected[:, filters] += torch.einsum("nchw,kc->nkhw", read, weight[filters, :, i, j])
+                expected[:, filters] += torch.einsum(
+                    "nchw,kc->nkhw", read, weight[filters, :, i, j]
+                )
     assert torch.equal(reference("forward", problem, "integers"), expected)
     # The gradients are the adjoints of the forward pass: <y, g> = <x, dx> = <w, dw>.
     inner = (expected * tensors["grad_output"]).sum()
@@ -135,23 +165,33 @@ def test_the_reference_agrees_with_the_definition(name: str) -> None:
     assert (reference("weight gradient", problem, "integers") * weight).sum() == inner
 
 
-@pytest.mark.parametrize("name", [name for name, problem in PROBLEMS.items() if shared_im2row.supports(problem)])
+@pytest.mark.parametrize(
+    "name", [name for name, problem in PROBLEMS.items() if shared_im2row.supports(problem)]
+)
 def test_shared_im2row_keeps_its_promise(name: str) -> None:
     problem = PROBLEMS[name]._replace(bias=True)
     tensors = operands(problem, "relu")
-    output, lowered = shared_im2row.forward(tensors["input"], tensors["weight"], tensors["bias"], problem)
+    output, lowered = shared_im2row.forward(
+        tensors["input"], tensors["weight"], tensors["bias"], problem
+    )
     gradient = shared_im2row.weight_gradient(lowered, tensors["grad_output"], problem)
     row = FORWARD.alternatives[0]
     assert_within(output, reference("forward", problem, "relu"), FORWARD.bound(row, problem))
-    assert_within(gradient, reference("weight gradient", problem, "relu"), WEIGHT_GRADIENT.bound(row, problem))
+    assert_within(
+        gradient, reference("weight gradient", problem, "relu"), WEIGHT_GRADIENT.bound(row, problem)
+    )
 
 
-@pytest.mark.parametrize("name", [name for name, problem in PROBLEMS.items() if shared_im2row.supports(problem)])
+@pytest.mark.parametrize(
+    "name", [name for name, problem in PROBLEMS.items() if shared_im2row.supports(problem)]
+)
 def test_the_lowered_matrix_survives_later_changes_of_the_input(name: str) -> None:
     problem = PROBLEMS[name]
     for memory_format in (torch.contiguous_format, torch.channels_last):
         image = operands(problem, "integers")["input"].clone(memory_format=memory_format)
-        _, lowered = shared_im2row.forward(image, operands(problem, "integers")["weight"], None, problem)
+        _, lowered = shared_im2row.forward(
+            image, operands(problem, "integers")["weight"], None, problem
+        )
         before = lowered.clone()
         image.zero_()
         assert torch.equal(lowered, before)
@@ -179,9 +219,13 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     # Whatever reaches the dispatcher's convolution from inside an alternative would call an override without end.
     problem = parse_conv("i4x9x9,k6x3x3,b2,p1,g2")
     tensors = operands(problem, "integers")
-    expected = {catalogue.direction: pytorch(catalogue.direction, tensors, problem) for catalogue in CATALOGUES}
+    expected = {
+        catalogue.direction: pytorch(catalogue.direction, tensors, problem)
+        for catalogue in CATALOGUES
+    }
     kernels = {
-        name: torch.library.get_kernel(f"aten::{name}", "CPU") for name in ("convolution", "convolution_backward")
+        name: torch.library.get_kernel(f"aten::{name}", "CPU")
+        for name in ("convolution", "convolution_backward")
     }
     assert kernels
     library = torch.library.Library("aten", "IMPL")
@@ -190,7 +234,10 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise AssertionError("an alternative reached the dispatcher")
 
-    overrides = {name: lambda keyset, *arguments, name=name: calls.append(name) or refuse() for name in kernels}
+    overrides = {
+        name: lambda keyset, *arguments, name=name: calls.append(name) or refuse()
+        for name in kernels
+    }
     originals = type(ORIGINALS)(
         lambda *arguments: kernels["convolution"].call_boxed(CPU_KEYS, *arguments),
         lambda *arguments: kernels["convolution_backward"].call_boxed(CPU_KEYS, *arguments),
@@ -201,7 +248,9 @@ def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.Monk
     try:
         with torch.inference_mode():
             results = {
-                (catalogue.direction, alternative.name): call(catalogue, alternative, tensors, problem)
+                (catalogue.direction, alternative.name): call(
+                    catalogue, alternative, tensors, problem
+                )
                 for catalogue in CATALOGUES
                 for alternative in catalogue.applying(problem)
             }

@@ -15,7 +15,9 @@ from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import parse_conv
 
-PROBLEMS = {name: parse_conv(text)._replace(dtype="bfloat16") for name, text in (NETWORKS | AWKWARD).items()}
+PROBLEMS = {
+    name: parse_conv(text)._replace(dtype="bfloat16") for name, text in (NETWORKS | AWKWARD).items()
+}
 PYTORCHS_SUMS = {"as is", "channels last"}
 needs_bfloat16 = pytest.mark.skipif(
     not has_bfloat16(),
@@ -45,18 +47,26 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("name", "catalogue", "alternative"), ROWS)
-def test_bfloat16_keeps_its_promise(name: str, catalogue: Catalogue, alternative: Alternative) -> None:
+def test_bfloat16_keeps_its_promise(
+    name: str, catalogue: Catalogue, alternative: Alternative
+) -> None:
     problem = PROBLEMS[name]._replace(bias=True)
     result = call(catalogue, alternative, operands(problem, "relu"), problem)
     assert result.dtype == torch.bfloat16
-    assert_within(result, reference(catalogue.direction, problem, "relu"), catalogue.bound(alternative, problem))
+    assert_within(
+        result,
+        reference(catalogue.direction, problem, "relu"),
+        catalogue.bound(alternative, problem),
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "catalogue", "alternative"),
     [row for row in ROWS if row.values[0] in AWKWARD and "winograd" not in row.values[2].name],
 )
-def test_a_result_is_the_exact_one_rounded_once(name: str, catalogue: Catalogue, alternative: Alternative) -> None:
+def test_a_result_is_the_exact_one_rounded_once(
+    name: str, catalogue: Catalogue, alternative: Alternative
+) -> None:
     # Integers up to 4 are exact in bfloat16, and their sums in float32: what differs was rounded twice, or cut off.
     problem = PROBLEMS[name]._replace(bias=True)
     result = call(catalogue, alternative, operands(problem, "integers"), problem)
@@ -70,7 +80,9 @@ def test_one_rounding_is_what_the_bound_says() -> None:
     worst = torch.tensor([1 + 2.0**-8], dtype=torch.float64)  # half way between two neighbours
     assert_within(worst.to(torch.bfloat16), worst, ROUNDED)
     with pytest.raises(AssertionError, match="above the promised"):
-        assert_within(worst.to(torch.bfloat16), worst, ErrorBound(0.99 * ROUNDED.rms, ROUNDED.maximum))
+        assert_within(
+            worst.to(torch.bfloat16), worst, ErrorBound(0.99 * ROUNDED.rms, ROUNDED.maximum)
+        )
 
 
 @needs_bfloat16
@@ -81,7 +93,9 @@ def test_bfloat16_inside_is_for_relaxed_accuracy_only(name: str, catalogue: Cata
     inside = {row.name for row in catalogue.alternatives if row.bound == BFLOAT16_INSIDE}
     assert inside
     assert inside.isdisjoint(row.name for row in catalogue.applying(problem))
-    assert inside.isdisjoint(row.name for row in catalogue.applying(problem._replace(accuracy="exact")))
+    assert inside.isdisjoint(
+        row.name for row in catalogue.applying(problem._replace(accuracy="exact"))
+    )
     relaxed = problem._replace(accuracy="relaxed")
     by_name = {row.name: row for row in catalogue.applying(relaxed)}
     assert "bfloat16" in by_name
@@ -90,7 +104,9 @@ def test_bfloat16_inside_is_for_relaxed_accuracy_only(name: str, catalogue: Cata
     expected = reference(catalogue.direction, relaxed, "zero mean")
     assert result.dtype == torch.float32
     with pytest.raises(AssertionError, match="above the promised"):
-        assert_within(result, expected, ErrorBound(BFLOAT16_INSIDE.rms / 4, BFLOAT16_INSIDE.maximum))
+        assert_within(
+            result, expected, ErrorBound(BFLOAT16_INSIDE.rms / 4, BFLOAT16_INSIDE.maximum)
+        )
 
 
 def test_weights_of_bfloat16_that_stand_still_are_packed_once_and_watched() -> None:
@@ -110,9 +126,17 @@ def test_packed_weights_give_what_others_give() -> None:
     problem = PROBLEMS["VGG16 conv1_2"]._replace(frozen=True)
     tensors = operands(problem, "relu")
     by_name = {row.name: row for row in FORWARD.applying(problem)}
-    originals = type(ORIGINALS)(ORIGINALS.convolution, ORIGINALS.convolution_backward, PackedWeightsCache(1 << 24))
-    names = {"float32 native winograd4", "float32 native convgemm", "native bfloat16"} & by_name.keys()
+    originals = type(ORIGINALS)(
+        ORIGINALS.convolution, ORIGINALS.convolution_backward, PackedWeightsCache(1 << 24)
+    )
+    names = {
+        "float32 native winograd4",
+        "float32 native convgemm",
+        "native bfloat16",
+    } & by_name.keys()
     for name in names:
         got = by_name[name].function(originals, tensors["input"], tensors["weight"], None, problem)
-        assert torch.equal(got, call(FORWARD, by_name[name], tensors, problem._replace(frozen=False)))
+        assert torch.equal(
+            got, call(FORWARD, by_name[name], tensors, problem._replace(frozen=False))
+        )
     assert len(originals.packed) == len(names)

@@ -30,7 +30,9 @@ def channels_first(tensor: Tensor) -> Tensor:
 
 
 def channels_last(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, memory_format=torch.channels_last).copy_(tensor)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, memory_format=torch.channels_last).copy_(
+        tensor
+    )
 
 
 def sliced(tensor: Tensor) -> Tensor:
@@ -52,7 +54,8 @@ def expanded(tensor: Tensor) -> Tensor:
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    layout.__name__: layout for layout in (channels_first, channels_last, sliced, sliced_channels_last, expanded)
+    layout.__name__: layout
+    for layout in (channels_first, channels_last, sliced, sliced_channels_last, expanded)
 }
 GEOMETRIES = [
     "i4x8x7,k6x3x3,b2,p1",
@@ -66,7 +69,9 @@ GEOMETRIES = [
     "i4x3x3,k1x3x3,b1",
 ]
 ROWS = [
-    pytest.param(text, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{text}")
+    pytest.param(
+        text, catalogue, alternative, id=f"{catalogue.direction}-{alternative.name}-{text}"
+    )
     for text in GEOMETRIES
     for catalogue in CATALOGUES
     for alternative in catalogue.alternatives
@@ -80,7 +85,9 @@ def test_results_look_like_pytorchs_and_operands_stay(
 ) -> None:
     plain = parse_conv(text)._replace(dtype=dtype, bias=True)
     compared = 0
-    for image, weight, gradient in itertools.product(LAYOUTS, ("channels_first", "channels_last", "sliced"), LAYOUTS):
+    for image, weight, gradient in itertools.product(
+        LAYOUTS, ("channels_first", "channels_last", "sliced"), LAYOUTS
+    ):
         if gradient != "channels_first" and catalogue.direction == "forward":
             continue
         tensors = dict(operands(plain, "integers"))
@@ -102,7 +109,10 @@ def test_results_look_like_pytorchs_and_operands_stay(
         rounded = dtype == "bfloat16" or alternative.bound is BFLOAT16_INSIDE
         torch.testing.assert_close(result, expected, rtol=2**-7 if rounded else 0, atol=1e-3)
         context = f"input {image}, weight {weight}, gradient {gradient}"
-        if catalogue.direction == "weight gradient" and 1 in (expected[0, :, 0, 0].numel(), expected[0, 0].numel()):
+        if catalogue.direction == "weight gradient" and 1 in (
+            expected[0, :, 0, 0].numel(),
+            expected[0, 0].numel(),
+        ):
             # Both formats at once: PyTorch's own kernels disagree among themselves about the strides of size 1.
             assert result.is_contiguous(), context
             assert result.is_contiguous(memory_format=torch.channels_last), context

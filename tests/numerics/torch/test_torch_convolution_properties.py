@@ -32,12 +32,25 @@ def problems(draw: st.DrawFn) -> ConvProblem:
     groups = draw(st.sampled_from((1, 1, 2, 3)))
     pairs = {
         name: (draw(st.integers(low, high)), draw(st.integers(low, high)))
-        for name, low, high in (("kernel", 1, 5), ("stride", 1, 3), ("padding", 0, 4), ("dilation", 1, 3))
+        for name, low, high in (
+            ("kernel", 1, 5),
+            ("stride", 1, 3),
+            ("padding", 0, 4),
+            ("dilation", 1, 3),
+        )
     }
-    needed = [max(1, pairs["dilation"][i] * (pairs["kernel"][i] - 1) + 1 - 2 * pairs["padding"][i]) for i in range(2)]
+    needed = [
+        max(1, pairs["dilation"][i] * (pairs["kernel"][i] - 1) + 1 - 2 * pairs["padding"][i])
+        for i in range(2)
+    ]
     channels = draw(st.integers(1, 5))
     return ConvProblem(
-        (draw(st.integers(1, 4)), groups * channels, max(draw(axis), needed[0]), max(draw(axis), needed[1])),
+        (
+            draw(st.integers(1, 4)),
+            groups * channels,
+            max(draw(axis), needed[0]),
+            max(draw(axis), needed[1]),
+        ),
         (groups * draw(st.integers(1, 5)), channels, *pairs["kernel"]),
         draw(st.booleans()),
         pairs["stride"],
@@ -57,7 +70,9 @@ def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: Co
     for alternative in catalogue.applying(problem):
         result = call(catalogue, alternative, tensors, problem).double()
         if alternative.name != "fft":
-            assert torch.equal(result, expected), alternative.name  # sums of small integers are exact in any order
+            assert torch.equal(result, expected), (
+                alternative.name
+            )  # sums of small integers are exact in any order
         else:
             # The promise is relative to a result in which nothing cancels: sqrt(terms) products of rms 2.6 * 2.6.
             terms = max(problem.flops / 2 / expected.numel(), 1.0)
@@ -69,7 +84,9 @@ def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: Co
 @pytest.mark.parametrize("catalogue", CATALOGUES[:2], ids=lambda catalogue: catalogue.direction)
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(problem=problems())
-def test_images_of_a_batch_do_not_touch_each_other(catalogue: Catalogue, problem: ConvProblem) -> None:
+def test_images_of_a_batch_do_not_touch_each_other(
+    catalogue: Catalogue, problem: ConvProblem
+) -> None:
     problem = problem._replace(input_shape=(3, *problem.input_shape[1:]))
     expected = reference(catalogue.direction, problem._replace(bias=False), "integers").float()
     tensors = dict(operands(problem._replace(bias=False), "integers"))

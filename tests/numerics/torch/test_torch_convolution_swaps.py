@@ -41,14 +41,18 @@ GEOMETRIES = [
     for horizontal in ((1, 2), (3, 0))
     if min(output_size((height, 9), kernel, (vertical, horizontal), stride, dilation)) > 0
 ]  # fmt: skip
-geometries = pytest.mark.parametrize(("image", "kernel", "pads", "stride", "dilation", "groups"), GEOMETRIES)
+geometries = pytest.mark.parametrize(
+    ("image", "kernel", "pads", "stride", "dilation", "groups"), GEOMETRIES
+)
 Pair = tuple[int, int]
 
 
 class Case:
     """Operands, and the exact results with the pads applied beforehand."""
 
-    def __init__(self, image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair, groups: int) -> None:
+    def __init__(
+        self, image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair, groups: int
+    ) -> None:
         generator = torch.Generator().manual_seed(7)
         geometry = (stride, (0, 0), dilation, False, (0, 0), groups)
         self.input = integers((N, C, *image), generator)
@@ -67,7 +71,9 @@ def test_forward_by_weight_gradient(
     image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair, groups: int
 ) -> None:
     case = Case(image, kernel, pads, stride, dilation, groups)
-    result = forward_by_weight_gradient.convolve(ORIGINALS, case.input, case.weight, pads, stride, dilation, groups)
+    result = forward_by_weight_gradient.convolve(
+        ORIGINALS, case.input, case.weight, pads, stride, dilation, groups
+    )
     assert torch.equal(result, case.output)
 
 
@@ -85,11 +91,25 @@ def test_weight_gradient_by_forward(
 @geometries
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_input_gradient_by_forward(
-    image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair, groups: int, channels_last: bool
+    image: Pair,
+    kernel: Pair,
+    pads: Pads,
+    stride: Pair,
+    dilation: Pair,
+    groups: int,
+    channels_last: bool,
 ) -> None:
     case = Case(image, kernel, pads, stride, dilation, groups)
     result = input_gradient_by_forward.gradient(
-        ORIGINALS, case.grad_output, case.weight, image, pads, stride, dilation, groups, channels_last
+        ORIGINALS,
+        case.grad_output,
+        case.weight,
+        image,
+        pads,
+        stride,
+        dilation,
+        groups,
+        channels_last,
     )
     assert torch.equal(result, case.grad_input)
 
@@ -97,12 +117,20 @@ def test_input_gradient_by_forward(
 @pytest.mark.parametrize(
     ("image", "kernel", "pads", "dilation", "groups"),
     [
-        pytest.param(image, kernel, pads, dilation, groups, id=f"{image} k{kernel} p{pads} d{dilation} g{groups}")
+        pytest.param(
+            image,
+            kernel,
+            pads,
+            dilation,
+            groups,
+            id=f"{image} k{kernel} p{pads} d{dilation} g{groups}",
+        )
         for image, kernel, dilation, groups in itertools.product(
             ((9, 8), (7, 12)), ((3, 3), (4, 2), (1, 3)), ((1, 1), (2, 1)), (1, 2)
         )
         for pads in (((0, 0), (0, 0)), ((1, 0), (0, 1)), ((0, 2), (1, 0)), ((2, 2), (2, 1)))
-        if max(pads[0]) <= dilation[0] * (kernel[0] - 1) and max(pads[1]) <= dilation[1] * (kernel[1] - 1)
+        if max(pads[0]) <= dilation[0] * (kernel[0] - 1)
+        and max(pads[1]) <= dilation[1] * (kernel[1] - 1)
     ],
 )
 @pytest.mark.parametrize("channels_last", [False, True])

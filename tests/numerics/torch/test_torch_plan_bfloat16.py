@@ -37,7 +37,9 @@ def _program(plan: OptimizedModel) -> Program:
     return next(reversed(plan._programs.values()))[2]
 
 
-def _settled(layer: nn.Module, x: Tensor, algorithm: str, accuracy: Any = "relaxed") -> OptimizedModel:
+def _settled(
+    layer: nn.Module, x: Tensor, algorithm: str, accuracy: Any = "relaxed"
+) -> OptimizedModel:
     plan = bt.optimize(nn.Sequential(layer, nn.ReLU()).eval(), x, accuracy=accuracy, tune=False)
     program = _program(plan)
     (name,) = [node.meta["name"] for node in program.problems]
@@ -52,16 +54,24 @@ def _drawn(shape: tuple[int, ...]) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("layer", "shape", "algorithm"), CASES)
-def test_every_element_is_within_its_roundings(layer: Any, shape: tuple[int, ...], algorithm: str) -> None:
+def test_every_element_is_within_its_roundings(
+    layer: Any, shape: tuple[int, ...], algorithm: str
+) -> None:
     x = _drawn(shape)
     got = _settled(layer, x, algorithm)(x)
-    both = 2 * UNIT + UNIT**2 if algorithm == "convgemm_bf16" else UNIT  # x and the weights, or those alone
-    magnitudes = _apply(layer, x.double().abs(), layer.weight.double().abs(), layer.bias.double().abs())
+    both = (
+        2 * UNIT + UNIT**2 if algorithm == "convgemm_bf16" else UNIT
+    )  # x and the weights, or those alone
+    magnitudes = _apply(
+        layer, x.double().abs(), layer.weight.double().abs(), layer.bias.double().abs()
+    )
     wanted = _apply(layer, x.double(), layer.weight.double(), layer.bias.double()).relu()
     terms = layer.weight[0].numel() + 2
     error = (got - wanted).abs()
     assert (error <= (both + EPSILON * terms) * magnitudes).all()
-    assert error.max() > 2 * EPSILON * terms * magnitudes.max()  # float32 would not have erred so much
+    assert (
+        error.max() > 2 * EPSILON * terms * magnitudes.max()
+    )  # float32 would not have erred so much
 
 
 def _apply(layer: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -92,7 +102,9 @@ def test_roundings_that_are_alike_break_no_promise(algorithm: str) -> None:
     plan = _settled(layer, x, algorithm)
     right = layer(x)
     error = (plan(x) - right).square().mean().sqrt() / right.square().mean().sqrt()
-    assert error > (7.7e-3 if algorithm == "convgemm_bf16" else 3.8e-3)  # 3e-3 and 2e-3 are for operands at random
+    assert error > (
+        7.7e-3 if algorithm == "convgemm_bf16" else 3.8e-3
+    )  # 3e-3 and 2e-3 are for operands at random
     _expect_verified(plan, layer, x, algorithm)
 
 
@@ -127,7 +139,11 @@ def test_injected_errors_stay_small() -> None:
 @pytest.mark.parametrize("times", [4, 0.1])
 @pytest.mark.parametrize(("layer", "shape", "algorithm"), CASES)
 def test_an_error_beside_the_roundings_is_found(
-    layer: Any, shape: tuple[int, ...], algorithm: str, times: float, monkeypatch: pytest.MonkeyPatch
+    layer: Any,
+    shape: tuple[int, ...],
+    algorithm: str,
+    times: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four times the promise, and a tenth of it, which the roundings themselves would hide."""
     x = _drawn(shape)

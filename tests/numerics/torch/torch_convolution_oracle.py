@@ -13,7 +13,9 @@ from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
-ORIGINALS = Originals(torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
+ORIGINALS = Originals(
+    torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
+)
 
 Operands = dict[str, Tensor]
 """input (N, C, H, W), weight (K, C/g, R, S), bias (K), grad_output (N, K, P, Q)."""
@@ -55,7 +57,9 @@ def operands(problem: ConvProblem, kind: str, seed: int = 20) -> Operands:
     }
 
 
-def call(catalogue: Catalogue, alternative: Alternative, tensors: Operands, problem: ConvProblem) -> Tensor:
+def call(
+    catalogue: Catalogue, alternative: Alternative, tensors: Operands, problem: ConvProblem
+) -> Tensor:
     """The result of one alternative."""
     bias = tensors["bias"] if problem.bias else None
     arguments: dict[str, tuple[Tensor | None, ...]] = {
@@ -93,4 +97,6 @@ def assert_within(result: Tensor, expected: Tensor, bound: ErrorBound) -> None:
     error = (result.double() - expected).abs()
     rms, maximum = (error.square().mean().sqrt() / scale).item(), (error.max() / scale).item()
     assert rms <= bound.rms, f"rms error {rms:.3g} above the promised {bound.rms:.3g}"
-    assert maximum <= bound.maximum, f"largest error {maximum:.3g} above the promised {bound.maximum:.3g}"
+    assert maximum <= bound.maximum, (
+        f"largest error {maximum:.3g} above the promised {bound.maximum:.3g}"
+    )

@@ -63,7 +63,9 @@ def fakes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-def test_alternatives_are_called_in_turn_and_the_first_call_does_not_count(fakes: list[str], clock: Clock) -> None:
+def test_alternatives_are_called_in_turn_and_the_first_call_does_not_count(
+    fakes: list[str], clock: Clock
+) -> None:
     (times,) = measure_conv("i1x5x5,k1x3x3", ["forward"], repeats=3, clock=clock)
     assert fakes == ["as is", "fast", "fails", *["as is", "fast"] * 3]
     assert [(one.name, one.seconds, one.ratio) for one in times.alternatives] == [
@@ -74,14 +76,21 @@ def test_alternatives_are_called_in_turn_and_the_first_call_does_not_count(fakes
     ]
     assert [one.spread for one in times.alternatives] == [0.0, 0.5, None, None]
     assert [one.chosen for one in times.alternatives] == [False, True, False, False]
-    assert [one.reason for one in times.alternatives] == [None, None, None, "RuntimeError: no memory"]
+    assert [one.reason for one in times.alternatives] == [
+        None,
+        None,
+        None,
+        "RuntimeError: no memory",
+    ]
 
 
 def test_every_alternative_of_the_catalogues_has_a_row() -> None:
     results = measure_conv("i4x7x6,k4x3x3,b2,s2,p1,g2", repeats=1, threads=1)
     assert tuple(one.name for one in results) == PASSES
     for result, catalogue in zip(results, CATALOGUES, strict=True):
-        assert [row.name for row in result.alternatives] == [row.name for row in catalogue.alternatives]
+        assert [row.name for row in result.alternatives] == [
+            row.name for row in catalogue.alternatives
+        ]
         assert sum(row.chosen for row in result.alternatives) == 1
         assert result.threads == 1
         for row, alternative in zip(result.alternatives, catalogue.alternatives, strict=True):
@@ -94,7 +103,9 @@ def test_every_alternative_of_the_catalogues_has_a_row() -> None:
 def test_channels_last_is_what_the_problem_says() -> None:
     (forward,) = measure_conv("i4x7x6,k4x3x3,b2", ["forward"], repeats=1, channels_last=True)
     assert forward.problem.endswith("input=channels_last weight=channels_last")
-    (gradient,) = measure_conv("i4x7x6,k4x3x3,b2", ["weight gradient"], repeats=1, channels_last=True)
+    (gradient,) = measure_conv(
+        "i4x7x6,k4x3x3,b2", ["weight gradient"], repeats=1, channels_last=True
+    )
     assert gradient.problem.endswith("gradient=channels_last")
 
 

@@ -21,7 +21,9 @@ def test_every_case_is_measured_and_leaves_nothing_behind() -> None:
     threads = threading.active_count()
     rows = measure(repeats=2, calls=8 * THREADS)
     assert [row.name for row in rows] == [case.name for case in CASES]
-    assert all(math.isfinite(time) for row in rows for time in (row.seconds, row.spread, row.threaded))
+    assert all(
+        math.isfinite(time) for row in rows for time in (row.seconds, row.spread, row.threaded)
+    )
     assert rows[0].seconds > 0.0
     assert detours == []
     assert threading.active_count() == threads
@@ -45,7 +47,9 @@ def test_rows_are_medians_of_repeats_taken_in_turn(monkeypatch: pytest.MonkeyPat
     assert asked == [("a", 80, 1), ("a", 10, THREADS), ("b", 80, 1), ("b", 10, THREADS)] * 3
 
 
-@pytest.mark.parametrize(("repeats", "calls", "word"), [(1, 800, "repeats"), (2, THREADS - 1, "calls")])
+@pytest.mark.parametrize(
+    ("repeats", "calls", "word"), [(1, 800, "repeats"), (2, THREADS - 1, "calls")]
+)
 def test_too_few_to_judge_by_is_refused(repeats: int, calls: int, word: str) -> None:
     with pytest.raises(InvalidArgument, match=word):
         measure(repeats, calls)

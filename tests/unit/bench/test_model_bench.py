@@ -81,7 +81,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return made
 
 
-def measure(script: Script, peers: tuple[Peer, ...], rounds: int = 3, **options: Any) -> bench.ModelTimes:
+def measure(
+    script: Script, peers: tuple[Peer, ...], rounds: int = 3, **options: Any
+) -> bench.ModelTimes:
     @contextmanager
     def alone() -> Iterator[None]:
         script.alone = True
@@ -106,7 +108,9 @@ def test_ratios_are_against_the_best_that_is_not_ours_round_by_round(script: Scr
 
 
 @pytest.mark.parametrize(("lost", "right"), [(0.0, False), (0.2, False), (0.25, True)])
-def test_what_rounds_to_bfloat16_may_lose_what_autocast_loses(script: Script, lost: float, right: bool) -> None:
+def test_what_rounds_to_bfloat16_may_lose_what_autocast_loses(
+    script: Script, lost: float, right: bool
+) -> None:
     script.seconds = {"eager": [1, 1, 1], "optimize-relaxed": [1, 1, 1]}
     size = np.sqrt(np.mean(np.square(LOGITS)))
     script.results = {"optimize-relaxed": LOGITS + 0.33 * size, "autocast": LOGITS + lost * size}
@@ -121,7 +125,10 @@ def test_memory_is_weighed_last_and_no_reason_to_lose_a_time(script: Script) -> 
     eager, enable = measure(script, (EAGER, ENABLE)).peers
     assert (eager.peak_bytes, enable.peak_bytes) == (2000, None)
     assert (enable.seconds, enable.reason) == (1, None)
-    assert [asked for asked in script.asked if asked[1] == "enable"][-2:] == [("memory", "enable"), ("end", "enable")]
+    assert [asked for asked in script.asked if asked[1] == "enable"][-2:] == [
+        ("memory", "enable"),
+        ("end", "enable"),
+    ]
 
 
 def test_peers_take_turns_and_none_always_follows_the_same(script: Script) -> None:
@@ -135,7 +142,11 @@ def test_peers_take_turns_and_none_always_follows_the_same(script: Script) -> No
         "enable",
         "eager",
     ]
-    assert sorted(peer for order, peer in script.asked if order == "end") == ["eager", "enable", "ncnn"]
+    assert sorted(peer for order, peer in script.asked if order == "end") == [
+        "eager",
+        "enable",
+        "ncnn",
+    ]
 
 
 @pytest.mark.parametrize("order", ["prepare", "first", "settle", "time"])
@@ -145,11 +156,16 @@ def test_a_peer_that_fails_is_a_row_that_says_so(order: str, script: Script) -> 
     eager, ncnn = measure(script, (EAGER, NCNN)).peers
     assert eager.seconds == 1
     assert (ncnn.seconds, ncnn.reason) == (None, "it did not\nwork")
-    assert [asked for asked in script.asked if asked[1] == "ncnn"][-2:] == [(order, "ncnn"), ("end", "ncnn")]
+    assert [asked for asked in script.asked if asked[1] == "ncnn"][-2:] == [
+        (order, "ncnn"),
+        ("end", "ncnn"),
+    ]
 
 
 @pytest.mark.parametrize(
-    "result", [LOGITS + 0.02, LOGITS * np.nan, LOGITS[:, :2]], ids=["another number", "NaN", "another shape"]
+    "result",
+    [LOGITS + 0.02, LOGITS * np.nan, LOGITS[:, :2]],
+    ids=["another number", "NaN", "another shape"],
 )
 def test_nobody_is_fast_and_wrong(result: Any, script: Script) -> None:
     script.seconds = {"eager": [1, 1, 1], "ncnn": [0.1] * 3, "enable": [1] * 3}
@@ -176,7 +192,10 @@ def test_pytorch_runs_in_any_case_but_is_shown_where_it_was_asked_for(script: Sc
 
 def test_only_those_that_train_are_asked_to(script: Script) -> None:
     script.seconds = {"eager": [1, 1, 1], "enable": [1] * 3}
-    assert [peer.name for peer in measure(script, (EAGER, NCNN, ENABLE), train=True).peers] == ["eager", "enable"]
+    assert [peer.name for peer in measure(script, (EAGER, NCNN, ENABLE), train=True).peers] == [
+        "eager",
+        "enable",
+    ]
 
 
 def test_a_missing_peer_is_never_started(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +214,14 @@ def test_the_matrix_pairs_rounds(script: Script) -> None:
 
     jobs = [Job("resnet18"), Job("resnet18", train=True)]
     script.fails = {"optimize": "prepare"}
-    rows = measure_matrix(jobs, find_peers(("eager", "enable", "optimize")), Effort(rounds=3), alone=alone)
-    assert [(row.job.train, row.name) for row in rows] == [(False, "enable"), (False, "optimize"), (True, "enable")]
+    rows = measure_matrix(
+        jobs, find_peers(("eager", "enable", "optimize")), Effort(rounds=3), alone=alone
+    )
+    assert [(row.job.train, row.name) for row in rows] == [
+        (False, "enable"),
+        (False, "optimize"),
+        (True, "enable"),
+    ]
     assert (rows[0].ratio, rows[0].low, rows[0].high) == (2.0, 1.25, 2.5)
     assert (rows[0].seconds, rows[0].replaced_seconds) == (1.0, 2.0)
     assert rows[1].reason == "it did not\nwork"
@@ -210,7 +235,9 @@ def test_numbers_below_one(options: dict[str, int]) -> None:
         Job("resnet18", **options)
 
 
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"calls": 0}, {"seconds": -1}, {"settle": -1}, {"steps": -1}])
+@pytest.mark.parametrize(
+    "options", [{"rounds": 0}, {"calls": 0}, {"seconds": -1}, {"settle": -1}, {"steps": -1}]
+)
 def test_effort_that_cannot_be_made(options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match="expected at least"):
         Effort(**options)
@@ -239,14 +266,24 @@ def test_equal_arguments_build_equal_weights() -> None:
 
 def test_real_processes(tmp_path: Path) -> None:
     effort = Effort(rounds=2, seconds=0, calls=1, settle=0.2)
-    times = measure_model(Job("resnet18", 2, narrow=True), (EAGER, LAST, ENABLE), effort, layers=True)
-    assert all(peer.seconds is not None and peer.reason is None for peer in times.peers), times.peers
+    times = measure_model(
+        Job("resnet18", 2, narrow=True), (EAGER, LAST, ENABLE), effort, layers=True
+    )
+    assert all(peer.seconds is not None and peer.reason is None for peer in times.peers), (
+        times.peers
+    )
     assert all(peer.error is not None and peer.error < 1e-4 for peer in times.peers)
     assert {layer.name for layer in times.layers} == {"forward"}
     assert times.layers[0].notation.startswith("i3x64x64,k16x7x7,b2,s2,p3")
-    training = measure_model(Job("resnet18", 2, train=True, narrow=True), (EAGER, ENABLE), effort, layers=True)
+    training = measure_model(
+        Job("resnet18", 2, train=True, narrow=True), (EAGER, ENABLE), effort, layers=True
+    )
     assert all(peer.seconds is not None for peer in training.peers), training.peers
-    assert {layer.name for layer in training.layers} == {"forward", "input gradient", "weight gradient"}
+    assert {layer.name for layer in training.layers} == {
+        "forward",
+        "input gradient",
+        "weight gradient",
+    }
 
 
 def test_real_pairs() -> None:
@@ -265,7 +302,9 @@ def test_real_pairs() -> None:
 def test_a_process_that_cannot_run_the_job_says_why() -> None:
     effort = Effort(rounds=1, seconds=0, calls=1, settle=0)
     times = measure_model(Job("resnet18", size=(33, 33), narrow=True), (EAGER, ENABLE), effort)
-    assert all(peer.seconds is None and "multiples of 32" in str(peer.reason) for peer in times.peers)
+    assert all(
+        peer.seconds is None and "multiples of 32" in str(peer.reason) for peer in times.peers
+    )
 
 
 def test_on_a_device_a_call_ends_with_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +330,9 @@ def test_on_a_device_a_call_ends_with_its_work(monkeypatch: pytest.MonkeyPatch) 
 def test_only_those_that_can_run_on_the_device(script: Script) -> None:
     able = ("eager", "eager-last", "compile", "enable", "enable-last")
     script.seconds = {name: [1.0] for name in able}
-    times = measure_model(Job("unet", device="cuda"), PEERS, Effort(rounds=1), alone=lambda: quiet(script))
+    times = measure_model(
+        Job("unet", device="cuda"), PEERS, Effort(rounds=1), alone=lambda: quiet(script)
+    )
     assert tuple(peer.name for peer in times.peers) == able
     assert {peer for _, peer in script.asked} == set(able)
 

@@ -21,7 +21,10 @@ def test_a_peer_that_takes_too_long_is_ended() -> None:
 
 def test_a_peer_that_dies_tells_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bestof.bench.model_process.json.dumps", lambda content: "no json")
-    with PeerProcess(JOB) as process, pytest.raises(TorchError, match=r"ended with status 1: .*JSONDecodeError"):
+    with (
+        PeerProcess(JOB) as process,
+        pytest.raises(TorchError, match=r"ended with status 1: .*JSONDecodeError"),
+    ):
         process.ask("prepare", patience=60)
 
 

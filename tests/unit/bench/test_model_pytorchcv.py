@@ -15,7 +15,9 @@ def test_vgg16_trains_in_either_layout(name: str) -> None:
     losses = []
     for channels_last in (False, True):
         model = find_model(name).build((64, 96), narrow=True)
-        step = training_step(model, torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(2)))
+        step = training_step(
+            model, torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(2))
+        )
         run = prepare_training(model, step, 1, channels_last=channels_last).run
         losses.append([run(), run()])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)

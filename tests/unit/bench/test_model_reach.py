@@ -8,14 +8,24 @@ import pytest
 
 from bestof.bench.model import ModelTimes, PeerTime
 from bestof.bench.model_job import Job
-from bestof.bench.model_reach import PRICED, PROMISES, THREADS, Reach, promised_jobs, reaches, tuning_price
+from bestof.bench.model_reach import (
+    PRICED,
+    PROMISES,
+    THREADS,
+    Reach,
+    promised_jobs,
+    reaches,
+    tuning_price,
+)
 
 EAGER = PeerTime("eager", "PyTorch eager, channels first", False, 0.5)
 LAST = PeerTime("eager-last", "PyTorch eager, channels last", False, 0.4)
 COMPILED = PeerTime("compile", "torch.compile", False, 0.2)
 ENABLE = PeerTime("enable", "bestof enable", True, 0.1, ratio=2.1, low=1.9, high=2.2, settled=True)
 OPTIMIZE = PeerTime("optimize", "bestof optimize", True, 0.1, ratio=2.1, low=1.9, high=2.2)
-RELAXED = PeerTime("optimize-relaxed", "bestof optimize, relaxed", True, 0.05, ratio=4.2, low=4.0, high=4.3)
+RELAXED = PeerTime(
+    "optimize-relaxed", "bestof optimize, relaxed", True, 0.05, ratio=4.2, low=4.0, high=4.3
+)
 
 
 def test_inference_is_held_against_the_best_of_all_by_the_rounds() -> None:
@@ -31,8 +41,12 @@ def test_a_plan_is_to_take_no_more_memory_than_pytorch_as_it_is() -> None:
     eager, ours = replace(EAGER, peak_bytes=1000), replace(OPTIMIZE, peak_bytes=1200)
     what = "vgg16 inference, batch 1, 2 threads: memory of bestof optimize over PyTorch eager, channels first"
     job = Job("vgg16", 1, THREADS)
-    assert Reach(what, 1.0, 1.2, most=True) in reaches([ModelTimes(job, "eager", (eager, ours, RELAXED))])
-    assert not any("memory" in one.what for one in reaches([ModelTimes(job, "eager", (EAGER, ours))]))
+    assert Reach(what, 1.0, 1.2, most=True) in reaches(
+        [ModelTimes(job, "eager", (eager, ours, RELAXED))]
+    )
+    assert not any(
+        "memory" in one.what for one in reaches([ModelTimes(job, "eager", (EAGER, ours))])
+    )
     job = Job("vgg16", 3, THREADS)  # of which nothing is promised
     assert reaches([ModelTimes(job, "eager", (eager, ours))]) == ()
 
@@ -42,7 +56,9 @@ def test_training_is_held_against_the_better_eager_layout() -> None:
     (reach,) = reaches([ModelTimes(Job("resnet34", 8, THREADS, train=True), "compile", peers)])
     assert reach.what.endswith("bestof enable over PyTorch eager, channels last")
     assert (reach.reach, reach.low, reach.met) == (1.6, None, True)
-    assert reach.reached == pytest.approx(4.0)  # of the medians: the rounds' ratios are against torch.compile
+    assert reach.reached == pytest.approx(
+        4.0
+    )  # of the medians: the rounds' ratios are against torch.compile
 
 
 def test_the_price_of_tuning_is_what_unsettled_steps_took_beyond_settled_ones() -> None:

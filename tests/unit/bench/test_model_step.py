@@ -37,7 +37,10 @@ def test_what_stands_in_for_the_model_is_called_and_the_model_learns() -> None:
 
 def test_dropout_is_off_so_that_losses_can_be_compared() -> None:
     torch.manual_seed(0)
-    dropping, images = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 3)), torch.randn(4, 3, 2, 2)
+    dropping, images = (
+        nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 3)),
+        torch.randn(4, 3, 2, 2),
+    )
     plain = copy.deepcopy(nn.Sequential(dropping[0], dropping[2]))
     losses = [training_step(model, images).on(model, images)() for model in (dropping, plain)]
     assert losses[0] == losses[1]

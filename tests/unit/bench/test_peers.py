@@ -28,13 +28,17 @@ SMALL = parse_case("i4x6x5,k8x3x3,b2,s2,p1")
 class FakeSide:
     """Answers at once: `seconds` for each run, one sample for each, and notes who was called."""
 
-    def __init__(self, name: str, threads: int, runs: dict[str, float], log: list[str], sample: float = 1.0) -> None:
+    def __init__(
+        self, name: str, threads: int, runs: dict[str, float], log: list[str], sample: float = 1.0
+    ) -> None:
         self.name, self.threads, self.runs, self.log, self.sample = name, threads, runs, log, sample
         self.version = name
 
     def prepare(self, case: Case) -> dict[str, Prepared]:
         work = None if self.name in measuring.PEERS else 1e9
-        return {run: Prepared(seconds, [self.sample], work, None) for run, seconds in self.runs.items()}
+        return {
+            run: Prepared(seconds, [self.sample], work, None) for run, seconds in self.runs.items()
+        }
 
     def time(self, run: str, seconds: float) -> list[float]:
         self.log.append(f"{self.name} {run}")
@@ -52,15 +56,35 @@ def fake_sides(log: list[str], sample: float = 1.0, ncnn: dict[str, float] | Non
     return Sides(sides, {}, {})  # type: ignore[arg-type]
 
 
-def made_up(notation: str, *, threads: int = 2, seconds: float = 1.0, ratio: float = 2.0, batch: int = 8) -> LayerTimes:
+def made_up(
+    notation: str, *, threads: int = 2, seconds: float = 1.0, ratio: float = 2.0, batch: int = 8
+) -> LayerTimes:
     quartiles = Quartiles(seconds * 0.9, seconds, seconds * 1.1)
     times = (
-        Time("native", "fast", quartiles, 5, 4e9, 0, {"onednn": Quartiles(ratio - 0.1, ratio, ratio + 0.1)}),
+        Time(
+            "native",
+            "fast",
+            quartiles,
+            5,
+            4e9,
+            0,
+            {"onednn": Quartiles(ratio - 0.1, ratio, ratio + 0.1)},
+        ),
         Time("onednn", "onednn", Quartiles(2.0, 2.0, 2.0), 5, None, None, {}),
     )
     case = parse_case(notation)
     return LayerTimes(
-        str(case), case.notation, "forward", batch, threads, 16e9, 1e9, 8e9, 10e9, times, {"ncnn": "no module"}
+        str(case),
+        case.notation,
+        "forward",
+        batch,
+        threads,
+        16e9,
+        1e9,
+        8e9,
+        10e9,
+        times,
+        {"ncnn": "no module"},
     )
 
 
@@ -83,7 +107,9 @@ def test_a_wrong_notation_is_refused(text: str) -> None:
 
 def test_the_layers_can_be_parsed_and_have_a_reach_each() -> None:
     for group in LAYERS:
-        assert len({parse_case(notation).notation for notation in group.notations}) == len(group.notations)
+        assert len({parse_case(notation).notation for notation in group.notations}) == len(
+            group.notations
+        )
         for values in group.reach.values():
             assert len(values) == len(group.notations)
 
@@ -116,10 +142,21 @@ def test_sides_take_turns_and_slow_ones_leave() -> None:
     log: list[str] = []
     pauses: list[float] = []
     (result,) = measure(SMALL, "small", fake_sides(log), rounds=3, seconds=0.1, pause=pauses.append)
-    turn = ["machine multiply-add", "machine copy, memcpy", "machine copy, kernels", "native fast", "native slower"]
+    turn = [
+        "machine multiply-add",
+        "machine copy, memcpy",
+        "machine copy, kernels",
+        "native fast",
+        "native slower",
+    ]
     assert log == [*[*turn, "native slow", "onednn onednn"] * 2, *turn, "onednn onednn"]
     assert len(pauses) == len(log)
-    assert {time.algorithm: time.rounds for time in result.times} == {"fast": 3, "slower": 3, "slow": 2, "onednn": 3}
+    assert {time.algorithm: time.rounds for time in result.times} == {
+        "fast": 3,
+        "slower": 3,
+        "slow": 2,
+        "onednn": 3,
+    }
     assert result.best.algorithm == "fast"
     assert result.best.ratios == {"onednn": Quartiles(2.0, 2.0, 2.0)}
     assert (result.peak, result.bandwidth) == (2e9, 8e9)
@@ -186,7 +223,12 @@ def test_rows_hold_reach_scaling_and_ceiling() -> None:
 def test_the_best_is_told_by_times_of_one_round() -> None:
     """Two rounds, the second of which was slow for all: the medians say otherwise."""
     (fast, peer) = made_up(LAYERS[0].notations[0]).times
-    other = replace(fast, algorithm="other", seconds=Quartiles(0.8, 0.95, 1.1), ratios={"onednn": Quartiles(1, 1.5, 2)})
+    other = replace(
+        fast,
+        algorithm="other",
+        seconds=Quartiles(0.8, 0.95, 1.1),
+        ratios={"onednn": Quartiles(1, 1.5, 2)},
+    )
     result = replace(made_up(LAYERS[0].notations[0]), times=(fast, other, peer))
     assert result.best == fast
     alone = [replace(one, ratios={}) for one in (fast, other)]
@@ -214,15 +256,24 @@ def test_bfloat16_is_measured_beside_float32_and_promises_nothing() -> None:
 
 
 def test_what_was_to_be_reached() -> None:
-    results = [made_up(LAYERS[0].notations[0], ratio=3.6), made_up(LAYERS[0].notations[1], ratio=3.7)]
-    results += [made_up(one, ratio=value) for one, value in zip(LAYERS[1].notations[:3], (0.9, 1.2, 1.1), strict=True)]
+    results = [
+        made_up(LAYERS[0].notations[0], ratio=3.6),
+        made_up(LAYERS[0].notations[1], ratio=3.7),
+    ]
+    results += [
+        made_up(one, ratio=value)
+        for one, value in zip(LAYERS[1].notations[:3], (0.9, 1.2, 1.1), strict=True)
+    ]
     found = {one.what: (one.reach, one.met) for one in reaches(results)}
     assert found == {
         "3x3 64->64 @224, forward, batch 8": (3.5, True),
         "3x3 128->128 @112, forward, batch 8": (3.8, False),
         "1x1 of ResNet50, forward, batch 8, median": (1.1, True),
     }
-    scaled = [made_up(LAYERS[0].notations[0], threads=1, seconds=1.7), made_up(LAYERS[0].notations[0])]
+    scaled = [
+        made_up(LAYERS[0].notations[0], threads=1, seconds=1.7),
+        made_up(LAYERS[0].notations[0]),
+    ]
     assert [one.met for one in reaches(scaled) if "threads" in one.what] == [False]
 
 

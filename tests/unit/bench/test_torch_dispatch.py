@@ -15,8 +15,16 @@ from bestof.torch.shim import ASKED_EVERY
 
 def test_every_case_is_measured_and_pytorch_is_as_it_was() -> None:
     rows = measure(repeats=2, calls=5)
-    assert [row.name for row in rows] == ["forward, without gradients", "forward, with gradients", "backward"]
-    assert all(math.isfinite(time) for row in rows for time in (row.pytorch, row.passed, row.in_python, row.enabled))
+    assert [row.name for row in rows] == [
+        "forward, without gradients",
+        "forward, with gradients",
+        "backward",
+    ]
+    assert all(
+        math.isfinite(time)
+        for row in rows
+        for time in (row.pytorch, row.passed, row.in_python, row.enabled)
+    )
     assert all(row.pytorch > 0 for row in rows)
     for name in ("aten::convolution", "aten::convolution_backward"):
         assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
@@ -34,7 +42,9 @@ def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is(by_shim: bool) ->
     assert [found.chosen for found in override.layer._known_forward.values()] == [True] * 2
     assert [found.chosen for found in override.layer._known_backward.values()] == [True]
     # Two rounds of each case; the last computes both gradients, after one forward pass.
-    assert sum(selector.settled_calls for selector, _ in override.layer.passes) - asked in range(8, 12)
+    assert sum(selector.settled_calls for selector, _ in override.layer.passes) - asked in range(
+        8, 12
+    )
 
 
 @pytest.mark.parametrize(("repeats", "calls"), [(1, 10), (2, 0)])

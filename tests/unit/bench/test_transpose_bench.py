@@ -33,7 +33,9 @@ def test_every_algorithm_and_numpy_on_every_array() -> None:
         (*shape, name) for shape in shapes for name in names
     ]
     # Every call takes one tick of the clock, a copy as well.
-    assert {(row.seconds, row.of_copy, row.spread, row.of_numpy) for row in rows} == {(1.0, 1.0, 0.0, 1.0)}
+    assert {(row.seconds, row.of_copy, row.spread, row.of_numpy) for row in rows} == {
+        (1.0, 1.0, 0.0, 1.0)
+    }
     assert rows[0].rate == 8.0 * 2 * 3 * 25
 
 
@@ -41,7 +43,9 @@ def test_what_is_timed_transposes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     original = transpose.kernels.transpose
 
-    def spy(x: numpy.ndarray, axes: tuple[int, ...], *, out: numpy.ndarray, algorithm: str = "blocked") -> None:
+    def spy(
+        x: numpy.ndarray, axes: tuple[int, ...], *, out: numpy.ndarray, algorithm: str = "blocked"
+    ) -> None:
         x[...] = numpy.arange(x.size, dtype=numpy.float32).reshape(x.shape)
         original(x, axes, out=out, algorithm=algorithm)
         seen.append(algorithm)

@@ -82,7 +82,9 @@ class Bestof:
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run `bestof` with these arguments."""
-        driver = DRIVER.replace("{selectors}", str(self.selectors)).replace("{trials}", str(self.trials))
+        driver = DRIVER.replace("{selectors}", str(self.selectors)).replace(
+            "{trials}", str(self.trials)
+        )
         path = self.write(".driver/bestof", driver)
         return self._run([sys.executable, str(path), *arguments], stdin)
 
@@ -92,7 +94,15 @@ class Bestof:
 
     def _run(self, command: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         # Without PYTHONUNBUFFERED and its like, which change what a program's last moments look like.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
         return subprocess.run(
-            command, cwd=self.folder, input=stdin, capture_output=True, timeout=60, env=environment, check=False
+            command,
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            env=environment,
+            check=False,
         )

@@ -11,7 +11,10 @@ from bestof.bench.dispatch import DispatchTime
 from bestof.cli import bench_dispatch, main
 from bestof.cli.bench import BENCHES
 
-ROWS = [DispatchTime("direct call", 61.4e-9, 1.2e-9, 70e-9), DispatchTime("trial", 2.5e-6, 0.0, 3e-6, 2e-6)]
+ROWS = [
+    DispatchTime("direct call", 61.4e-9, 1.2e-9, 70e-9),
+    DispatchTime("trial", 2.5e-6, 0.0, 3e-6, 2e-6),
+]
 
 
 @pytest.fixture
@@ -41,7 +44,15 @@ def test_help_lists_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["fly"], ["--fly"], ["dispatch", "--fly"], ["dispatch", "--repeats", "x"], ["--", "dispatch"]]
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["--fly"],
+        ["dispatch", "--fly"],
+        ["dispatch", "--repeats", "x"],
+        ["--", "dispatch"],
+    ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -52,21 +63,34 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
 
 def test_too_few_repeats_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "dispatch", "--repeats", "1"]) == 2
-    assert capsys.readouterr().err == "bestof: bench dispatch: repeats: expected at least 2; got 1\n"
+    assert (
+        capsys.readouterr().err == "bestof: bench dispatch: repeats: expected at least 2; got 1\n"
+    )
 
 
-def test_json_is_in_seconds(asked: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_in_seconds(
+    asked: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", "dispatch", "--json", "--repeats", "3", "--calls", "99"]) == 0
     assert asked == [(3, 99)]
     assert json.loads(capsys.readouterr().out) == [
-        {"name": "direct call", "seconds": 61.4e-9, "spread": 1.2e-9, "threaded": 70e-9, "reach": None},
+        {
+            "name": "direct call",
+            "seconds": 61.4e-9,
+            "spread": 1.2e-9,
+            "threaded": 70e-9,
+            "reach": None,
+        },
         {"name": "trial", "seconds": 2.5e-6, "spread": 0.0, "threaded": 3e-6, "reach": 2e-6},
     ]
 
 
 @pytest.mark.parametrize("rich", [True, False])
 def test_the_table_is_in_nanoseconds(
-    rich: bool, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rich: bool,
+    asked: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if not rich:
         monkeypatch.setattr(bench_dispatch, "find_spec", lambda name: None)
@@ -85,12 +109,30 @@ def test_what_an_enabled_call_costs_beside_the_reach(
 ) -> None:
     torch_dispatch = pytest.importorskip("bestof.bench.torch_dispatch")
     rows = [torch_dispatch.CallTime("backward", 20e-6, 6.51e-6, 8.04e-6, 1.93e-6, 0.26e-6)]
-    monkeypatch.setattr(torch_dispatch, "measure", lambda repeats, calls: rows if (repeats, calls) == (3, 40) else [])
+    monkeypatch.setattr(
+        torch_dispatch,
+        "measure",
+        lambda repeats, calls: rows if (repeats, calls) == (3, 40) else [],
+    )
     if not rich:
-        monkeypatch.setattr(bench_dispatch, "find_spec", lambda name: None if name == "rich" else find_spec(name))
+        monkeypatch.setattr(
+            bench_dispatch, "find_spec", lambda name: None if name == "rich" else find_spec(name)
+        )
     assert main(["bench", "dispatch", "--torch", "--repeats", "3", "--calls", "40"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["PyTorch", "us", "a", "Python", "pass", "in", "Python", "reach", "enabled", "spread", "reach"],
+        [
+            "PyTorch",
+            "us",
+            "a",
+            "Python",
+            "pass",
+            "in",
+            "Python",
+            "reach",
+            "enabled",
+            "spread",
+            "reach",
+        ],
         ["backward", "20.0", "6.5", "8.0", "10", "1.9", "±", "0.3", "2"],
     ]
     assert main(["bench", "dispatch", "--torch", "--repeats", "3", "--calls", "40", "--json"]) == 0

@@ -13,7 +13,9 @@ SMALL = "i3x8x8,k4x3x3,b2,s2"
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_tables(rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables(
+    rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not rich:
         monkeypatch.setattr(bench_conv, "find_spec", lambda name: None)
     assert bench_conv.call([SMALL, "i2x5x5,k2x1x1", "--repeats", "2", "--threads", "1"]) == 0
@@ -26,12 +28,17 @@ def test_tables(rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     ]
     assert sum(line.startswith("*") for line in lines) == 6
     assert sum(line.removeprefix("*").split()[:2] == ["as", "is"] for line in lines) == 6
-    assert all("1.00x" in line for line in lines if line.removeprefix("*").split()[:2] == ["as", "is"])
+    assert all(
+        "1.00x" in line for line in lines if line.removeprefix("*").split()[:2] == ["as", "is"]
+    )
     assert any(line.split() == ["fft", "not", "applicable"] for line in lines)
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_conv.call([SMALL, "--repeats", "1", "--passes", "weight-gradient,forward", "--json"]) == 0
+    assert (
+        bench_conv.call([SMALL, "--repeats", "1", "--passes", "weight-gradient,forward", "--json"])
+        == 0
+    )
     passes = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in passes] == ["forward", "weight gradient"]
     rows = {row["name"]: row for row in passes[0]["alternatives"]}
@@ -52,7 +59,9 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_is_told_before_anything_is_printed(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(InvalidArgument, match=told):  # which the command line turns into one line and exit status 2
+    with pytest.raises(
+        InvalidArgument, match=told
+    ):  # which the command line turns into one line and exit status 2
         bench_conv.call(arguments)
     assert capsys.readouterr().out == ""
 

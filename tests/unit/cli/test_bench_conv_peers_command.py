@@ -13,7 +13,18 @@ from bestof.bench.peers import measure as measuring
 from bestof.cli import bench_conv
 from bestof.errors import BenchError, InvalidArgument
 
-SMALL = ["--peers", "i4x6x6,k8x3x3,p1", "--batch", "1", "--threads", "1", "--rounds", "2", "--seconds", "0.001"]
+SMALL = [
+    "--peers",
+    "i4x6x6,k8x3x3,p1",
+    "--batch",
+    "1",
+    "--threads",
+    "1",
+    "--rounds",
+    "2",
+    "--seconds",
+    "0.001",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +39,9 @@ def test_a_table_and_a_second_run_that_measures_nothing(
     assert bench_conv.call([*SMALL, "--keep", kept]) == 0
     first = capsys.readouterr()
     titles = [line for line in first.out.splitlines() if line.endswith("1 thread")]
-    assert titles == [f"{name}, batch 1, 1 thread" for name in ("forward", "input gradient", "weight gradient")]
+    assert titles == [
+        f"{name}, batch 1, 1 thread" for name in ("forward", "input gradient", "weight gradient")
+    ]
     assert sum(line.startswith("*") for line in first.out.splitlines()) == 3
     assert "without absent_peer" in first.err
     monkeypatch.setattr("bestof.cli.bench_conv_peers.measure", None)
@@ -87,7 +100,10 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--layers", "vgg16", "--quick"], "take one of"),
         (["--batch", "0"], "--batch"),
         (["--threads", "1,x"], "--threads"),
-        (["--bfloat16", "--passes", "input-gradient"], "--bfloat16: there is the forward pass alone"),
+        (
+            ["--bfloat16", "--passes", "input-gradient"],
+            "--bfloat16: there is the forward pass alone",
+        ),
         (["--passes", "backward"], "there is no pass 'backward'"),
         (["--rounds", "0"], "--rounds"),
         (["--seconds", "nan"], "--seconds"),

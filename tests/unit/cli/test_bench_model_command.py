@@ -21,13 +21,38 @@ from bestof.cli import bench_model, main
 from bestof.errors import TorchError
 
 EAGER = PeerTime(
-    "eager", "PyTorch eager, channels first", False, 0.008, 1e-4, 0.5, 0.4, 0.6, 0.0, None, 0.1, (0.02, 0.01)
+    "eager",
+    "PyTorch eager, channels first",
+    False,
+    0.008,
+    1e-4,
+    0.5,
+    0.4,
+    0.6,
+    0.0,
+    None,
+    0.1,
+    (0.02, 0.01),
 )
 NCNN = PeerTime("ncnn", "ncnn", False, reason="not installed: ncnn")
 ENABLE = PeerTime(
-    "enable", "bestof enable", True, 0.002, 1e-4, 2.0, 1.9, 2.1, 1e-6, False, 0.1, (0.03, 0.002), 784_000_000
+    "enable",
+    "bestof enable",
+    True,
+    0.002,
+    1e-4,
+    2.0,
+    1.9,
+    2.1,
+    1e-6,
+    False,
+    0.1,
+    (0.03, 0.002),
+    784_000_000,
 )
-LAYERS = (LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),)
+LAYERS = (
+    LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),
+)
 
 
 @pytest.fixture
@@ -35,7 +60,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, list[str], Effort,
     """What was asked for; the answers are the rows above."""
     calls: list[tuple[Job, list[str], Effort, bool]] = []
 
-    def measure(job: Job, peers: Sequence[Peer], effort: Effort, *, layers: bool, progress: Any) -> ModelTimes:
+    def measure(
+        job: Job, peers: Sequence[Peer], effort: Effort, *, layers: bool, progress: Any
+    ) -> ModelTimes:
         calls.append((job, [peer.name for peer in peers], effort, layers))
         progress("ncnn: prepares", 1, 3)
         return ModelTimes(job, "eager", (EAGER, NCNN, ENABLE), LAYERS if layers else ())
@@ -65,14 +92,22 @@ def matrix_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
                 calls.append((self.job.model, self.job.peer))
                 if self.job.model == "resnet34" and calls.count(calls[-1]) == 1:
                     raise TorchError("died")
-            return {"settled": True, "trials": 3, "own": [0.5], "replaced": [1.0], "difference": 0.0}
+            return {
+                "settled": True,
+                "trials": 3,
+                "own": [0.5],
+                "replaced": [1.0],
+                "difference": 0.0,
+            }
 
     monkeypatch.setattr(model_matrix, "PeerProcess", Process)
     return calls
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_the_table(rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_table(
+    rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     if not rich:
         monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
     assert main(["bench", "model", "vgg16", "--threads", "1"]) == 0
@@ -93,14 +128,52 @@ def test_the_table(rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch
             "first",
         ],
         ["peer", "ms", "spread", "ratio", "quartiles", "error", "MB"],
-        ["PyTorch", "eager,", "channels", "first", "8.00", "±", "0.10", "0.50x", "0.40", "to", "0.60", "0e+00"],
+        [
+            "PyTorch",
+            "eager,",
+            "channels",
+            "first",
+            "8.00",
+            "±",
+            "0.10",
+            "0.50x",
+            "0.40",
+            "to",
+            "0.60",
+            "0e+00",
+        ],
         ["ncnn", "not", "installed:", "ncnn"],
-        ["*", "bestof", "enable", "(unsettled)", "2.00", "±", "0.10", "2.00x", "1.90", "to", "2.10", "1e-06", "784"],
+        [
+            "*",
+            "bestof",
+            "enable",
+            "(unsettled)",
+            "2.00",
+            "±",
+            "0.10",
+            "2.00x",
+            "1.90",
+            "to",
+            "2.10",
+            "1e-06",
+            "784",
+        ],
     ]
 
 
 def test_every_model_batch_and_number_of_threads(asked: list[Any], capsys: Any) -> None:
-    arguments = ["vgg16", "unet", "--batch", "1,8", "--threads", "1,2,4", "--size", "64x96", "--train", "--peers"]
+    arguments = [
+        "vgg16",
+        "unet",
+        "--batch",
+        "1,8",
+        "--threads",
+        "1,2,4",
+        "--size",
+        "64x96",
+        "--train",
+        "--peers",
+    ]
     assert main(["bench", "model", *arguments]) == 0
     assert "4 threads are left out: 2 cores are here" in capsys.readouterr().err
     assert [job for job, *_ in asked] == [
@@ -114,12 +187,21 @@ def test_every_model_batch_and_number_of_threads(asked: list[Any], capsys: Any) 
 
 def test_few_peers_unless_more_are_wanted(asked: list[Any]) -> None:
     assert main(["bench", "model", "vgg16"]) == 0
-    assert asked[0][1] == ["eager", "eager-last", "enable", "enable-last", "optimize", "optimize-relaxed"]
+    assert asked[0][1] == [
+        "eager",
+        "eager-last",
+        "enable",
+        "enable-last",
+        "optimize",
+        "optimize-relaxed",
+    ]
     assert main(["bench", "model", "vgg16", "--only", "ncnn, eager"]) == 0
     assert asked[1][1] == ["eager", "ncnn"]
 
 
-def test_what_json_printed_is_read_again_and_later_files_win(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+def test_what_json_printed_is_read_again_and_later_files_win(
+    asked: list[Any], tmp_path: Path, capsys: Any
+) -> None:
     assert main(["bench", "model", "vgg16", "unet", "--layers", "--json"]) == 0
     printed = capsys.readouterr().out
     content = json.loads(printed)
@@ -140,7 +222,9 @@ def test_a_failure_of_ours_ends_with_1_and_one_of_a_peer_with_0(
 ) -> None:
     failed = PeerTime("enable", "bestof enable", True, reason="wrong by 1e+00")
     monkeypatch.setattr(
-        bench_model, "measure_model", lambda job, *_, **__: ModelTimes(job, "eager", (EAGER, NCNN, failed))
+        bench_model,
+        "measure_model",
+        lambda job, *_, **__: ModelTimes(job, "eager", (EAGER, NCNN, failed)),
     )
     assert main(["bench", "model", "vgg16"]) == 1
     assert "wrong by 1e+00" in capsys.readouterr().out
@@ -167,7 +251,9 @@ def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     assert all(one.read_bytes().startswith(b"\x89PNG") for one in tmp_path.iterdir())
 
 
-def test_a_picture_that_cannot_be_made_is_told_before_measuring(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+def test_a_picture_that_cannot_be_made_is_told_before_measuring(
+    asked: list[Any], tmp_path: Path, capsys: Any
+) -> None:
     pytest.importorskip("matplotlib")
     assert main(["bench", "model", "vgg16", "--png", str(tmp_path / "x.doc")]) == 2
     assert main(["bench", "model", "vgg16", "--png", "/nowhere/x.png"]) == 2
@@ -197,7 +283,10 @@ def test_the_table_is_printed_though_the_disk_fills_up(
         (["--matrix", "--png", "x.png"], "no picture"),
         (["vgg16", "--reach"], "--reach knows its models"),
         (["--read", "x.json", "--keep", "x.jsonl"], "--keep is for models"),
-        (["vgg16", "--seconds", "nan"], "--seconds: expected a finite number of seconds, at least 0; got 'nan'"),
+        (
+            ["vgg16", "--seconds", "nan"],
+            "--seconds: expected a finite number of seconds, at least 0; got 'nan'",
+        ),
         (["vgg16", "--settle", "inf"], "--settle: expected a finite number of seconds"),
     ],
 )
@@ -217,7 +306,10 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -
         (["vgg16", "--batch", "0"], "batch: expected at least 1; got 0"),
         (["vgg16", "--threads", "99"], "no number of threads is left"),
         (["vgg16", "--size", "64y"], "--size: expected such as 224"),
-        (["vgg16", "resnet18", "--size", "65"], "vgg16: expected images of multiples of 32; got 65x65"),
+        (
+            ["vgg16", "resnet18", "--size", "65"],
+            "vgg16: expected images of multiples of 32; got 65x65",
+        ),
         (["vgg16", "--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv cannot be written"),
         (["vgg16", "--rounds", "0"], "rounds: expected at least 1; got 0"),
         (["--read", "/nowhere.json"], "--read: /nowhere.json cannot be read"),
@@ -240,12 +332,16 @@ def test_files_that_are_something_else(content: str, tmp_path: Path, capsys: Any
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_the_matrix(rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+def test_the_matrix(
+    rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
     if not rich:
         monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
     jobs: list[Job] = []
 
-    def measure(these: Sequence[Job], peers: Sequence[Peer], effort: Effort, *, progress: Any) -> list[MatrixRow]:
+    def measure(
+        these: Sequence[Job], peers: Sequence[Peer], effort: Effort, *, progress: Any
+    ) -> list[MatrixRow]:
         jobs.extend(these)
         good = MatrixRow(these[0], "enable", 0.001, 0.002, 2.0, 1.9, 2.1, True, 30, 1e-6)
         slow = MatrixRow(these[1], "enable", 0.002, 0.001, 0.5, 0.4, 0.6, False, 30, 0.0)
@@ -253,13 +349,40 @@ def test_the_matrix(rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
     monkeypatch.setattr(bench_model, "measure_matrix", measure)
     file = tmp_path / "matrix.csv"
-    assert main(["bench", "model", "resnet18", "--matrix", "--threads", "1", "--csv", str(file)]) == 0
+    assert (
+        main(["bench", "model", "resnet18", "--matrix", "--threads", "1", "--csv", str(file)]) == 0
+    )
     assert [(job.model, job.train) for job in jobs] == [("resnet18", False), ("resnet18", True)]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["model", "by", "ms", "as", "is", "ratio", "quartiles", "error"],
-        ["resnet18", "inference,", "b1", "enable", "1.00", "2.00", "2.00x", "1.90", "to", "2.10", "1e-06"],
-        ["!", "resnet18", "training,", "b1", "enable", "(unsettled)", "2.00", "1.00", "0.50x", "0.40", "to", "0.60"],
+        [
+            "resnet18",
+            "inference,",
+            "b1",
+            "enable",
+            "1.00",
+            "2.00",
+            "2.00x",
+            "1.90",
+            "to",
+            "2.10",
+            "1e-06",
+        ],
+        [
+            "!",
+            "resnet18",
+            "training,",
+            "b1",
+            "enable",
+            "(unsettled)",
+            "2.00",
+            "1.00",
+            "0.50x",
+            "0.40",
+            "to",
+            "0.60",
+        ],
         [],
         ["1", "of", "2", "below", "0.98,", "all", "of", "the", "quartiles"],
     ]
@@ -291,18 +414,29 @@ def test_the_matrix_goes_on_where_it_was_cut_off(
     assert main([*keeping, "--json"]) == 0
     assert [row["ratio"] for row in json.loads(capsys.readouterr().out)] == [2.0, 2.0]
     assert matrix_asked == [("resnet18", "enable"), ("resnet34", "enable"), ("resnet34", "enable")]
-    assert main([*keeping[:2], "vgg16", *keeping[3:]]) == 0  # rows of other models, and batches, are none of its own
+    assert (
+        main([*keeping[:2], "vgg16", *keeping[3:]]) == 0
+    )  # rows of other models, and batches, are none of its own
     assert matrix_asked[3:] == [("vgg16", "enable")]
     assert main(["bench", "model", "resnet18", "--keep", str(file)]) == 2
-    assert f"{file}, line 1: no measurement of this version, or of another table" in capsys.readouterr().err
+    assert (
+        f"{file}, line 1: no measurement of this version, or of another table"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("matrix", [False, True])
 def test_what_was_kept_of_another_effort_or_other_kernels_is_measured_again(
-    matrix: bool, asked: list[Any], matrix_asked: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    matrix: bool,
+    asked: list[Any],
+    matrix_asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     keeping = ["bench", "model", "vgg16", "--threads", "1", "--keep", str(tmp_path / "kept.jsonl")]
-    keeping, measured = ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+    keeping, measured = (
+        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+    )
     for more, times in (
         ([], 1),
         ([], 1),
@@ -326,7 +460,9 @@ def test_a_last_line_that_was_cut_off_is_measured_again(
     """As where the process, or the disk, ended while it was written."""
     file = tmp_path / "kept.jsonl"
     keeping = ["bench", "model", "vgg16", "--threads", "1", "--batch", "1,2", "--keep", str(file)]
-    keeping, measured = ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+    keeping, measured = (
+        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+    )
     assert main(keeping) == 0
     whole = file.read_bytes()
     first, second = whole.splitlines(keepends=True)
@@ -336,7 +472,9 @@ def test_a_last_line_that_was_cut_off_is_measured_again(
     assert file.read_bytes() == whole
 
 
-def test_a_file_of_somebody_else_is_left_as_it_is(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+def test_a_file_of_somebody_else_is_left_as_it_is(
+    asked: list[Any], tmp_path: Path, capsys: Any
+) -> None:
     file = tmp_path / "other.json"
     file.write_text("[1, 2]")
     assert main(["bench", "model", "vgg16", "--keep", str(file)]) == 2
@@ -345,7 +483,9 @@ def test_a_file_of_somebody_else_is_left_as_it_is(asked: list[Any], tmp_path: Pa
     assert asked == []
 
 
-def test_all_that_is_promised(asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_all_that_is_promised(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     job = Job("vgg16", 8, 2, train=True)
     monkeypatch.setattr(bench_model, "promised_jobs", lambda: (job,))
     assert main(["bench", "model", "--reach"]) == 0
@@ -379,15 +519,28 @@ def test_on_cuda_the_alternatives_are_printed(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     file = tmp_path / "times.csv"
-    assert main(["bench", "model", "vgg16", "--device", "cuda", "--threads", "1", "--csv", str(file)]) == 0
+    assert (
+        main(["bench", "model", "vgg16", "--device", "cuda", "--threads", "1", "--csv", str(file)])
+        == 0
+    )
     ((job, peers, _, layers),) = asked
     assert (job.device, layers) == ("cuda", True)
     assert peers == ["eager", "eager-last", "enable", "enable-last"]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     title = " ".join(lines[-4])
-    assert title == "vgg16 inference, batch 1, 1 thread, on cuda: the alternatives of each convolution"
+    assert (
+        title == "vgg16 inference, batch 1, 1 thread, on cuda: the alternatives of each convolution"
+    )
     assert lines[-3] == ["layer", "pass", "by", "ms", "ratio"]
-    assert lines[-2] == ["*", "i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as", "is", "1.000", "1.00x"]
+    assert lines[-2] == [
+        "*",
+        "i3x8x8,k4x3x3,b1,s2,p1,d1,g1",
+        "forward",
+        "as",
+        "is",
+        "1.000",
+        "1.00x",
+    ]
     assert lines[-1] == ["im2row", "2.000", "0.50x"]
     with file.open() as stream:
         assert {row["device"] for row in csv.DictReader(stream)} == {"cuda"}

@@ -15,24 +15,35 @@ from bestof.errors import BestofError, InvalidArgument, StoreError
 
 def test_help_lists_every_command_and_imports_little() -> None:
     code = "import sys; from bestof.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     for command in COMMANDS:
         assert f"{command.name} " in ended.stdout
         assert command.summary in ended.stdout
     assert {"torch", "numpy", "rich"}.isdisjoint(ended.stdout.split())
 
 
-@pytest.mark.parametrize(("arguments", "word"), [([], "missing"), (["fly"], "'fly'"), (["--fly"], "'--fly'")])
-def test_wrong_usage_ends_with_2(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "word"), [([], "missing"), (["fly"], "'fly'"), (["--fly"], "'--fly'")]
+)
+def test_wrong_usage_ends_with_2(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
     assert word in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("error", "status"), [(StoreError("it\nbroke"), 1), (InvalidArgument("it\nbroke"), 2)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(StoreError("it\nbroke"), 1), (InvalidArgument("it\nbroke"), 2)]
+)
 def test_an_error_of_ours_is_one_line(
-    error: BestofError, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BestofError,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def call(argv: object) -> int:
         raise error

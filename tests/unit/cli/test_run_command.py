@@ -107,7 +107,9 @@ else:
 """
 
 
-def same(ours: subprocess.CompletedProcess[bytes], plain: subprocess.CompletedProcess[bytes]) -> None:
+def same(
+    ours: subprocess.CompletedProcess[bytes], plain: subprocess.CompletedProcess[bytes]
+) -> None:
     """The same output, errors and end, but for the one summary at the end of the errors, where there is one."""
     assert ours.stdout == plain.stdout
     assert ours.returncode == plain.returncode
@@ -155,13 +157,17 @@ def test_children_work(bestof: Bestof, method: str) -> None:
 def test_a_module_runs_as_under_python(bestof: Bestof) -> None:
     bestof.write("package/__init__.py", "")
     bestof.write("package/__main__.py", MODULE)
-    bestof.write("package/other.py", "import sys\nif __name__ == '__main__':\n    sys.exit(len(sys.argv))\n")
+    bestof.write(
+        "package/other.py", "import sys\nif __name__ == '__main__':\n    sys.exit(len(sys.argv))\n"
+    )
     for module in ("package", "package.__main__", "package.other"):
         same(bestof("run", "-m", module, "-m", "a"), bestof.python("-m", module, "-m", "a"))
 
 
 def test_a_reader_that_leaves_is_python_s_matter(bestof: Bestof) -> None:
-    read_end_closed = "import os, sys\nr, w = os.pipe()\nos.dup2(w, 1)\nos.close(w)\nos.close(r)\nprint('lost')\n"
+    read_end_closed = (
+        "import os, sys\nr, w = os.pipe()\nos.dup2(w, 1)\nos.close(w)\nos.close(r)\nprint('lost')\n"
+    )
     bestof.write("y.py", read_end_closed)
     plain, ours = bestof.python("y.py"), bestof("run", "y.py")
     assert plain.returncode == ours.returncode == 120
@@ -180,7 +186,9 @@ def test_a_reader_that_leaves_is_python_s_matter(bestof: Bestof) -> None:
         (("--report", "nowhere/x.json", "x.py"), "nowhere/x.json"),
     ],
 )
-def test_wrong_usage_is_one_line_and_runs_nothing(bestof: Bestof, arguments: tuple[str, ...], word: str) -> None:
+def test_wrong_usage_is_one_line_and_runs_nothing(
+    bestof: Bestof, arguments: tuple[str, ...], word: str
+) -> None:
     bestof.write("x.py", "print('ran')\n")
     (bestof.folder / "folder").mkdir()
     ended = bestof("run", *arguments)
@@ -263,7 +271,9 @@ def test_a_torch_that_cannot_be_tuned_does_not_stop_the_program(bestof: Bestof) 
 
 def test_a_torch_that_is_not_there_is_missed_as_under_python(bestof: Bestof) -> None:
     blocker = "import sys\nsys.modules['torch'] = None\n"
-    bestof.write("x.py", blocker + "try:\n    import torch\nexcept ImportError:\n    print('none')\n")
+    bestof.write(
+        "x.py", blocker + "try:\n    import torch\nexcept ImportError:\n    print('none')\n"
+    )
     assert bestof("run", "x.py").stdout == b"none\n"
 
 
@@ -287,6 +297,10 @@ def test_the_report_is_written_also_when_the_program_fails(bestof: Bestof, suffi
 def test_python_dash_m_is_the_same_command(bestof: Bestof) -> None:
     bestof.write("x.py", "import sys\nprint(sys.argv, __name__)\n1 / 0\n")
     ours = subprocess.run(
-        [sys.executable, "-m", "bestof", "--version"], cwd=bestof.folder, capture_output=True, timeout=60, check=True
+        [sys.executable, "-m", "bestof", "--version"],
+        cwd=bestof.folder,
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     assert ours.stdout.startswith(b"bestof 0.")

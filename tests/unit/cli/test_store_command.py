@@ -18,7 +18,14 @@ from bestof.view import render
 
 LONG = "x " + ", ".join(f"axis {i}" for i in range(40))
 RECORDS = [
-    Record("conv", LONG, "here", "fast", (Evidence("slow", "1", (2.0, 2.0)), Evidence("fast", "1", (1.0,))), 0.0),
+    Record(
+        "conv",
+        LONG,
+        "here",
+        "fast",
+        (Evidence("slow", "1", (2.0, 2.0)), Evidence("fast", "1", (1.0,))),
+        0.0,
+    ),
     Record("sort", "n=3", "here", None, (), 0.0),
 ]
 TRIED = (AlternativeReport("quick", "chosen", 1e-3, trials=1),)
@@ -49,7 +56,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> OpenStore:
     return store
 
 
-def test_show_prints_every_problem_whole(store: OpenStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_every_problem_whole(
+    store: OpenStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["store", "show"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("fake:own: 2 problems\n")
@@ -111,7 +120,11 @@ def test_clear_asks_at_a_terminal(
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    store: OpenStore, arguments: list[str], status: int, word: str, capsys: pytest.CaptureFixture[str]
+    store: OpenStore,
+    arguments: list[str],
+    status: int,
+    word: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(arguments) == status
     out, err = capsys.readouterr()
@@ -140,7 +153,9 @@ def test_wrong_usage_ends_with_2(store: OpenStore, arguments: list[str]) -> None
     assert ended.value.code == 2
 
 
-def test_report_of_the_store(store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_the_store(
+    store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report"]) == 0
     assert capsys.readouterr().out == render(REPORT) + "\n"
     assert main(["report", "--json"]) == 0
@@ -150,7 +165,9 @@ def test_report_of_the_store(store: OpenStore, tmp_path: Path, capsys: pytest.Ca
     assert page.read_text() == render(REPORT, "html") + "\n"
 
 
-def test_report_of_a_file(store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_file(
+    store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = Report((SelectorReport("other", 1, REPORT.selectors[0].problems),))
     path = tmp_path / "saved.json"
     path.write_text(render(other, "json"))

@@ -30,7 +30,14 @@ RECORDS = [
         1e9,
     ),
     Record("conv", "(4,)", "there", None, (Evidence("slow", "1", (2.0,)),), 1e9),
-    Record("sort", "'n'", "here", "quick", (Evidence("quick", "1", (0.5,)), Evidence("bad", "1", (), "wrong")), 1e9),
+    Record(
+        "sort",
+        "'n'",
+        "here",
+        "quick",
+        (Evidence("quick", "1", (0.5,)), Evidence("bad", "1", (), "wrong")),
+        1e9,
+    ),
 ]
 
 
@@ -72,7 +79,9 @@ def bestof(*arguments: str) -> int:
     return main(["store", *arguments])
 
 
-def test_pins_are_given_shown_and_taken_back(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pins_are_given_shown_and_taken_back(
+    stores: Stores, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = stores.filled("own", *RECORDS)
     assert bestof("pin", "conv", "slow", "--store", url) == 0
     assert bestof("pin", "conv", "fast", "--problem", "(3,)", "--host", "here", "--store", url) == 0
@@ -80,10 +89,18 @@ def test_pins_are_given_shown_and_taken_back(stores: Stores, capsys: pytest.Capt
     capsys.readouterr()
     assert bestof("show", "--selector", "conv", "--store", url) == 0
     pins = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pinned: ")]
-    assert pins == ["pinned: conv = slow, every problem, every host", "pinned: conv = fast, (3,), host here"]
+    assert pins == [
+        "pinned: conv = slow, every problem, every host",
+        "pinned: conv = fast, (3,), host here",
+    ]
     assert bestof("show", "--json", "--store", url) == 0
     shown = json.loads(capsys.readouterr().out)["pins"]
-    assert shown[1] == {"selector": "conv", "alternative": "fast", "problem": "(3,)", "host": "here"}
+    assert shown[1] == {
+        "selector": "conv",
+        "alternative": "fast",
+        "problem": "(3,)",
+        "host": "here",
+    }
     assert bestof("unpin", "conv", "--problem", "(3,)", "--store", url) == 1
     assert bestof("unpin", "conv", "--problem", "(3,)", "--host", "here", "--store", url) == 0
     assert stores.content("own")[1] == [Pin("conv", "slow"), Pin("sort", "quick")]
@@ -113,7 +130,9 @@ def test_export_import_gives_the_same_records_and_pins(
     assert capsys.readouterr().out == Path(lock).read_text()
 
 
-def test_import_reads_the_standard_input(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_reads_the_standard_input(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = tmp_path / "bestof.lock"
     bestof("export", str(lock), "--store", stores.filled("own", *RECORDS))
     with lock.open() as stream:
@@ -126,8 +145,12 @@ def test_import_reads_the_standard_input(stores: Stores, tmp_path: Path, monkeyp
 def test_what_comes_in_is_united_and_an_older_decision_does_not_win(
     stores: Stores, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = Record("conv", "p", "h", "a", (Evidence("a", "1", (1.0,)), Evidence("b", "1", (2.0,))), 1.0)
-    new = Record("conv", "p", "h", "b", (Evidence("b", "1", (0.5, 0.5)), Evidence("c", "1", (3.0,))), 2.0)
+    old = Record(
+        "conv", "p", "h", "a", (Evidence("a", "1", (1.0,)), Evidence("b", "1", (2.0,))), 1.0
+    )
+    new = Record(
+        "conv", "p", "h", "b", (Evidence("b", "1", (0.5, 0.5)), Evidence("c", "1", (3.0,))), 2.0
+    )
     lock = str(tmp_path / "old.lock")
     theirs, ours = stores.filled("theirs", old), stores.filled("ours", new)
     bestof("pin", "conv", "theirs", "--store", theirs)
@@ -137,7 +160,11 @@ def test_what_comes_in_is_united_and_an_older_decision_does_not_win(
     assert bestof(verb, lock, "--store", ours) == 0
     (record,), (pin,) = stores.content("ours")
     assert record.decision == "b"
-    assert {item.alternative: item.samples for item in record.evidence} == {"a": (1.0,), "b": (0.5, 0.5), "c": (3.0,)}
+    assert {item.alternative: item.samples for item in record.evidence} == {
+        "a": (1.0,),
+        "b": (0.5, 0.5),
+        "c": (3.0,),
+    }
     assert pin.alternative == {"import": "theirs", "merge": "ours"}[verb]
     assert ("1 pin of the store stayed" in capsys.readouterr().out) is (verb == "merge")
 
@@ -158,7 +185,9 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return content
 
 
-def test_explain_tells_why_when_where_and_what_is_inside(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_tells_why_when_where_and_what_is_inside(
+    stores: Stores, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = stores.filled("own", *RECORDS)
     assert bestof("explain", "conv", "--store", url) == 0
     out = capsys.readouterr().out
@@ -174,19 +203,30 @@ def test_explain_tells_why_when_where_and_what_is_inside(stores: Stores, capsys:
     ):
         assert words in out
     one, inner = explained(capsys, "conv", "(3,)", "--store", url)
-    assert (one["problem"], one["host"], one["decision"], one["pinned"]) == ("(3,)", "here", "fast", None)
+    assert (one["problem"], one["host"], one["decision"], one["pinned"]) == (
+        "(3,)",
+        "here",
+        "fast",
+        None,
+    )
     assert one["evidence"][0]["seconds"] == 2.0
     assert inner["selector"] == "sort"
     assert len(explained(capsys, "conv", "--store", url)) == 3
 
 
-def test_explain_tells_of_the_pin_that_is_closest(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_tells_of_the_pin_that_is_closest(
+    stores: Stores, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = stores.filled("own", *RECORDS)
     bestof("pin", "conv", "fast", "--store", url)
     bestof("pin", "conv", "slow", "--problem", "(3,)", "--store", url)
-    one, _, other = sorted(explained(capsys, "conv", "--store", url), key=lambda one: (one["host"], one["selector"]))
+    one, _, other = sorted(
+        explained(capsys, "conv", "--store", url), key=lambda one: (one["host"], one["selector"])
+    )
     assert (one["pinned"], other["pinned"]) == ("slow", "fast")
-    assert one["why"].startswith("pinned: slow is taken without measuring; without the pin: fast has the lowest")
+    assert one["why"].startswith(
+        "pinned: slow is taken without measuring; without the pin: fast has the lowest"
+    )
 
 
 SELECTOR = """
@@ -211,13 +251,17 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_pins_that_went_through_a_lock_file_are_obeyed(stores: Stores, tmp_path: Path, name: str) -> None:
+def test_pins_that_went_through_a_lock_file_are_obeyed(
+    stores: Stores, tmp_path: Path, name: str
+) -> None:
     lock = str(tmp_path / "bestof.lock")
     own = stores.filled("own")
     assert bestof("pin", "it", name, "--store", own) == 0
     assert bestof("export", lock, "--store", own) == 0
     assert bestof("import", lock, "--store", stores.path("other")) == 0
-    selector = BestOf("it", [("a", lambda n: "a"), ("b", lambda n: "b")], lambda n: n, store=stores.path("other"))
+    selector = BestOf(
+        "it", [("a", lambda n: "a"), ("b", lambda n: "b")], lambda n: n, store=stores.path("other")
+    )
     assert [selector(1) for _ in range(3)] == [name] * 3
     assert selector.explain(1).source == "pinned"
     ended = run(tmp_path, BESTOF_STORE=stores.path("other"))
@@ -231,4 +275,6 @@ def test_force_reaches_a_program_under_bestof_run(stores: Stores, tmp_path: Path
     assert (ended.returncode, ended.stdout) == (0, "b b b b b b b b b forced\n")
     wrong = run(tmp_path, BESTOF_FORCE="it=c")
     assert wrong.returncode == 1
-    assert "InvalidArgument: BestOf('it'): BESTOF_FORCE: expected one of a, b, got 'c'" in wrong.stderr
+    assert (
+        "InvalidArgument: BestOf('it'): BESTOF_FORCE: expected one of a, b, got 'c'" in wrong.stderr
+    )

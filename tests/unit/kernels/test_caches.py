@@ -15,7 +15,11 @@ CACHES = Path("/sys/devices/system/cpu")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not tell by CPUID")
 def test_the_last_cache_is_that_of_one_group_of_cores() -> None:
     # On AMD, glibc before 2.37 tells the sum over all groups instead, ten times as much, and nothing was streamed.
-    told = [cache for cache in CACHES.glob("cpu*/cache/index*") if (cache / "level").read_text().strip() == "3"]
+    told = [
+        cache
+        for cache in CACHES.glob("cpu*/cache/index*")
+        if (cache / "level").read_text().strip() == "3"
+    ]
     if not told:
         pytest.skip("the system tells of no third level")
     sizes = {(cache / "size").read_text().strip() for cache in told}  # groups need not be alike

@@ -21,9 +21,17 @@ BUILD = ROOT / "build" / "fuzz"
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
 def test_no_kernel_touches_what_is_not_its_own() -> None:
     subprocess.run(
-        ["cmake", "-S", str(ROOT / "native" / "fuzz"), "-B", str(BUILD)], check=True, capture_output=True, text=True
+        ["cmake", "-S", str(ROOT / "native" / "fuzz"), "-B", str(BUILD)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    subprocess.run(["cmake", "--build", str(BUILD), "--parallel", "2"], check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["cmake", "--build", str(BUILD), "--parallel", "2"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     run = subprocess.run(
         [str(BUILD / "fuzz"), "10", "1"],
         check=False,

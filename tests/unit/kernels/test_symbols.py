@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[3]
 OBJECTS = {
     isa: sorted(ROOT.glob(f"build/*/native/CMakeFiles/kernels_{isa}.dir/**/*.o"))
     for isa in (
-        ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512_bf16", "avx512", "avx2", "baseline")
+        ("neon",)
+        if platform.machine() in ("aarch64", "arm64")
+        else ("avx512_bf16", "avx512", "avx2", "baseline")
     )
 }
 
@@ -21,7 +23,10 @@ OBJECTS = {
 def _lent(path: Path) -> list[str]:
     """The defined symbols that other objects may be linked against: in nm's letters, upper case and weak ones."""
     listed = subprocess.run(
-        ["nm", "--demangle", "--defined-only", str(path)], check=True, capture_output=True, text=True
+        ["nm", "--demangle", "--defined-only", str(path)],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     symbols = (line.split(maxsplit=2)[1:] for line in listed.splitlines())
     return [name for kind, name in symbols if kind.isupper() or kind in "uvw"]
@@ -35,4 +40,6 @@ def test_objects_lend_only_names_of_their_own(isa: str) -> None:
         lent = _lent(path)
         assert lent, path
         strange = [name for name in lent if f"bestof::{isa}::" not in name]
-        assert not strange, f"{path.name} lends {strange[:5]}: another instruction set would run its code"
+        assert not strange, (
+            f"{path.name} lends {strange[:5]}: another instruction set would run its code"
+        )

@@ -10,7 +10,9 @@ np = pytest.importorskip("numpy")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, 70])
-@pytest.mark.parametrize("algorithm", ["direct", "im2row", "convgemm", "winograd2", "winograd4", "winograd6"])
+@pytest.mark.parametrize(
+    "algorithm", ["direct", "im2row", "convgemm", "winograd2", "winograd4", "winograd6"]
+)
 def test_any_number_of_threads(algorithm: str, threads: int) -> None:
     random = np.random.default_rng(0)
     for shape in ((2, 30, 30, 20), (1, 7, 7, 20)):  # blocks that are fused, and few tiles in phases

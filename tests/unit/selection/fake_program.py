@@ -50,12 +50,16 @@ class Program:
 
         return called
 
-    def selector(self, alternatives: Any, get_problem_size: Any = None, name: str = "it", **options: Any) -> BestOf:
+    def selector(
+        self, alternatives: Any, get_problem_size: Any = None, name: str = "it", **options: Any
+    ) -> BestOf:
         """A selector on this clock, by the paper's rounds unless told otherwise."""
         if "policy" not in options and "rounds" not in options and "neighbours" not in options:
             options["policy"] = "rounds:rounds=2"
         if isinstance(alternatives, dict):
-            alternatives = [(key, self.function(key, seconds)) for key, seconds in alternatives.items()]
+            alternatives = [
+                (key, self.function(key, seconds)) for key, seconds in alternatives.items()
+            ]
         size = get_problem_size or (lambda *args, **kwargs: args[:1])
         return BestOf(name, alternatives, size, clock=self.clock, **options)
 
@@ -87,7 +91,12 @@ class DictStore:
         evidence.update((one.alternative, one) for one in record.evidence)
         decision = record.decision or (old.decision if old is not None else None)
         self.kept[record.selector, record.problem] = Record(
-            record.selector, record.problem, record.host, decision, tuple(evidence.values()), record.updated
+            record.selector,
+            record.problem,
+            record.host,
+            decision,
+            tuple(evidence.values()),
+            record.updated,
         )
 
     def records(self, selector: str | None = None) -> Iterable[Record]:

@@ -60,7 +60,11 @@ def test_one_that_raises_is_taken_out_and_another_answers() -> None:
     clock = Clock()
     selector = _selector(
         clock,
-        [("broken", clock.takes(1.0, ValueError("no"))), ("b", clock.takes(2.0, "b")), ("c", clock.takes(3.0, "c"))],
+        [
+            ("broken", clock.takes(1.0, ValueError("no"))),
+            ("b", clock.takes(2.0, "b")),
+            ("c", clock.takes(3.0, "c")),
+        ],
     )
     with pytest.warns(BestofWarning, match="'broken' was disqualified: raised ValueError: no"):
         assert selector(1) == "b"
@@ -75,12 +79,16 @@ def test_one_that_raises_is_taken_out_and_another_answers() -> None:
 
 def test_one_that_is_wrong_is_taken_out_and_the_reference_answers() -> None:
     clock = Clock()
-    selector = _selector(clock, [("right", clock.takes(2.0, 1.0)), ("wrong", clock.takes(1.0, 5.0))], check=1e-3)
+    selector = _selector(
+        clock, [("right", clock.takes(2.0, 1.0)), ("wrong", clock.takes(1.0, 5.0))], check=1e-3
+    )
     assert selector(1) == 1.0
     with pytest.warns(BestofWarning, match="'wrong' was disqualified: wrong result: .* off by 4"):
         assert selector(1) == 1.0
     assert [selector(1) for _ in range(3)] == [1.0] * 3
-    names = [entry.alternative for entry in selector.journal.entries() if isinstance(entry, TrialEntry)]
+    names = [
+        entry.alternative for entry in selector.journal.entries() if isinstance(entry, TrialEntry)
+    ]
     assert "wrong" not in names
     assert selector.explain(1).decision == "right"
 
@@ -97,7 +105,9 @@ def test_a_check_that_raises_counts_as_wrong_and_a_passed_one_is_not_repeated() 
 
     selector = _selector(clock, [(name, clock.takes(1.0, name)) for name in "abc"], check=check)
     selector(1), selector(1)
-    with pytest.warns(BestofWarning, match="'c' was disqualified: wrong result: check raised KeyError: 'c'"):
+    with pytest.warns(
+        BestofWarning, match="'c' was disqualified: wrong result: check raised KeyError: 'c'"
+    ):
         assert selector(1) == "a"
     for _ in range(4):
         selector(1)
@@ -108,11 +118,18 @@ def test_a_pass_of_a_group_is_one_sample() -> None:
     clock = Clock()
     selector = _selector(
         clock,
-        [(name, [clock.takes(first, name), clock.takes(1.0, name)]) for name, first in (("x", 2.0), ("y", 1.0))],
+        [
+            (name, [clock.takes(first, name), clock.takes(1.0, name)])
+            for name, first in (("x", 2.0), ("y", 1.0))
+        ],
     )
     answers = [selector(stage, 1) for _ in range(5) for stage in (0, 1)]
     assert answers == list("xxyyxxyyyy")
-    stages = [(entry.stage, entry.seconds) for entry in selector.journal.entries() if isinstance(entry, TrialEntry)]
+    stages = [
+        (entry.stage, entry.seconds)
+        for entry in selector.journal.entries()
+        if isinstance(entry, TrialEntry)
+    ]
     assert stages == [(0, 2.0), (1, 1.0), (0, 1.0), (1, 1.0)] * 2
     assert selector.settled_calls == 2
 

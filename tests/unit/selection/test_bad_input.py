@@ -15,15 +15,23 @@ from bestof.errors import BestofWarning, InvalidArgument
 
 
 def test_every_argument_of_the_constructor_is_refused_by_name_somewhere() -> None:
-    (mark,) = (mark for mark in test_refuses_what_it_cannot_use.pytestmark if mark.name == "parametrize")
+    (mark,) = (
+        mark for mark in test_refuses_what_it_cannot_use.pytestmark if mark.name == "parametrize"
+    )
     says = " ".join(case[2] for case in mark.args[1])
     arguments = set(inspect.signature(BestOf).parameters)
     # Three of the paper's are refused by the policy that is made of them, under their own names too.
-    assert {argument for argument in arguments if f"{argument}: " not in says and f"{argument}[" not in says} == set()
+    assert {
+        argument
+        for argument in arguments
+        if f"{argument}: " not in says and f"{argument}[" not in says
+    } == set()
 
 
 @pytest.mark.parametrize("setting", ["yes", "1", "OFF"])
-def test_an_environment_that_says_nonsense_is_refused(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_says_nonsense_is_refused(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BESTOF_DRIFT", setting)
     with pytest.raises(InvalidArgument, match=f"BESTOF_DRIFT: expected on or off; got {setting!r}"):
         BestOf("it", PAIRS, len)
@@ -35,7 +43,9 @@ def test_a_check_that_raises_disqualifies_and_says_so(program: Program) -> None:
         raise LookupError("no idea")
 
     selector = program.selector({"a": 2.0, "b": 1.0}, check=check)
-    with pytest.warns(BestofWarning, match="'b' was disqualified: wrong result: check raised LookupError: no idea"):
+    with pytest.warns(
+        BestofWarning, match="'b' was disqualified: wrong result: check raised LookupError: no idea"
+    ):
         assert [selector(1) for _ in range(6)] == ["a"] * 6
     assert (selector.explain(1).decision, selector.explain(1).source) == ("a", "only")
 
@@ -60,14 +70,18 @@ def test_neighbours_that_lie_cost_a_short_race_and_no_wrong_decision(program: Pr
 
         return called
 
-    selector = program.selector([(name, alternative(name)) for name in "ab"], lambda n: n, neighbours=lambda n: [3 - n])
+    selector = program.selector(
+        [(name, alternative(name)) for name in "ab"], lambda n: n, neighbours=lambda n: [3 - n]
+    )
     for n in (1, 2):
         for _ in range(40):
             selector(n)
     assert [selector.explain(n).decision for n in (1, 2)] == ["a", "b"]
 
 
-@pytest.mark.parametrize("lie", [lambda n: [n], lambda n: [None, "?", object()], lambda n: [[]], lambda n: None])
+@pytest.mark.parametrize(
+    "lie", [lambda n: [n], lambda n: [None, "?", object()], lambda n: [[]], lambda n: None]
+)
 def test_neighbours_that_name_nothing_of_use_are_done_without(lie: Any, program: Program) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, neighbours=lie)
     if lie(1) in ([[]], None):
@@ -78,7 +92,9 @@ def test_neighbours_that_name_nothing_of_use_are_done_without(lie: Any, program:
     assert selector.explain(1).decision == "b"
 
 
-def test_a_problem_function_that_changes_its_mind_costs_memory_within_bounds(program: Program) -> None:
+def test_a_problem_function_that_changes_its_mind_costs_memory_within_bounds(
+    program: Program,
+) -> None:
     numbers = itertools.count()
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: next(numbers), max_problems=8)
     assert {selector(1) for _ in range(500)} <= {"a", "b"}
@@ -94,10 +110,15 @@ def test_a_problem_function_that_takes_turns_settles_both_problems(program: Prog
     assert {one.decision for one in selector.report().problems} == {"b"}
 
 
-def test_a_stage_whose_problem_is_another_is_answered_by_the_first_alternative(program: Program) -> None:
+def test_a_stage_whose_problem_is_another_is_answered_by_the_first_alternative(
+    program: Program,
+) -> None:
     """Documented: a stage that continues no pass has no alternative of its own."""
     numbers = itertools.count()
-    pairs = [(name, [program.function(f"{name}0", 1.0), program.function(f"{name}1", 1.0)]) for name in "ab"]
+    pairs = [
+        (name, [program.function(f"{name}0", 1.0), program.function(f"{name}1", 1.0)])
+        for name in "ab"
+    ]
     selector = program.selector(pairs, lambda n: next(numbers), max_problems=8)
     answers = {(selector(0, 1), selector(1, 1)) for _ in range(100)}
     assert answers == {("a0", "a1")}
@@ -120,7 +141,9 @@ def test_a_problem_whose_equality_raises_passes_its_error(program: Program) -> N
 
 
 @pytest.mark.parametrize("step", [-1.0, float("nan"), float("inf"), -float("inf")])
-def test_a_clock_that_tells_nonsense_settles_nothing_and_answers(step: float, program: Program) -> None:
+def test_a_clock_that_tells_nonsense_settles_nothing_and_answers(
+    step: float, program: Program
+) -> None:
     now = itertools.count()
     selector = BestOf("it", PAIRS, lambda n: n, 2, clock=lambda: step * next(now), store="off")
     assert {selector(1) for _ in range(50)} <= {"one", "two"}

@@ -35,21 +35,37 @@ PAIRS = [("one", one), ("two", two)]
         (("  ", PAIRS, len), {}, "name: expected a text"),
         ((3, PAIRS, len), {}, "name: expected a text that is not empty; got 3"),
         (("it", [], len), {}, "alternatives: expected at least one"),
-        (("it", "one", len), {}, "alternatives: expected a list of (name, function) pairs; got str"),
+        (
+            ("it", "one", len),
+            {},
+            "alternatives: expected a list of (name, function) pairs; got str",
+        ),
         (("it", {"one": one}, len), {}, "got dict"),
         (("it", [one], len), {}, "alternatives[0]: expected a pair (name, function)"),
         (("it", [("one", one, 3)], len), {}, "alternatives[0]: expected a pair"),
         (("it", [("", one)], len), {}, "alternatives[0]: expected a name"),
-        (("it", [(1, one)], len), {}, "alternatives[0]: expected a name, a text that is not empty; got 1"),
+        (
+            ("it", [(1, one)], len),
+            {},
+            "alternatives[0]: expected a name, a text that is not empty; got 1",
+        ),
         (("it", [("one", one), ("one", two)], len), {}, "'one' came twice"),
         (("it", [("one", 3)], len), {}, "('one'): expected a callable, or a list of them; got int"),
         (("it", [("one", [])], len), {}, "at least one function"),
         (("it", [("one", [one, 3])], len), {}, "stage 1: expected a callable; got int"),
-        (("it", [("one", one), ("two", [two])], len), {}, "either all are groups or none is; 'one'"),
+        (
+            ("it", [("one", one), ("two", [two])], len),
+            {},
+            "either all are groups or none is; 'one'",
+        ),
         (("it", [("one", [one, one]), ("two", [two])], len), {}, "'one' has 2, 'two' has 1"),
         (("it", [Alternative("one", one, "torch")], len), {}, "depends: expected a list of texts"),
         (("it", [Alternative("one", one, (3,))], len), {}, "depends: expected texts"),
-        (("it", [Alternative("one", one, supports=3)], len), {}, "supports: expected a callable; got int"),
+        (
+            ("it", [Alternative("one", one, supports=3)], len),
+            {},
+            "supports: expected a callable; got int",
+        ),
         (("it", PAIRS, None), {}, "get_problem_size: expected a callable; got NoneType"),
         (("it", PAIRS, len, 0), {}, "rounds: expected an integer of at least 1; got 0"),
         (("it", PAIRS, len, 10, 0.5), {}, "pruning_speedup: expected a number of at least 1"),
@@ -65,7 +81,11 @@ PAIRS = [("one", one), ("two", two)]
         (("it", PAIRS, len), {"policy": 3}, "policy: expected a policy or its text; got 3"),
         (("it", PAIRS, len), {"policy": Race}, "policy: expected a policy or its text"),
         (("it", PAIRS, len), {"policy": Fixed("three")}, "expected one of one, two, got 'three'"),
-        (("it", PAIRS, len), {"patience": -1}, "patience: expected an integer of at least 0; got -1"),
+        (
+            ("it", PAIRS, len),
+            {"patience": -1},
+            "patience: expected an integer of at least 0; got -1",
+        ),
         (("it", PAIRS, len), {"check": "close"}, "check: expected None, a relative tolerance"),
         (("it", PAIRS, len), {"check": True}, "got True"),
         (("it", PAIRS, len), {"check": -1.0}, "got -1.0"),
@@ -76,14 +96,30 @@ PAIRS = [("one", one), ("two", two)]
         (("it", PAIRS, len), {"clock": 3}, "clock: expected a callable; got int"),
         (("it", PAIRS, len), {"on_event": 3}, "on_event: expected a callable; got int"),
         (("it", PAIRS, len), {"store": 3}, "store: expected a store, its URL, or 'off'; got int"),
-        (("it", PAIRS, len), {"max_problems": 1}, "max_problems: expected an integer of at least 2; got 1"),
+        (
+            ("it", PAIRS, len),
+            {"max_problems": 1},
+            "max_problems: expected an integer of at least 2; got 1",
+        ),
         (("it", PAIRS, len), {"max_problems": True}, "got True"),
         (("it", PAIRS, len), {"max_problems": 2.0}, "got 2.0"),
         (("it", PAIRS, len), {"check_every": 5}, "check_every: needs check="),
-        (("it", PAIRS, len), {"check": 0.0, "check_every": 0}, "check_every: expected an integer of at least 1; got 0"),
+        (
+            ("it", PAIRS, len),
+            {"check": 0.0, "check_every": 0},
+            "check_every: expected an integer of at least 1; got 0",
+        ),
         (("it", PAIRS, len), {"neighbours": 3}, "neighbours: expected a callable; got int"),
-        (("it", PAIRS, len), {"neighbours": len, "policy": "rounds"}, "neighbours: a neighbour's decision is verified"),
-        (("it", PAIRS, len), {"timer": 1.0}, "timer: expected an object with start and paused; got float"),
+        (
+            ("it", PAIRS, len),
+            {"neighbours": len, "policy": "rounds"},
+            "neighbours: a neighbour's decision is verified",
+        ),
+        (
+            ("it", PAIRS, len),
+            {"timer": 1.0},
+            "timer: expected an object with start and paused; got float",
+        ),
     ],
 )
 def test_refuses_what_it_cannot_use(arguments: Any, options: Any, says: str) -> None:
@@ -124,7 +160,9 @@ class Pair:
     ids=["function", "builtin", "partial", "ufunc", "slot wrapper", "class", "BestOf"],
 )
 def test_anything_callable_is_an_alternative(function: Any, program: Program) -> None:
-    selector = program.selector([("first", lambda a, b: a + b), ("it", function)], lambda a, b: None)
+    selector = program.selector(
+        [("first", lambda a, b: a + b), ("it", function)], lambda a, b: None
+    )
     for _ in range(6):
         assert selector(2, 3) == 5
     assert selector.best_method_has_been_found(2, 3)
@@ -200,7 +238,10 @@ def test_the_decorator_makes_the_function_the_first_alternative() -> None:
     assert isinstance(loop, BestOf)
     assert (loop.__doc__, loop.__name__, loop.name) == ("Adds up.", "loop", "total")
     assert [loop([1, 2]), loop([1, 2]), loop([1, 2])] == [3, 3, 3]
-    assert [alternative.name for alternative in loop.explain([1, 2]).alternatives] == ["loop", "builtin"]
+    assert [alternative.name for alternative in loop.explain([1, 2]).alternatives] == [
+        "loop",
+        "builtin",
+    ]
 
 
 @pytest.mark.parametrize("problem", [[1], {}, {1}, ([1],)])
@@ -222,7 +263,9 @@ def test_a_problem_function_that_raises_is_the_callers_affair(program: Program) 
 def test_who_does_not_apply_is_not_called(program: Program) -> None:
     selector = program.selector(
         [
-            Alternative("even", program.function("even", 1.0), supports=lambda problem: problem[0] % 2 == 0),
+            Alternative(
+                "even", program.function("even", 1.0), supports=lambda problem: problem[0] % 2 == 0
+            ),
             ("any", program.function("any", 2.0)),
             ("too", program.function("too", 3.0)),
         ]
@@ -230,11 +273,17 @@ def test_who_does_not_apply_is_not_called(program: Program) -> None:
     for _ in range(5):
         selector(1)
     assert program.taken() == ["any", "too", "any", "too", "any"]
-    assert [row.status for row in selector.explain(1).alternatives] == ["not applicable", "chosen", "measured"]
+    assert [row.status for row in selector.explain(1).alternatives] == [
+        "not applicable",
+        "chosen",
+        "measured",
+    ]
 
 
 def test_the_only_one_that_applies_is_settled_at_once(program: Program) -> None:
-    selector = program.selector([("any", one), Alternative("none", two, supports=lambda problem: False)])
+    selector = program.selector(
+        [("any", one), Alternative("none", two, supports=lambda problem: False)]
+    )
     assert selector(1) == "one"
     assert selector.explain(1).source == "only"
     assert selector.trials == 0
@@ -266,10 +315,14 @@ def test_a_policy_for_the_process_that_does_not_fit_is_left_aside(program: Progr
     assert other.explain(1).decision == "second"
 
 
-def test_a_policy_for_the_process_may_be_a_text_and_nothing_else_but_a_policy(program: Program) -> None:
+def test_a_policy_for_the_process_may_be_a_text_and_nothing_else_but_a_policy(
+    program: Program,
+) -> None:
     bestof.use_policy("fixed:two")
     for wrong in (3, Fixed, "rounds:rounds=none"):
-        with pytest.raises(bestof.errors.InvalidArgument, match=r"policy: expected|rounds: expected"):
+        with pytest.raises(
+            bestof.errors.InvalidArgument, match=r"policy: expected|rounds: expected"
+        ):
             bestof.use_policy(wrong)  # type: ignore[arg-type]
     assert program.selector(PAIRS, policy=None)(1) == "two"
 

@@ -29,9 +29,13 @@ def settled(program: Program, **options: Any) -> BestOf:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_copy_starts_with_the_decisions_and_counts_for_itself(copied: Any, program: Program) -> None:
+def test_a_copy_starts_with_the_decisions_and_counts_for_itself(
+    copied: Any, program: Program
+) -> None:
     store = DictStore()
-    selector = settled(program, store=store, rounds=2, check=lambda expected, got: True, on_event=[].append)
+    selector = settled(
+        program, store=store, rounds=2, check=lambda expected, got: True, on_event=[].append
+    )
     again = copied(selector)
     program.taken()
     assert again(1) == selector(1) == "b"
@@ -51,7 +55,9 @@ def test_a_copied_object_gets_a_selector_of_its_own_methods() -> None:
     class Model:
         def __init__(self) -> None:
             self.weight = 1
-            self.run = BestOf("run", [("one", self.one), ("two", self.two)], lambda x: None, store="off")
+            self.run = BestOf(
+                "run", [("one", self.one), ("two", self.two)], lambda x: None, store="off"
+            )
 
         def one(self, x: int) -> int:
             return self.weight * x
@@ -96,7 +102,13 @@ class Layer:
     def shifted(self, x: int) -> int:
         return (x << 1) * self.factor // 2
 
-    @best_of("scaled", [("shifted", shifted)], lambda self, x: (self.factor, x), policy="rounds:rounds=1", store="off")
+    @best_of(
+        "scaled",
+        [("shifted", shifted)],
+        lambda self, x: (self.factor, x),
+        policy="rounds:rounds=1",
+        store="off",
+    )
     def scaled(self, x: int) -> int:
         """Scale."""
         return x * self.factor
@@ -140,7 +152,9 @@ COPIES = [copy.copy, copy.deepcopy, lambda selector: pickle.loads(pickle.dumps(s
 
 
 @pytest.mark.parametrize("copied", COPIES)
-def test_what_a_subclass_set_before_the_selector_was_made_and_in_slots_comes_along(copied: Any) -> None:
+def test_what_a_subclass_set_before_the_selector_was_made_and_in_slots_comes_along(
+    copied: Any,
+) -> None:
     again = copied(copied(Slotted("here")))
     assert (again.place, again.own, again.early, again.late) == ("here", "here again", ["here"], 1)
 
@@ -155,7 +169,9 @@ def test_a_problem_function_set_since_is_that_of_the_copy(copied: Any) -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_copy_of_a_selector_that_checks_again_has_its_decisions(copied: Any, program: Program) -> None:
+def test_a_copy_of_a_selector_that_checks_again_has_its_decisions(
+    copied: Any, program: Program
+) -> None:
     selector = settled(program, rounds=1, check=lambda expected, got: True, check_every=3)
     again = copied(selector)
     program.taken()

@@ -69,7 +69,10 @@ def test_a_removed_alternative_costs_nothing(program: Program) -> None:
     store = DictStore()
     settle(program.selector({"a": 3.0, "b": 1.0, "c": 2.0}, store=store))
     program.taken()
-    assert settle(program.selector({"a": 3.0, "c": 2.0}, store=store), calls=2).explain(1).decision == "c"
+    assert (
+        settle(program.selector({"a": 3.0, "c": 2.0}, store=store), calls=2).explain(1).decision
+        == "c"
+    )
     assert program.taken() == ["c", "c"]
 
 
@@ -110,7 +113,9 @@ def test_records_that_leave_nobody_are_not_believed_to_the_end(program: Program)
     assert swapped(1) == "1"
 
 
-def test_a_problem_that_cannot_be_written_down_is_remembered_by_the_process_alone(program: Program) -> None:
+def test_a_problem_that_cannot_be_written_down_is_remembered_by_the_process_alone(
+    program: Program,
+) -> None:
     store = DictStore()
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda x: str, store=store)
     settle(selector)
@@ -162,7 +167,9 @@ def test_after_a_window_stored_evidence_still_decides(program: Program) -> None:
 
 def test_a_window_that_decides_in_time_saves_its_decision(program: Program) -> None:
     store = DictStore()
-    selector = program.selector({"a": 2.0, "b": 1.0}, store=store, policy="window:0-9,rounds:rounds=2")
+    selector = program.selector(
+        {"a": 2.0, "b": 1.0}, store=store, policy="window:0-9,rounds:rounds=2"
+    )
     settle(selector)
     assert (selector.explain(1).source, store.kept["it", "(1,)"].decision) == ("measured", "b")
 
@@ -227,7 +234,9 @@ def test_a_decision_that_left_the_hopeless_out_starts_settled(program: Program) 
     costs = {"a": 2.0, "b": 1.0, "hopeless": 9.0}
 
     def selector(**more: float) -> BestOf:
-        return program.selector({**costs, **more}, lambda n: n, store=store, neighbours=lambda n: [n - 1])
+        return program.selector(
+            {**costs, **more}, lambda n: n, store=store, neighbours=lambda n: [n - 1]
+        )
 
     first = settle(selector(), 1, 2, calls=30)
     assert [row.trials > 0 for row in first.explain(2).alternatives] == [True, True, False]
@@ -242,9 +251,15 @@ def test_an_alternative_that_was_left_out_and_changed_is_measured(program: Progr
     store = DictStore()
 
     def selector(version: str) -> BestOf:
-        slow = Alternative("slow", program.function("slow", 9.0 if version == "1" else 0.5), [version])
-        fast = [(name, program.function(name, seconds)) for name, seconds in (("a", 2.0), ("b", 1.0))]
-        return program.selector([*fast, slow], lambda n: n, store=store, neighbours=lambda n: [n - 1])
+        slow = Alternative(
+            "slow", program.function("slow", 9.0 if version == "1" else 0.5), [version]
+        )
+        fast = [
+            (name, program.function(name, seconds)) for name, seconds in (("a", 2.0), ("b", 1.0))
+        ]
+        return program.selector(
+            [*fast, slow], lambda n: n, store=store, neighbours=lambda n: [n - 1]
+        )
 
     settle(selector("1"), 1, 2, calls=30)
     assert settle(selector("2"), 2, calls=99).explain(2).decision == "slow"

@@ -20,7 +20,9 @@ def reasons(selector: BestOf, *args: Any) -> dict[str, str | None]:
 
 
 def test_one_that_raises_is_called_once_and_replaced(program: Program) -> None:
-    selector = program.selector([("a", program.failing("a", TypeError("no"))), ("b", str), ("c", str)])
+    selector = program.selector(
+        [("a", program.failing("a", TypeError("no"))), ("b", str), ("c", str)]
+    )
     with pytest.warns(BestofWarning, match="'a' was disqualified: raised TypeError: no") as caught:
         assert selector(1) == "1"
     assert len(caught) == 1
@@ -53,7 +55,9 @@ def test_a_settled_winner_that_raises_is_called_once_and_heard(program: Program)
 
 def test_a_call_that_nobody_can_answer_is_the_callers_fault(program: Program) -> None:
     first = ValueError("first")
-    selector = program.selector([("a", program.failing("a", first)), ("b", program.failing("b", ValueError("second")))])
+    selector = program.selector(
+        [("a", program.failing("a", first)), ("b", program.failing("b", ValueError("second")))]
+    )
     for _ in range(3):
         with pytest.raises(ValueError, match="first") as raised:
             selector(1)
@@ -74,7 +78,9 @@ def test_bad_arguments_to_good_alternatives_change_nothing(program: Program) -> 
 
 def test_all_fail_in_their_own_ways(program: Program) -> None:
     errors = {"a": ValueError("bad"), "b": TypeError("worse")}
-    selector = program.selector([(name, program.failing(name, error)) for name, error in errors.items()])
+    selector = program.selector(
+        [(name, program.failing(name, error)) for name, error in errors.items()]
+    )
     with pytest.raises(
         NoAlternative, match=r"every alternative failed: a: ValueError: bad; b: TypeError: worse"
     ) as raised:
@@ -90,7 +96,9 @@ def test_a_single_alternative_raises_its_own_error(program: Program) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_what_is_no_failure_passes_with_the_state_intact(error: BaseException, program: Program) -> None:
+def test_what_is_no_failure_passes_with_the_state_intact(
+    error: BaseException, program: Program
+) -> None:
     interrupting: list[bool] = [True]
 
     def first(x: int) -> str:
@@ -110,7 +118,9 @@ def test_what_is_no_failure_passes_with_the_state_intact(error: BaseException, p
     assert selector.explain(1).decision == "first"
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RecursionError(), StopIteration(), AssertionError()])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RecursionError(), StopIteration(), AssertionError()]
+)
 def test_what_is_a_failure_disqualifies(error: Exception, program: Program) -> None:
     selector = program.selector([("a", program.failing("a", error)), ("b", str)])
     with pytest.warns(BestofWarning, match=f"raised {type(error).__name__}"):
@@ -124,7 +134,9 @@ def test_disqualified_for_one_problem_only(program: Program) -> None:
     assert selector(1) == 1
 
 
-def fill(answer: int, program: Program, seconds: float, fails: bool = False) -> Callable[[list[int]], list[int]]:
+def fill(
+    answer: int, program: Program, seconds: float, fails: bool = False
+) -> Callable[[list[int]], list[int]]:
     """Changes its argument and returns it."""
 
     def filled(values: list[int]) -> list[int]:
@@ -147,7 +159,10 @@ def put_back(values: list[int]) -> Callable[[], None]:
 
 
 def test_one_that_changes_its_arguments_and_fails_raises(program: Program) -> None:
-    pairs = [Alternative("a", fill(7, program, 1.0, fails=True), mutates=True), ("b", fill(8, program, 1.0))]
+    pairs = [
+        Alternative("a", fill(7, program, 1.0, fails=True), mutates=True),
+        ("b", fill(8, program, 1.0)),
+    ]
     selector = program.selector(pairs, lambda values: None)
     values: list[int] = []
     with pytest.raises(ValueError, match="half done"):
@@ -157,7 +172,10 @@ def test_one_that_changes_its_arguments_and_fails_raises(program: Program) -> No
 
 
 def test_unless_the_arguments_can_be_put_back(program: Program) -> None:
-    pairs = [Alternative("a", fill(7, program, 1.0, fails=True), mutates=True), ("b", fill(8, program, 1.0))]
+    pairs = [
+        Alternative("a", fill(7, program, 1.0, fails=True), mutates=True),
+        ("b", fill(8, program, 1.0)),
+    ]
     selector = program.selector(pairs, lambda values: None, restore=put_back)
     values: list[int] = []
     with pytest.warns(BestofWarning, match="half done"):
@@ -165,15 +183,21 @@ def test_unless_the_arguments_can_be_put_back(program: Program) -> None:
     assert values == [8]
 
 
-def test_a_check_with_changed_arguments_compares_and_leaves_the_right_ones(program: Program) -> None:
-    pairs = [(name, fill(answer, program, 1.0)) for name, answer in (("a", 7), ("wrong", 8), ("c", 7))]
+def test_a_check_with_changed_arguments_compares_and_leaves_the_right_ones(
+    program: Program,
+) -> None:
+    pairs = [
+        (name, fill(answer, program, 1.0)) for name, answer in (("a", 7), ("wrong", 8), ("c", 7))
+    ]
     pairs = [Alternative(name, function, mutates=True) for name, function in pairs]
     selector = program.selector(pairs, lambda values: None, restore=put_back, check=0.0)
     results = []
     for call in range(6):
         values = [call]
         if call == 1:
-            with pytest.warns(BestofWarning, match=r"'wrong' was disqualified: wrong result: result\[1\]: off by"):
+            with pytest.warns(
+                BestofWarning, match=r"'wrong' was disqualified: wrong result: result\[1\]: off by"
+            ):
                 results.append(selector(values))
         else:
             results.append(selector(values))
@@ -208,10 +232,15 @@ def test_restore_must_give_a_function(program: Program) -> None:
 
 def test_wrong_results_never_reach_the_caller(program: Program) -> None:
     functions = {"right": (1.0, 3.0), "wrong": (9.0, 1.0), "close": (1.001, 2.0)}
-    pairs = [(name, program.function(name, seconds, answer)) for name, (answer, seconds) in functions.items()]
+    pairs = [
+        (name, program.function(name, seconds, answer))
+        for name, (answer, seconds) in functions.items()
+    ]
     selector = program.selector(pairs, check=0.01)
     assert selector(1) == 1.0
-    with pytest.warns(BestofWarning, match="off by 8 of the largest value, where 0.01 is allowed") as caught:
+    with pytest.warns(
+        BestofWarning, match="off by 8 of the largest value, where 0.01 is allowed"
+    ) as caught:
         assert selector(1) == 1.0
     assert len(caught) == 1
     for _ in range(5):
@@ -221,7 +250,9 @@ def test_wrong_results_never_reach_the_caller(program: Program) -> None:
 
 
 def test_each_alternative_is_compared_once_a_problem(program: Program) -> None:
-    selector = program.selector([(name, program.function(name, 1.0, 5)) for name in "abc"], check=0.0, rounds=3)
+    selector = program.selector(
+        [(name, program.function(name, 1.0, 5)) for name in "abc"], check=0.0, rounds=3
+    )
     for _ in range(9):
         selector(1)
     assert program.taken() == ["a", "a", "b", "a", "c", "a", "b", "c", "a", "b", "c"]
@@ -238,7 +269,9 @@ def test_a_check_that_raises_disqualifies(program: Program) -> None:
 
 
 def test_a_warning_turned_into_an_error_leaves_the_state_intact(program: Program) -> None:
-    selector = program.selector([("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)])
+    selector = program.selector(
+        [("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(BestofWarning):
@@ -299,7 +332,9 @@ def test_where_all_fail_alike_the_reasons_of_the_others_are_noted() -> None:
 
         return function
 
-    selector = BestOf("all", [("a", failing("one")), ("b", failing("two"))], lambda x: x, store="off")
+    selector = BestOf(
+        "all", [("a", failing("one")), ("b", failing("two"))], lambda x: x, store="off"
+    )
     with pytest.raises(ValueError, match="one") as raised:
         selector(1)
     assert str(raised.value) == "one"

@@ -15,7 +15,13 @@ from bestof.errors import StageError
 def group(program: Program, *names: str, stages: int = 2, **options: Any) -> BestOf:
     """Alternatives by decreasing speed: the last is the fastest. Each stage answers its name and number."""
     alternatives = [
-        (name, [program.function(f"{name}{stage}", float(len(names) - place)) for stage in range(stages)])
+        (
+            name,
+            [
+                program.function(f"{name}{stage}", float(len(names) - place))
+                for stage in range(stages)
+            ],
+        )
         for place, name in enumerate(names)
     ]
     return program.selector(alternatives, **options)
@@ -44,13 +50,18 @@ def test_a_group_of_one_stage(program: Program) -> None:
 def test_passes_inside_each_other_keep_their_alternatives(program: Program) -> None:
     selector = group(program, "a", "b")
     for _ in range(4):
-        assert [selector(stage, 1) for stage in (0, 0, 1, 1)] in (["a0", "a0", "a1", "a1"], ["b0", "b0", "b1", "b1"])
+        assert [selector(stage, 1) for stage in (0, 0, 1, 1)] in (
+            ["a0", "a0", "a1", "a1"],
+            ["b0", "b0", "b1", "b1"],
+        )
     assert decided(selector, 1) == "b"
 
 
 def test_the_problem_function_does_not_see_the_stage(program: Program) -> None:
     seen = []
-    selector = program.selector([("a", [len, len])], lambda *args, **kwargs: seen.append((args, kwargs)))
+    selector = program.selector(
+        [("a", [len, len])], lambda *args, **kwargs: seen.append((args, kwargs))
+    )
     assert selector(1, "text") == 4
     assert seen == [(("text",), {})]
 
@@ -74,7 +85,10 @@ def test_passes_from_before_a_decision_are_finished_after_it(program: Program) -
         selector(1, 1)
     assert decided(selector, 1) == "b"
     assert (1,) in selector._settled
-    assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]  # a pass begun since the decision is the decision's
+    assert [selector(0, 1), selector(1, 1)] == [
+        "b0",
+        "b1",
+    ]  # a pass begun since the decision is the decision's
     assert selector(1, 1) == "a1"  # and the one from before it is finished by whoever began it
     assert selector(1, 1) == "b1"  # whatever comes then was begun by nobody who is known
 
@@ -142,7 +156,9 @@ def test_hundreds_of_equal_layers_in_a_reopened_race(program: Program) -> None:
     assert len(layers.selector._decisions["it"].history) == 1
 
 
-def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began_it(program: Program) -> None:
+def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began_it(
+    program: Program,
+) -> None:
     layers = Layers(program)
     selector = layers.selector
     for layer in range(100):
@@ -159,7 +175,9 @@ def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began
     assert (layers.wrong, selector.explain(0).decision) == (0, "a")
 
 
-def test_a_stage_whose_pass_was_never_begun_is_answered_and_counts_for_nothing(program: Program) -> None:
+def test_a_stage_whose_pass_was_never_begun_is_answered_and_counts_for_nothing(
+    program: Program,
+) -> None:
     selector = group(program, "a", "b", stages=3)
     assert [selector(2, 1), selector(1, 1)] == ["a2", "a1"]
     assert selector.trials == 0
@@ -228,7 +246,10 @@ def test_a_pass_that_is_still_in_its_first_stage_is_nobodys_second(program: Prog
         return "b0"
 
     selector = program.selector(
-        [("a", [program.function("a0", 3.0), program.function("a1", 3.0)]), ("b", [first, program.function("b1", 1.0)])]
+        [
+            ("a", [program.function("a0", 3.0), program.function("a1", 3.0)]),
+            ("b", [first, program.function("b1", 1.0)]),
+        ]
     )
     selector(0, 1)
     selector(1, 1)
@@ -248,7 +269,9 @@ def test_an_interrupted_stage_leaves_no_pass_to_be_finished(program: Program) ->
     assert len(selector._tunings[1,].passes) == 0
 
 
-def test_a_group_that_fails_in_its_second_stage_is_replaced_and_its_time_is_no_sample(program: Program) -> None:
+def test_a_group_that_fails_in_its_second_stage_is_replaced_and_its_time_is_no_sample(
+    program: Program,
+) -> None:
     alternatives = [
         ("a", [program.function("a0", 5.0), program.function("a1", 5.0)]),
         ("b", [program.function("b0", 1.0), program.failing("b1", ValueError("no"))]),
@@ -284,8 +307,11 @@ def test_every_stage_of_a_group_is_checked(program: Program) -> None:
         return program.function(str(answer), 1.0, answer)
 
     selector = program.selector(
-        [("a", [stage(1), stage(2)]), ("b", [stage(1), stage(3)]), ("c", [stage(1), stage(2)])], check=0.0
+        [("a", [stage(1), stage(2)]), ("b", [stage(1), stage(3)]), ("c", [stage(1), stage(2)])],
+        check=0.0,
     )
     assert [selector(0, 1), selector(1, 1), selector(0, 1)] == [1, 2, 1]
-    with pytest.warns(RuntimeWarning, match="'b' was disqualified: wrong result: result: off by 0.5"):
+    with pytest.warns(
+        RuntimeWarning, match="'b' was disqualified: wrong result: result: off by 0.5"
+    ):
         assert selector(1, 1) == 2

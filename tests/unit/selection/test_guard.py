@@ -96,7 +96,11 @@ def test_passes(expected: Any, got: Any) -> None:
         (torch.ones(3), torch.tensor([1.0, 1.0, NAN]), "NaN|nan"),
         (torch.tensor([1.0, -INF]), torch.tensor([1.0, 0.0]), "infinite values differ"),
         (torch.ones(2, 3), torch.ones(3, 2), "expected the shape"),
-        (torch.tensor([0], dtype=torch.uint8), torch.tensor([255], dtype=torch.uint8), "off by inf"),
+        (
+            torch.tensor([0], dtype=torch.uint8),
+            torch.tensor([255], dtype=torch.uint8),
+            "off by inf",
+        ),
     ],
 )
 def test_does_not_pass(expected: Any, got: Any, says: str) -> None:

@@ -49,20 +49,28 @@ CPU revision\t: 1
 )
 def test_the_instruction_set_is_a_level_and_what_lies_beyond(flags: str, level: str) -> None:
     fields = parse_cpuinfo(CPUINFO.format(flags=flags).splitlines(keepends=True))
-    assert fingerprint(fields, 56) == f"Intel(R) Xeon(R) Platinum 8480+ 6/143/8; {level}; 56 cpus; {PYTHON}"
+    assert (
+        fingerprint(fields, 56)
+        == f"Intel(R) Xeon(R) Platinum 8480+ 6/143/8; {level}; 56 cpus; {PYTHON}"
+    )
 
 
 def test_a_level_counts_only_with_the_levels_below(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     flags = V4.replace("popcnt ", "")
-    assert fingerprint({"model name": "x", "flags": flags}, 1) == f"x; x86_64 avx512f; 1 cpus; {PYTHON}"
+    assert (
+        fingerprint({"model name": "x", "flags": flags}, 1)
+        == f"x; x86_64 avx512f; 1 cpus; {PYTHON}"
+    )
 
 
 def test_arm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr("platform.processor", lambda: "")
     found = fingerprint(parse_cpuinfo(ARM.splitlines()), 64)
-    assert found == f"aarch64 0x41/0xd4f/0x0/1; aarch64 asimd asimddp i8mm bf16 sve; 64 cpus; {PYTHON}"
+    assert (
+        found == f"aarch64 0x41/0xd4f/0x0/1; aarch64 asimd asimddp i8mm bf16 sve; 64 cpus; {PYTHON}"
+    )
 
 
 def test_the_host_is_one_line_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:

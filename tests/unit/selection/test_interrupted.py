@@ -51,7 +51,12 @@ def test_a_trial_that_outlives_its_forgotten_problem_leaves_the_decision_of_its_
 
     def alternative(name: str) -> tuple[str, object]:
         def called(n: int) -> str:
-            if n == 1 and name == "b" and threading.current_thread().name == "slow" and held.is_set():
+            if (
+                n == 1
+                and name == "b"
+                and threading.current_thread().name == "slow"
+                and held.is_set()
+            ):
                 held.clear()
                 inside.set()
                 gate.wait(60)

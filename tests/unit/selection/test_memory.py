@@ -19,7 +19,11 @@ def settle(selector: BestOf, problem: int, calls: int = 4) -> None:
 
 
 def held(selector: BestOf) -> int:
-    return max(len(selector._decisions), len(selector._settled) + len(selector._older), len(selector._tunings))
+    return max(
+        len(selector._decisions),
+        len(selector._settled) + len(selector._older),
+        len(selector._tunings),
+    )
 
 
 def test_settled_problems_are_bounded(program: Program) -> None:
@@ -114,7 +118,9 @@ def test_a_settled_problem_takes_less_than_a_kibibyte(program: Program) -> None:
 
 
 def test_a_dropped_selector_is_freed_at_once(program: Program) -> None:
-    selector = program.selector({"a": 1.0, "b": 2.0}, store=DictStore(), on_event=lambda entry: None)
+    selector = program.selector(
+        {"a": 1.0, "b": 2.0}, store=DictStore(), on_event=lambda entry: None
+    )
     settle(selector, 1)
     selector(2)
     freed = weakref.ref(selector)
@@ -129,7 +135,10 @@ def test_a_dropped_selector_is_freed_at_once(program: Program) -> None:
 def test_selectors_are_reported_oldest_first(program: Program) -> None:
     kept = [program.selector({"a": 1.0}, name=name) for name in ("z", "y", "x")]
     dropped = program.selector({"a": 1.0}, name="dropped")
-    assert [selector for selector in registry.selectors() if selector in [*kept, dropped]] == [*kept, dropped]
+    assert [selector for selector in registry.selectors() if selector in [*kept, dropped]] == [
+        *kept,
+        dropped,
+    ]
     del dropped
     assert [one.selector for one in registry.report_all().selectors][-3:] == ["z", "y", "x"]
 
@@ -138,7 +147,9 @@ def test_children_of_ever_new_problems_are_bounded(program: Program) -> None:
     inner = program.selector({"only": 1.0}, name="inner")
     numbers = iter(range(10**6))
     outer = program.selector(
-        [("nested", lambda x: inner(next(numbers))), ("flat", program.function("flat", 2.0))], name="outer", rounds=200
+        [("nested", lambda x: inner(next(numbers))), ("flat", program.function("flat", 2.0))],
+        name="outer",
+        rounds=200,
     )
     for _ in range(400):
         outer(1)
@@ -146,7 +157,9 @@ def test_children_of_ever_new_problems_are_bounded(program: Program) -> None:
     assert len(outer.explain(1).alternatives[0].children) == 64
 
 
-def test_a_trial_that_outlives_its_problem_brings_no_winner_without_a_decision(program: Program) -> None:
+def test_a_trial_that_outlives_its_problem_brings_no_winner_without_a_decision(
+    program: Program,
+) -> None:
     meanwhile: list[int] = []
 
     def slow(n: int) -> str:
@@ -159,7 +172,9 @@ def test_a_trial_that_outlives_its_problem_brings_no_winner_without_a_decision(p
                 thread.join()
         return "slow"
 
-    selector = program.selector([("slow", slow), ("b", program.function("b", 1.0))], lambda n: n, max_problems=2)
+    selector = program.selector(
+        [("slow", slow), ("b", program.function("b", 1.0))], lambda n: n, max_problems=2
+    )
     assert [selector(2), selector(1)] == ["slow", "slow"]
     assert 1 not in selector._decisions
     assert {problem for problem, _ in selector._winners()} <= set(selector._decisions)

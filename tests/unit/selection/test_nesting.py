@@ -38,7 +38,9 @@ def calls_until_settled(selector: BestOf, *args: Any, limit: int = 200) -> int:
 
 def test_a_parents_sample_counts_once_every_child_is_settled(program: Program) -> None:
     inner = program.selector({"x": 3.0, "y": 1.0}, name="inner", rounds=2)
-    outer = program.selector([("nested", through(inner)), ("flat", program.function("flat", 2.0))], name="outer")
+    outer = program.selector(
+        [("nested", through(inner)), ("flat", program.function("flat", 2.0))], name="outer"
+    )
     for _ in range(4):  # asked again and again, for none of its samples counts
         outer(1)
     assert inner.explain(1).decision == "y"
@@ -54,7 +56,9 @@ def test_three_levels_settle_from_the_leaves(program: Program) -> None:
     selectors: dict[str, BestOf] = {}
 
     def watch(name: str) -> Callable[[Any], None]:
-        return lambda entry: settled.append(name) if type(entry).__name__ == "DecisionEntry" else None
+        return lambda entry: (
+            settled.append(name) if type(entry).__name__ == "DecisionEntry" else None
+        )
 
     selectors["leaf"] = program.selector({"x": 2.0, "y": 1.0}, name="leaf", on_event=watch("leaf"))
     for name, inner in (("middle", "leaf"), ("root", "middle")):
@@ -69,7 +73,9 @@ def test_three_levels_settle_from_the_leaves(program: Program) -> None:
 def test_a_child_settled_before_its_parent_began_is_a_child_all_the_same(program: Program) -> None:
     inner = program.selector({"x": 3.0, "y": 1.0}, name="inner")
     calls_until_settled(inner, 1)
-    outer = program.selector([("nested", through(inner)), ("flat", program.function("flat", 2.0))], name="outer")
+    outer = program.selector(
+        [("nested", through(inner)), ("flat", program.function("flat", 2.0))], name="outer"
+    )
     assert calls_until_settled(outer, 1) == 4
     assert children(outer, 1)["nested"] == (("inner", "(1,)"),)
 
@@ -77,7 +83,9 @@ def test_a_child_settled_before_its_parent_began_is_a_child_all_the_same(program
 def test_the_tree_goes_through_a_selector_with_one_alternative(program: Program) -> None:
     inner = program.selector({"x": 3.0, "y": 1.0}, name="inner")
     wrapper = program.selector([("only", through(inner))], name="wrapper")
-    outer = program.selector([("nested", through(wrapper)), ("flat", program.function("flat", 9.0))], name="outer")
+    outer = program.selector(
+        [("nested", through(wrapper)), ("flat", program.function("flat", 9.0))], name="outer"
+    )
     calls_until_settled(outer, 1)
     assert children(outer, 1)["nested"] == (("wrapper", "(1,)"),)
     assert children(wrapper, 1)["only"] == (("inner", "(1,)"),)
@@ -92,7 +100,9 @@ def test_a_group_within_a_plain_one(program: Program) -> None:
         inner(0, x)
         inner(1, x)
 
-    outer = program.selector([("both", both), ("flat", program.function("flat", 9.0))], name="outer")
+    outer = program.selector(
+        [("both", both), ("flat", program.function("flat", 9.0))], name="outer"
+    )
     calls_until_settled(outer, 1)
     assert inner.explain(1).decision == "b"
     assert outer.explain(1).alternatives[0].seconds == 4.0
@@ -101,7 +111,9 @@ def test_a_group_within_a_plain_one(program: Program) -> None:
 def test_a_plain_one_within_a_group(program: Program) -> None:
     inner = program.selector({"x": 3.0, "y": 1.0}, name="inner")
     first, second = program.function("b0", 2.0), program.function("b1", 2.0)
-    outer = program.selector([("a", [through(inner), through(inner)]), ("b", [first, second])], name="outer")
+    outer = program.selector(
+        [("a", [through(inner), through(inner)]), ("b", [first, second])], name="outer"
+    )
     for _ in range(6):
         outer(0, 1)
         outer(1, 1)
@@ -120,7 +132,9 @@ def test_divide_and_conquer(program: Program) -> None:
         program.clock.passes(float(n * n))
         return n
 
-    selector = program.selector([("direct", direct), ("split", split)], lambda n: n, policy="rounds:rounds=3")
+    selector = program.selector(
+        [("direct", direct), ("split", split)], lambda n: n, policy="rounds:rounds=3"
+    )
     calls_until_settled(selector, 16)
     assert {n: selector.explain(n).decision for n in (1, 2, 4, 8, 16)} == {
         1: "direct", 2: "split", 4: "split", 8: "split", 16: "split"
@@ -129,14 +143,18 @@ def test_divide_and_conquer(program: Program) -> None:
     assert selector(16) == 16
 
 
-def test_recursion_with_the_same_problem_ends_before_and_after_the_decision(program: Program) -> None:
+def test_recursion_with_the_same_problem_ends_before_and_after_the_decision(
+    program: Program,
+) -> None:
     """Halves whose problem is the same bucket: the recursive one is faster, and must not recurse for ever."""
 
     def again(x: int) -> str:
         program.calls.append("again")
         return "again " + str(selector(x))
 
-    selector = program.selector([("again", again), ("direct", program.function("direct", 2.0))], lambda x: None)
+    selector = program.selector(
+        [("again", again), ("direct", program.function("direct", 2.0))], lambda x: None
+    )
     calls_until_settled(selector, 1)
     assert selector.explain(1).decision == "again"  # a tie, which goes to the first
     program.taken()
@@ -148,13 +166,17 @@ def test_recursion_through_another_selector_with_the_same_problem(program: Progr
     between = program.selector(
         [("x", lambda *args: selector(*args)), ("y", lambda *args: selector(*args))], name="between"
     )
-    selector = program.selector([("again", through(between)), ("direct", program.function("direct", 2.0))], name="it")
+    selector = program.selector(
+        [("again", through(between)), ("direct", program.function("direct", 2.0))], name="it"
+    )
     calls_until_settled(selector, 1)
     assert selector(1) == "direct"
 
 
 def test_recursion_that_nobody_ends_says_so(program: Program) -> None:
-    selector = program.selector([("a", lambda *args: selector(*args)), ("b", lambda *args: selector(*args))])
+    selector = program.selector(
+        [("a", lambda *args: selector(*args)), ("b", lambda *args: selector(*args))]
+    )
     with pytest.raises(RuntimeError, match="very same problem"):
         selector(1)
 
@@ -175,7 +197,9 @@ def test_selectors_of_two_threads_are_never_parent_and_child(program: Program) -
         thread.start()
         thread.join()
 
-    outer = program.selector([("waits", waits), ("flat", program.function("flat", 99.0))], name="outer")
+    outer = program.selector(
+        [("waits", waits), ("flat", program.function("flat", 99.0))], name="outer"
+    )
     calls_until_settled(outer, 1)
     assert children(outer, 1) == {"waits": (), "flat": ()}
 
@@ -220,7 +244,10 @@ def coroutine(program: Program, name: str, seconds: float, inner: BestOf | None 
 def test_coroutines_are_timed_to_their_end_and_nest(program: Program) -> None:
     pairs = [("x", coroutine(program, "x", 3.0)), ("y", coroutine(program, "y", 1.0))]
     inner = program.selector(pairs, name="inner")
-    pairs = [("nested", coroutine(program, "nested", 1.0, inner)), ("flat", coroutine(program, "flat", 9.0))]
+    pairs = [
+        ("nested", coroutine(program, "nested", 1.0, inner)),
+        ("flat", coroutine(program, "flat", 9.0)),
+    ]
     outer = program.selector(pairs, name="outer")
 
     async def main() -> None:
@@ -237,7 +264,9 @@ def test_coroutines_are_timed_to_their_end_and_nest(program: Program) -> None:
 def test_tasks_that_take_turns_do_not_nest(program: Program) -> None:
     names = ("one", "two", "three")
     selectors = [
-        program.selector([("x", coroutine(program, "x", 1.0)), ("y", coroutine(program, "y", 1.0))], name=name)
+        program.selector(
+            [("x", coroutine(program, "x", 1.0)), ("y", coroutine(program, "y", 1.0))], name=name
+        )
         for name in names
     ]
 
@@ -327,7 +356,10 @@ def test_a_coroutine_that_fails_is_answered_by_another(program: Program) -> None
 
 
 def test_coroutines_are_checked(program: Program) -> None:
-    pairs = [(name, coroutine(program, answer, 1.0)) for name, answer in (("x", "1"), ("y", "2"), ("z", "1"))]
+    pairs = [
+        (name, coroutine(program, answer, 1.0))
+        for name, answer in (("x", "1"), ("y", "2"), ("z", "1"))
+    ]
     selector = program.selector(pairs, check=0.0, restore=lambda x: lambda: None)
 
     async def main() -> None:

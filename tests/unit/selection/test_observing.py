@@ -46,7 +46,8 @@ def test_a_decision_without_a_trial_is_told_too(program: Program) -> None:
 def test_a_disqualification_is_told(program: Program) -> None:
     told: list[object] = []
     selector = program.selector(
-        [("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)], on_event=told.append
+        [("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)],
+        on_event=told.append,
     )
     with pytest.warns(BestofWarning):
         selector(1)
@@ -112,7 +113,9 @@ def test_what_settled_calls_saved(program: Program) -> None:
     content = report_from_dict(json.loads(json.dumps(Report((report,)).to_dict()))).selectors[0]
     assert content == report
     for format in ("text", "html"):
-        assert "12 settled calls saved about 24.0 s" in view.render(Report((report,)), format, width=200)
+        assert "12 settled calls saved about 24.0 s" in view.render(
+            Report((report,)), format, width=200
+        )
 
 
 def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> None:
@@ -153,7 +156,9 @@ def test_what_was_ordered_may_cost(program: Program) -> None:
 
 
 def test_nothing_is_claimed_where_the_first_was_not_measured(program: Program) -> None:
-    selector = program.selector([Alternative("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)])
+    selector = program.selector(
+        [Alternative("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)]
+    )
     with pytest.warns(BestofWarning):
         selector(1)
     for _ in range(8):

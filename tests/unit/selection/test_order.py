@@ -24,7 +24,9 @@ def store() -> MemoryStore:
 
 
 @pytest.mark.parametrize("policy", ["race", "rounds", Fixed("b")])
-def test_a_pin_settles_at_once_and_is_not_evidence(program: Program, store: MemoryStore, policy: Any) -> None:
+def test_a_pin_settles_at_once_and_is_not_evidence(
+    program: Program, store: MemoryStore, policy: Any
+) -> None:
     store.pin("it", "a")
     selector = program.selector(TWO, store=store, policy=policy)
     assert [selector(1) for _ in range(5)] == ["a"] * 5
@@ -72,7 +74,9 @@ def test_a_pin_counts_also_where_nothing_else_remains(program: Program, store: M
     assert selector.explain(1).source == "pinned"
 
 
-def test_a_problem_that_cannot_be_written_is_pinned_with_all(program: Program, store: MemoryStore) -> None:
+def test_a_problem_that_cannot_be_written_is_pinned_with_all(
+    program: Program, store: MemoryStore
+) -> None:
     store.pin("it", "a")
     thing = object()
     selector = program.selector(TWO, lambda value: value, store=store)
@@ -82,7 +86,9 @@ def test_a_problem_that_cannot_be_written_is_pinned_with_all(program: Program, s
 
 def test_a_pin_of_a_group_serves_every_stage(program: Program, store: MemoryStore) -> None:
     store.pin("it", "b")
-    group = [(name, [program.function(f"{name}{stage}", 1.0) for stage in range(2)]) for name in "ab"]
+    group = [
+        (name, [program.function(f"{name}{stage}", 1.0) for stage in range(2)]) for name in "ab"
+    ]
     selector = program.selector(group, store=store)
     for _ in range(3):
         assert (selector(0, 1), selector(1, 1)) == ("b0", "b1")
@@ -97,7 +103,9 @@ def refused_alternatives(program: Program) -> list[Alternative]:
     return [
         Alternative("a", program.function("a", 2.0)),
         Alternative("b", program.function("b", 1.0)),
-        Alternative("choosy", program.function("choosy", 0.5), supports=lambda problem: problem == (9,)),
+        Alternative(
+            "choosy", program.function("choosy", 0.5), supports=lambda problem: problem == (9,)
+        ),
     ]
 
 
@@ -109,10 +117,21 @@ def refused_alternatives(program: Program) -> list[Alternative]:
         ("a", "it was disqualified: it was wrong"),
     ],
 )
-def test_a_pin_that_cannot_be_obeyed_is_told_once(program: Program, store: MemoryStore, name: str, says: str) -> None:
+def test_a_pin_that_cannot_be_obeyed_is_told_once(
+    program: Program, store: MemoryStore, name: str, says: str
+) -> None:
     store.pin("it", name)
     alternatives = refused_alternatives(program)
-    store.save(Record("it", "(1,)", host(), None, (Evidence("a", alternatives[0].version, (), "it was wrong"),), 1.0))
+    store.save(
+        Record(
+            "it",
+            "(1,)",
+            host(),
+            None,
+            (Evidence("a", alternatives[0].version, (), "it was wrong"),),
+            1.0,
+        )
+    )
     selector = program.selector(alternatives, store=store)
     with pytest.warns(BestofWarning, match=re.escape(says)) as told:
         selector(1)
@@ -124,7 +143,9 @@ def test_a_pin_that_cannot_be_obeyed_is_told_once(program: Program, store: Memor
     assert selector.explain(1).source in ("measured", "only")
 
 
-def test_one_warning_for_all_problems_and_obeyed_where_it_can_be(program: Program, store: MemoryStore) -> None:
+def test_one_warning_for_all_problems_and_obeyed_where_it_can_be(
+    program: Program, store: MemoryStore
+) -> None:
     store.pin("it", "choosy")
     selector = program.selector(refused_alternatives(program), store=store)
     with pytest.warns(BestofWarning, match="does not apply") as told:
@@ -133,18 +154,25 @@ def test_one_warning_for_all_problems_and_obeyed_where_it_can_be(program: Progra
     assert selector.explain(9).source == "pinned"
 
 
-def test_a_disqualification_of_another_version_does_not_count(program: Program, store: MemoryStore) -> None:
-    store.save(Record("it", "(1,)", host(), None, (Evidence("a", "an older one", (), "wrong"),), 1.0))
+def test_a_disqualification_of_another_version_does_not_count(
+    program: Program, store: MemoryStore
+) -> None:
+    store.save(
+        Record("it", "(1,)", host(), None, (Evidence("a", "an older one", (), "wrong"),), 1.0)
+    )
     store.pin("it", "a")
     selector = program.selector(TWO, store=store)
     assert selector(1) == "a"
     assert selector.explain(1).source == "pinned"
 
 
-def test_what_is_pinned_and_fails_is_answered_by_another(program: Program, store: MemoryStore) -> None:
+def test_what_is_pinned_and_fails_is_answered_by_another(
+    program: Program, store: MemoryStore
+) -> None:
     store.pin("it", "bad")
     selector = program.selector(
-        [("a", program.function("a", 1.0)), ("bad", program.failing("bad", ValueError("no")))], store=store
+        [("a", program.function("a", 1.0)), ("bad", program.failing("bad", ValueError("no")))],
+        store=store,
     )
     with pytest.warns(BestofWarning, match="'bad' was disqualified: .*ValueError"):
         assert selector(1) == "a"
@@ -176,18 +204,26 @@ def test_force_comes_before_pin_policy_and_evidence(
     assert program.selector(TWO, store=store)(1) == "b"
 
 
-def test_force_needs_no_store_and_serves_groups(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_needs_no_store_and_serves_groups(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BESTOF_FORCE", "it=b")
-    group = [(name, [program.function(f"{name}{stage}", 1.0) for stage in range(2)]) for name in "ab"]
+    group = [
+        (name, [program.function(f"{name}{stage}", 1.0) for stage in range(2)]) for name in "ab"
+    ]
     selector = program.selector(group)
     assert [selector(stage, 1) for stage in (0, 1, 0, 1)] == ["b0", "b1", "b0", "b1"]
     assert selector.explain(1).source == "forced"
 
 
-def test_force_that_does_not_apply_is_told_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_that_does_not_apply_is_told_once(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BESTOF_FORCE", "it=choosy")
     selector = program.selector(refused_alternatives(program))
-    with pytest.warns(BestofWarning, match="is forced, but it does not apply .* change BESTOF_FORCE"):
+    with pytest.warns(
+        BestofWarning, match="is forced, but it does not apply .* change BESTOF_FORCE"
+    ):
         selector(1)
     selector(2)
 
@@ -196,7 +232,10 @@ def test_force_that_does_not_apply_is_told_once(program: Program, monkeypatch: p
     ("text", "says"),
     [
         ("it=c", "BestOf('it'): BESTOF_FORCE: expected one of a, b, got 'c'"),
-        ("other=x,it", "BESTOF_FORCE: expected selector=alternative[,selector=alternative], got 'it'"),
+        (
+            "other=x,it",
+            "BESTOF_FORCE: expected selector=alternative[,selector=alternative], got 'it'",
+        ),
         ("=a", "got '=a'"),
         ("it=", "got 'it='"),
     ],

@@ -36,7 +36,9 @@ def _calls(program: Program, options: dict[str, Any]) -> list[BestOf]:
 @program_of("inside each other")
 def _nested(program: Program, options: dict[str, Any]) -> list[BestOf]:
     inner = program.selector({"x": 2.0, "y": 1.0}, name="inner", **options)
-    outer = program.selector([("a", inner), ("b", program.function("b", 0.5))], name="outer", **options)
+    outer = program.selector(
+        [("a", inner), ("b", program.function("b", 0.5))], name="outer", **options
+    )
     for call in range(30):
         outer(call % 3)
     return [inner, outer]
@@ -72,7 +74,8 @@ def _failing(program: Program, options: dict[str, Any]) -> list[BestOf]:
 @program_of("interrupts")
 def _interrupted(program: Program, options: dict[str, Any]) -> list[BestOf]:
     selector = program.selector(
-        [("a", program.function("a", 2.0)), ("b", program.failing("b", KeyboardInterrupt()))], **options
+        [("a", program.function("a", 2.0)), ("b", program.failing("b", KeyboardInterrupt()))],
+        **options,
     )
     for _ in range(6):
         try:
@@ -94,9 +97,24 @@ def _backwards(program: Program, options: dict[str, Any]) -> list[BestOf]:
 @program_of("groups")
 def _groups(program: Program, options: dict[str, Any]) -> list[BestOf]:
     costs = {"a": 2.0, "b": 1.0, "c": 3.0}
-    pairs = [(name, [program.function(f"{name}{stage}", costs[name]) for stage in range(3)]) for name in costs]
+    pairs = [
+        (name, [program.function(f"{name}{stage}", costs[name]) for stage in range(3)])
+        for name in costs
+    ]
     selector = program.selector(pairs, **options)
-    stages = (0, 1, 2, 0, 0, 2, 1, 1, 2, 1, 0)  # whole passes, one inside another, one that is not finished, an orphan
+    stages = (
+        0,
+        1,
+        2,
+        0,
+        0,
+        2,
+        1,
+        1,
+        2,
+        1,
+        0,
+    )  # whole passes, one inside another, one that is not finished, an orphan
     for call in range(99):
         selector(stages[call % len(stages)], 1)
     return [selector]
@@ -109,7 +127,12 @@ def _failing_groups(program: Program, options: dict[str, Any]) -> list[BestOf]:
 
     whole = [program.function("whole0", 1.0), program.function("whole1", 1.0)]
     selector = program.selector(
-        [("whole", whole), ("bad", fails(OSError("no"))), ("stopped", fails(KeyboardInterrupt())), ("again", whole)],
+        [
+            ("whole", whole),
+            ("bad", fails(OSError("no"))),
+            ("stopped", fails(KeyboardInterrupt())),
+            ("again", whole),
+        ],
         **options,
     )
     with warnings.catch_warnings():
@@ -133,7 +156,9 @@ def _coroutines(program: Program, options: dict[str, Any]) -> list[BestOf]:
 
         return called
 
-    selector = program.selector([("a", alternative("a", 2.0)), ("b", alternative("b", 1.0))], **options)
+    selector = program.selector(
+        [("a", alternative("a", 2.0)), ("b", alternative("b", 1.0))], **options
+    )
 
     async def main() -> None:
         for _ in range(6):
@@ -145,7 +170,9 @@ def _coroutines(program: Program, options: dict[str, Any]) -> list[BestOf]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("listened", [False, True])
-def test_a_plain_trial_books_what_an_attempt_books(name: str, listened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_trial_books_what_an_attempt_books(
+    name: str, listened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain_ones = 0
     really = plain_trial.try_plainly
 
@@ -156,15 +183,28 @@ def test_a_plain_trial_books_what_an_attempt_books(name: str, listened: bool, mo
 
     monkeypatch.setattr("bestof.selection.chooser.try_plainly", counted)
     told: list[Any] = []
-    for restore in (None, lambda *args: lambda: None):  # with something to restore every trial is an Attempt
+    for restore in (
+        None,
+        lambda *args: lambda: None,
+    ):  # with something to restore every trial is an Attempt
         program, events, plain_ones = Program(), [], 0
         options: dict[str, Any] = {"restore": restore, "store": "off"}
         if listened:
             options["on_event"] = events.append
         selectors = PROGRAMS[name](program, options)
         assert (plain_ones > 0) == (restore is None)
-        reports = [(str(one.report()), one.trials, one.trial_seconds, one.loss_seconds) for one in selectors]
-        told.append((program.calls, repr(events), reports, repr([one.journal.entries() for one in selectors])))
+        reports = [
+            (str(one.report()), one.trials, one.trial_seconds, one.loss_seconds)
+            for one in selectors
+        ]
+        told.append(
+            (
+                program.calls,
+                repr(events),
+                reports,
+                repr([one.journal.entries() for one in selectors]),
+            )
+        )
     assert told[0] == told[1]
 
 

@@ -105,7 +105,10 @@ TEXTS = [
     (Size(1, 2), "Size(height=1, width=2)"),
     (Bare(), "Bare()"),
     (Shape(3, Layout.NCHW, 9), "Shape(n=3, layout=Layout.NCHW)"),
-    ((Shape(3, Layout.NCHW), Size(1, 2)), "(Shape(n=3, layout=Layout.NCHW), Size(height=1, width=2))"),
+    (
+        (Shape(3, Layout.NCHW), Size(1, 2)),
+        "(Shape(n=3, layout=Layout.NCHW), Size(height=1, width=2))",
+    ),
     (TupleWithoutFields((1, 2)), "(1, 2)"),
     (OwnText(), "my own"),
     (np.int64(3), "3"),
@@ -162,9 +165,16 @@ def test_no_text_for_an_integer_that_python_refuses_to_write() -> None:
 
 
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
     lambda inner: (
-        st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3) | st.builds(Size, inner, inner)
+        st.lists(inner, max_size=3).map(tuple)
+        | st.frozensets(inner, max_size=3)
+        | st.builds(Size, inner, inner)
     ),
     max_leaves=6,
 )

@@ -43,4 +43,6 @@ def test_absorb_believes_a_decision_over_an_older_disqualification() -> None:
 
 def test_absorb_keeps_evidence_of_what_a_later_search_left_out() -> None:
     assert OLD.absorb(newer("a", Evidence("b", "1"))) == newer("a", *OLD.evidence)
-    assert OLD.absorb(newer("a", Evidence("b", "2"))) == newer("a", OLD.evidence[0], Evidence("b", "2"))
+    assert OLD.absorb(newer("a", Evidence("b", "2"))) == newer(
+        "a", OLD.evidence[0], Evidence("b", "2")
+    )

@@ -20,7 +20,9 @@ def test_alternatives_take_turns_until_exactly_rounds_times_n_calls(program: Pro
 
 
 def test_hopeless_ones_are_pruned(program: Program) -> None:
-    selector = program.selector({"a": 1.0, "b": 50.0, "c": 2.0}, None, "it", rounds=4, prune_after_round=2)
+    selector = program.selector(
+        {"a": 1.0, "b": 50.0, "c": 2.0}, None, "it", rounds=4, prune_after_round=2
+    )
     for _ in range(12):
         selector(1)
     assert program.taken() == ["a", "b", "c", "a", "b", "c", "a", "c", "a", "c", "a", "a"]
@@ -31,7 +33,9 @@ def test_each_problem_has_its_own_decision(program: Program) -> None:
         program.clock.passes(float(size))
         return "linear"
 
-    selector = program.selector([("linear", slow_if_large), ("constant", program.function("constant", 5.0))])
+    selector = program.selector(
+        [("linear", slow_if_large), ("constant", program.function("constant", 5.0))]
+    )
     for size in (1, 9, 1, 9, 9, 1, 9, 1):
         selector(size)
     assert [selector(1), selector(9)] == ["linear", "constant"]
@@ -56,7 +60,9 @@ def test_a_problem_function_that_changes_its_mind_is_asked_once_a_call(program: 
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1.0])
-def test_a_clock_that_is_no_clock_decides_nothing_and_breaks_nothing(program: Program, broken: float) -> None:
+def test_a_clock_that_is_no_clock_decides_nothing_and_breaks_nothing(
+    program: Program, broken: float
+) -> None:
     selector = program.selector({"a": 1.0, "b": 2.0})
     usual, steps = selector._clock, iter([0.0, broken] * 5)
     selector._clock = lambda: next(steps)

@@ -86,7 +86,11 @@ def test_eight_threads_disqualify_once(program: Program) -> None:
     with pytest.warns(BestofWarning) as caught:
         hammer(lambda number: [selector(1) for _ in range(100)] and None)
     assert len(caught) == 1
-    reasons = [entry for entry in selector.journal.entries() if type(entry).__name__ == "DisqualificationEntry"]
+    reasons = [
+        entry
+        for entry in selector.journal.entries()
+        if type(entry).__name__ == "DisqualificationEntry"
+    ]
     assert len(reasons) == 1
 
 
@@ -180,10 +184,14 @@ def test_a_fork_while_another_thread_is_in_a_trial_and_holds_the_lock(program: P
     thread = threading.Thread(target=selector, args=(1,))
     thread.start()
     assert inside.wait(60)
-    holder = threading.Thread(target=lambda: selector._lock.acquire() and leave.wait(60) and selector._lock.release())
+    holder = threading.Thread(
+        target=lambda: selector._lock.acquire() and leave.wait(60) and selector._lock.release()
+    )
     holder.start()
     try:
-        assert in_child(lambda: detours == [] and settled(1) == "x" and selector.report().trials == 0)
+        assert in_child(
+            lambda: detours == [] and settled(1) == "x" and selector.report().trials == 0
+        )
     finally:
         leave.set()
         holder.join()
@@ -209,7 +217,10 @@ def test_a_fork_inside_a_trial_finishes_it(program: Program) -> None:
 @needs_fork
 @deprecated
 def test_passes_open_at_a_fork_belong_to_the_parent(program: Program) -> None:
-    pairs = [(name, [program.function(f"{name}0", 1.0), program.function(f"{name}1", 1.0)]) for name in "ab"]
+    pairs = [
+        (name, [program.function(f"{name}0", 1.0), program.function(f"{name}1", 1.0)])
+        for name in "ab"
+    ]
     selector = program.selector(pairs)
     selector(0, 1)
     selector(1, 1)
@@ -220,7 +231,9 @@ def test_passes_open_at_a_fork_belong_to_the_parent(program: Program) -> None:
 
 @needs_fork
 @deprecated
-def test_a_problem_that_another_thread_samples_at_a_fork_is_watched_in_the_child(program: Program) -> None:
+def test_a_problem_that_another_thread_samples_at_a_fork_is_watched_in_the_child(
+    program: Program,
+) -> None:
     inside, leave, main = threading.Event(), threading.Event(), threading.get_ident()
 
     def waits(x: int) -> str:

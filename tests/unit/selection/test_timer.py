@@ -74,18 +74,29 @@ def test_the_decision_comes_from_the_devices_times() -> None:
     assert it.settled_calls > 10
     asked = clock.asked
     assert {it(1) for _ in range(2000)} == {"fast"}
-    assert clock.asked == asked  # nobody watches for drift by a clock that sees only how long ordering takes
+    assert (
+        clock.asked == asked
+    )  # nobody watches for drift by a clock that sees only how long ordering takes
 
 
 def test_while_a_time_is_out_calls_go_to_the_best_known() -> None:
     device = FakeDevice()
     it = selector(device)
-    assert [it(1) for _ in range(4)] == ["slow", "slow", "slow", "slow"]  # the first trial, then the first in the list
+    assert [it(1) for _ in range(4)] == [
+        "slow",
+        "slow",
+        "slow",
+        "slow",
+    ]  # the first trial, then the first in the list
     assert len(device.timings) == 1
     device.finishes()
     assert [it(1) for _ in range(3)] == ["fast", "slow", "slow"]  # tried; its time is out
     device.finishes()
-    assert [it(1) for _ in range(3)] == ["middle", "fast", "fast"]  # tried; the fast one is known by now
+    assert [it(1) for _ in range(3)] == [
+        "middle",
+        "fast",
+        "fast",
+    ]  # tried; the fast one is known by now
     assert len(device.timings) == 3
 
 
@@ -132,7 +143,9 @@ def test_nothing_is_tried_or_asked_while_a_graph_is_captured() -> None:
     device.finishes()
     assert it(1) == "fast"
     device.finishes()
-    device.capturing = True  # the time is known, and stays where it is: asking would break the capture
+    device.capturing = (
+        True  # the time is known, and stays where it is: asking would break the capture
+    )
     asked = device.asked
     assert [it(1) for _ in range(5)] == ["slow"] * 5
     assert device.asked == asked
@@ -146,7 +159,9 @@ def test_nothing_is_tried_or_asked_while_a_graph_is_captured() -> None:
 
 
 @pytest.mark.parametrize("when", ["start", "stop", "seconds", "paused"])
-def test_a_lost_device_is_told_once_and_the_best_known_goes_on(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_device_is_told_once_and_the_best_known_goes_on(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = FakeDevice()
     it = selector(device)
     for _ in range(3):
@@ -163,7 +178,9 @@ def test_a_lost_device_is_told_once_and_the_best_known_goes_on(when: str, monkey
         monkeypatch.setattr(device, "start", fail)
     else:
         monkeypatch.setattr("fake_device.FakeTiming." + when, fail)
-    with pytest.warns(BestofWarning, match="its timer raised RuntimeError: CUDA error: unspecified launch failure"):
+    with pytest.warns(
+        BestofWarning, match="its timer raised RuntimeError: CUDA error: unspecified launch failure"
+    ):
         assert all(it(1) in SECONDS for _ in range(4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -187,9 +204,15 @@ def test_an_alternative_that_fails_is_out_and_who_answered_is_timed_by_itself() 
     def failing(_: int) -> str:
         raise RuntimeError("out of memory")
 
-    pairs = [("slow", device.function("slow", 3.0)), ("failing", failing), ("fast", device.function("fast", 1.0))]
+    pairs = [
+        ("slow", device.function("slow", 3.0)),
+        ("failing", failing),
+        ("fast", device.function("fast", 1.0)),
+    ]
     it = BestOf("it", pairs, lambda size: size, timer=device, policy="rounds:rounds=2", store="off")
-    with pytest.warns(BestofWarning, match="'failing' was disqualified: raised RuntimeError: out of memory"):
+    with pytest.warns(
+        BestofWarning, match="'failing' was disqualified: raised RuntimeError: out of memory"
+    ):
         answers(it, device, 20)
     assert it.explain(1).decision == "fast"
     assert samples(it, 1) == {"slow": 3.0, "failing": None, "fast": 1.0}

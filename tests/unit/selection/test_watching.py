@@ -27,7 +27,11 @@ class Answers:
 
 def watched(program: Program, every: int, **options: Any) -> tuple[BestOf, Answers]:
     fast = Answers(program, "fast", 1.0)
-    pairs = [("slow", program.function("slow", 3.0, 5)), ("fast", fast), ("middle", program.function("middle", 2.0, 5))]
+    pairs = [
+        ("slow", program.function("slow", 3.0, 5)),
+        ("fast", fast),
+        ("middle", program.function("middle", 2.0, 5)),
+    ]
     selector = program.selector(pairs, check=0.0, check_every=every, **options)
     for _ in range(6):
         selector(1)
@@ -39,7 +43,17 @@ def watched(program: Program, every: int, **options: Any) -> tuple[BestOf, Answe
 def test_every_so_many_calls_are_compared(program: Program) -> None:
     selector, _ = watched(program, 3)
     assert {selector(1) for _ in range(7)} == {5}
-    assert program.taken() == ["fast", "fast", "slow", "fast", "fast", "fast", "slow", "fast", "fast"]
+    assert program.taken() == [
+        "fast",
+        "fast",
+        "slow",
+        "fast",
+        "fast",
+        "fast",
+        "slow",
+        "fast",
+        "fast",
+    ]
     assert selector.trials == 6
 
 
@@ -48,7 +62,9 @@ def test_one_that_goes_wrong_later_is_found_out_answered_for_and_replaced(progra
     selector, fast = watched(program, 2, store=store)
     fast.answer = 6
     assert selector(1) == 6  # not compared yet
-    with pytest.warns(BestofWarning, match="'fast' was disqualified: wrong result: result: off by 0.2"):
+    with pytest.warns(
+        BestofWarning, match="'fast' was disqualified: wrong result: result: off by 0.2"
+    ):
         assert selector(1) == 5
     assert selector.explain(1).decision == "middle"
     assert store.kept["it", "(1,)"].decision == "middle"
@@ -58,7 +74,9 @@ def test_one_that_goes_wrong_later_is_found_out_answered_for_and_replaced(progra
 
 
 def test_the_first_alternative_needs_no_watch(program: Program) -> None:
-    selector = program.selector({"first": 1.0, "second": 2.0}, check=lambda expected, got: True, check_every=1)
+    selector = program.selector(
+        {"first": 1.0, "second": 2.0}, check=lambda expected, got: True, check_every=1
+    )
     for _ in range(4):
         selector(1)
     assert (1,) in selector._settled
@@ -89,7 +107,8 @@ def test_watched_groups_are_compared_a_whole_pass(program: Program) -> None:
 def test_a_watched_child_lets_its_parent_settle(program: Program) -> None:
     inner, _ = watched(program, 1000)
     outer = program.selector(
-        [("nested", lambda *args: inner(*args)), ("flat", program.function("flat", 9.0))], name="outer"
+        [("nested", lambda *args: inner(*args)), ("flat", program.function("flat", 9.0))],
+        name="outer",
     )
     for _ in range(4):
         outer(1)
@@ -97,7 +116,9 @@ def test_a_watched_child_lets_its_parent_settle(program: Program) -> None:
 
 
 def test_a_neighbours_decision_is_tried_first_and_verified(program: Program) -> None:
-    selector = program.selector({"a": 3.0, "b": 2.0, "c": 1.0}, lambda n: n, neighbours=lambda n: [n - 1, n + 1])
+    selector = program.selector(
+        {"a": 3.0, "b": 2.0, "c": 1.0}, lambda n: n, neighbours=lambda n: [n - 1, n + 1]
+    )
     for _ in range(60):
         selector(1)
     assert selector.explain(1).decision == "c"
@@ -133,7 +154,9 @@ def failing(n: int) -> Iterable[Any]:
 
 
 @pytest.mark.parametrize("neighbours", [unhashable, failing, lambda n: 3])
-def test_neighbours_that_cannot_be_had_are_warned_of_once(program: Program, neighbours: Any) -> None:
+def test_neighbours_that_cannot_be_had_are_warned_of_once(
+    program: Program, neighbours: Any
+) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, neighbours=neighbours)
     with pytest.warns(BestofWarning, match="neighbours raised .*; searching without") as caught:
         assert {selector(n) for n in (1, 2, 3) for _ in range(60)} == {"a", "b"}
@@ -141,7 +164,9 @@ def test_neighbours_that_cannot_be_had_are_warned_of_once(program: Program, neig
     assert selector.explain(3).decision == "b"
 
 
-@pytest.mark.parametrize("neighbours", [lambda n: count(100), lambda n: [None, "x", n], lambda n: ()])
+@pytest.mark.parametrize(
+    "neighbours", [lambda n: count(100), lambda n: [None, "x", n], lambda n: ()]
+)
 def test_neighbours_that_nobody_knows_are_passed_over(program: Program, neighbours: Any) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, neighbours=neighbours)
     for _ in range(60):

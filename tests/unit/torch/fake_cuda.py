@@ -93,9 +93,16 @@ def fake_device(stream: FakeStream, patch: pytest.MonkeyPatch) -> Device:
         return replace(row, function=run)
 
     first, second, third = (
-        Catalogue(catalogue.direction, tuple(map(timed, catalogue.alternatives))) for catalogue in CATALOGUES
+        Catalogue(catalogue.direction, tuple(map(timed, catalogue.alternatives)))
+        for catalogue in CATALOGUES
     )
     name: Callable[[Any], str] = lambda _: "Fake-9000"  # noqa: E731
     return Device(
-        "CPU", "cuda convolution", (first, second, third), attrgetter("is_cpu"), name, lambda: ("cuda==9",), CudaTimer()
+        "CPU",
+        "cuda convolution",
+        (first, second, third),
+        attrgetter("is_cpu"),
+        name,
+        lambda: ("cuda==9",),
+        CudaTimer(),
     )

@@ -49,7 +49,10 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
 
 def operands(groups: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(0)
-    x, weight = torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(4, 4 // groups, 3, 3, requires_grad=True)
+    x, weight = (
+        torch.randn(2, 4, 6, 6, requires_grad=True),
+        torch.randn(4, 4 // groups, 3, 3, requires_grad=True),
+    )
     return x, weight, torch.randn(4, requires_grad=True)
 
 
@@ -58,5 +61,7 @@ def lookups(override: ConvolutionOverride, monkeypatch: pytest.MonkeyPatch) -> l
     met: list[Any] = []
     for name in ("find_forward", "find_backward"):
         find = getattr(override.layer, name)
-        monkeypatch.setattr(override.layer, name, lambda *given, find=find: (met.append(given), find(*given))[1])
+        monkeypatch.setattr(
+            override.layer, name, lambda *given, find=find: (met.append(given), find(*given))[1]
+        )
     return met

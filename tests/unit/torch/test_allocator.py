@@ -15,7 +15,12 @@ from bestof.torch.enable import convolution_override
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 KEEPS = [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)]
-HANDS_BACK = [(M_MMAP_MAX, 65536), (M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20), "trim"]
+HANDS_BACK = [
+    (M_MMAP_MAX, 65536),
+    (M_MMAP_THRESHOLD, 32 << 20),
+    (M_TRIM_THRESHOLD, 64 << 20),
+    "trim",
+]
 LEFT = {"memory": {"keep_freed": False}}
 
 
@@ -46,7 +51,9 @@ def use(monkeypatch: pytest.MonkeyPatch, library: Library) -> list[Any]:
     """What it hears from now on; the platform is Linux, and the environment says nothing."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    for name in [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]:
+    for name in [
+        name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"
+    ]:
         monkeypatch.delenv(name)
     return library.heard
 
@@ -100,20 +107,26 @@ def test_enabling_that_fails_hands_back(heard: list[Any], monkeypatch: pytest.Mo
     integration.enable()
     override = convolution_override()
     assert override is not None
-    monkeypatch.setattr(type(override), "register", lambda _: (_ for _ in ()).throw(KeyError("mine")))
+    monkeypatch.setattr(
+        type(override), "register", lambda _: (_ for _ in ()).throw(KeyError("mine"))
+    )
     with pytest.raises(KeyError):
         integration.enable()
     assert heard == [*KEEPS, *HANDS_BACK]
 
 
-def test_a_library_that_refuses_the_first_setting_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_refuses_the_first_setting_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard = use(monkeypatch, Glibc(M_MMAP_MAX))
     integration.enable()
     integration.disable()
     assert heard == []
 
 
-def test_a_library_that_refuses_the_second_gets_the_first_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_refuses_the_second_gets_the_first_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard = use(monkeypatch, Glibc(M_TRIM_THRESHOLD))
     integration.enable()
     assert heard[0] == KEEPS[0]
@@ -147,7 +160,9 @@ def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=7:glibc.malloc.trim_threshold=131072"),
     ],
 )
-def test_what_the_user_has_set_stands(heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_what_the_user_has_set_stands(
+    heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(name, value)
     integration.enable()
     integration.disable()

@@ -22,7 +22,9 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 
 
-@pytest.mark.parametrize("config", [None, {}, {"kernel": None}, {"kernel": {}}, {"memory": None}, {"memory": {}}])
+@pytest.mark.parametrize(
+    "config", [None, {}, {"kernel": None}, {"kernel": {}}, {"memory": None}, {"memory": {}}]
+)
 def test_what_is_left_out_keeps_its_default(config: Any) -> None:
     assert parse_configuration(config) == Configuration(True, "float32", 512, True, True)
 
@@ -32,24 +34,41 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
     expected = Configuration(accuracy="relaxed", packed_mib=3, keep_freed=False)
-    assert parse_configuration(config) == parse_configuration(file) == parse_configuration(str(file)) == expected
+    assert (
+        parse_configuration(config)
+        == parse_configuration(file)
+        == parse_configuration(str(file))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
     ("config", "told"),
     [
         ({"kernels": {}}, r"unknown key 'kernels'; did you mean 'kernel';"),
-        ({"kernel": {"acuracy": "exact"}}, r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy';"),
+        (
+            {"kernel": {"acuracy": "exact"}},
+            r"unknown key 'kernel.acuracy'; did you mean 'kernel.accuracy';",
+        ),
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
-        ({"zebra": 1}, r"unknown key 'zebra'; known keys: kernel, memory, kernel.enable, kernel.accuracy"),
-        ({"kernel": {"accuracy": "fast"}}, "kernel.accuracy: expected one of exact, float32, relaxed; got 'fast'"),
+        (
+            {"zebra": 1},
+            r"unknown key 'zebra'; known keys: kernel, memory, kernel.enable, kernel.accuracy",
+        ),
+        (
+            {"kernel": {"accuracy": "fast"}},
+            "kernel.accuracy: expected one of exact, float32, relaxed; got 'fast'",
+        ),
         ({"kernel": {"accuracy": 1}}, "kernel.accuracy: expected one of"),
         ({"kernel": {"enable": 1}}, "kernel.enable: expected true or false; got 1"),
         ({"kernel": {"packed_mib": -1}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": {"packed_mib": True}}, "kernel.packed_mib: expected a whole number"),
         ({"kernel": []}, "kernel: expected a dict; got list"),
         ({"memory": {"keep_freed": 0}}, "memory.keep_freed: expected true or false; got 0"),
-        ({"memory": {"keep": True}}, r"unknown key 'memory.keep'; did you mean 'memory.keep_freed';"),
+        (
+            {"memory": {"keep": True}},
+            r"unknown key 'memory.keep'; did you mean 'memory.keep_freed';",
+        ),
         ({"keep_freed": True}, r"unknown key 'keep_freed'; did you mean 'memory.keep_freed';"),
         ({"memory": True}, "memory: expected a dict; got bool"),
         ([], "expected a dict; got list"),
@@ -57,7 +76,9 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("face", [integration.enable, integration.set_config])
-def test_what_cannot_be_used_is_refused_at_once(face: Callable[[Any], None], config: Any, told: str) -> None:
+def test_what_cannot_be_used_is_refused_at_once(
+    face: Callable[[Any], None], config: Any, told: str
+) -> None:
     with pytest.raises(InvalidArgument, match=told):
         face(config)
     assert convolution_override() is None
@@ -112,7 +133,8 @@ def test_which_alternatives_a_level_has() -> None:
     problem = ConvProblem((2, 64, 24, 24), (64, 64, 3, 3), padding=(1, 1))
     for catalogue in CATALOGUES:
         exact, float32, relaxed = (
-            {row.name for row in catalogue.applying(problem._replace(accuracy=level))} for level in ACCURACIES
+            {row.name for row in catalogue.applying(problem._replace(accuracy=level))}
+            for level in ACCURACIES
         )
         assert exact == {"as is"}
         # The gradient of the weight has no kernel by F(6).

@@ -59,10 +59,16 @@ def assert_close(got: list[Tensor], expected: list[Tensor]) -> None:
 
 
 def decisions(override: ConvolutionOverride) -> list[str | None]:
-    return [problem.decision for selector, _ in override.layer.passes for problem in selector.report().problems]
+    return [
+        problem.decision
+        for selector, _ in override.layer.passes
+        for problem in selector.report().problems
+    ]
 
 
-def settle(override: ConvolutionOverride, stream: FakeStream, call: Callable[[], Any], limit: int = 200) -> Any:
+def settle(
+    override: ConvolutionOverride, stream: FakeStream, call: Callable[[], Any], limit: int = 200
+) -> Any:
     for _ in range(limit):
         result = call()
         stream.runs()
@@ -71,7 +77,9 @@ def settle(override: ConvolutionOverride, stream: FakeStream, call: Callable[[],
     raise AssertionError("never settled")
 
 
-def test_times_of_events_decide_for_every_pass(override: ConvolutionOverride, stream: FakeStream) -> None:
+def test_times_of_events_decide_for_every_pass(
+    override: ConvolutionOverride, stream: FakeStream
+) -> None:
     x, weight = operands()
     override.remove()
     expected = step(x, weight)
@@ -89,10 +97,14 @@ def test_times_of_events_decide_for_every_pass(override: ConvolutionOverride, st
             assert seconds == pytest.approx(SECONDS.get(name, 4e-3))
         assert selector.name.startswith("cuda convolution")
     (group,) = override.layer.layer.report().problems
-    assert group.decision == "independent"  # the lowered matrix is not shared there: nothing is timed by the clock
+    assert (
+        group.decision == "independent"
+    )  # the lowered matrix is not shared there: nothing is timed by the clock
 
 
-def test_a_device_that_is_behind_stops_nothing(override: ConvolutionOverride, stream: FakeStream) -> None:
+def test_a_device_that_is_behind_stops_nothing(
+    override: ConvolutionOverride, stream: FakeStream
+) -> None:
     x, weight = operands()
     expected = functional.conv2d(x, weight)
     for _ in range(300):
@@ -105,7 +117,9 @@ def test_a_device_that_is_behind_stops_nothing(override: ConvolutionOverride, st
     assert stream.recorded == 4
 
 
-def test_while_a_graph_is_captured_nothing_is_tried_or_asked(override: ConvolutionOverride, stream: FakeStream) -> None:
+def test_while_a_graph_is_captured_nothing_is_tried_or_asked(
+    override: ConvolutionOverride, stream: FakeStream
+) -> None:
     x, weight = operands()
     call = lambda: functional.conv2d(x, weight)  # noqa: E731
     expected = call()
@@ -129,7 +143,9 @@ def test_a_lost_device_is_told_of_once(override: ConvolutionOverride, stream: Fa
     x, weight = operands()
     expected = functional.conv2d(x, weight)
     stream.lost = RuntimeError("CUDA error: an illegal memory access was encountered")
-    with pytest.warns(BestofWarning, match="its timer raised RuntimeError: CUDA error: an illegal memory"):
+    with pytest.warns(
+        BestofWarning, match="its timer raised RuntimeError: CUDA error: an illegal memory"
+    ):
         assert all(torch.equal(functional.conv2d(x, weight), expected) for _ in range(3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -137,18 +153,26 @@ def test_a_lost_device_is_told_of_once(override: ConvolutionOverride, stream: Fa
             assert torch.equal(functional.conv2d(x, weight), expected)
 
 
-def test_bfloat16_runs_by_pytorchs_kernels_only(override: ConvolutionOverride, stream: FakeStream) -> None:
+def test_bfloat16_runs_by_pytorchs_kernels_only(
+    override: ConvolutionOverride, stream: FakeStream
+) -> None:
     x, weight = (one.bfloat16() for one in operands())
     settle(override, stream, lambda: functional.conv2d(x, weight))
     (problem,) = override.layer.forward_pass.report().problems
-    assert {row.name for row in problem.alternatives if row.trials} == {"as is", "channels last", "cudnn benchmark"}
+    assert {row.name for row in problem.alternatives if row.trials} == {
+        "as is",
+        "channels last",
+        "cudnn benchmark",
+    }
     before = override.layer.forward_pass.trials
     functional.conv2d(x.half(), weight.half())
     assert len(override.layer.forward_pass.report().problems) == 1
     assert override.layer.forward_pass.trials == before
 
 
-def test_the_setting_of_cudnn_is_as_before_after_the_last_that_needed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_of_cudnn_is_as_before_after_the_last_that_needed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     both, done = threading.Barrier(2, timeout=30), threading.Event()
     seen: list[bool] = []
 
@@ -176,7 +200,9 @@ def test_the_setting_of_cudnn_is_as_before_after_the_last_that_needed_it(monkeyp
     assert not cudnn_benchmark.supports(plain._replace(device="Fake-9000 tf32 benchmark"))
 
 
-def test_cudnn_measures_nothing_while_a_graph_is_captured(stream: FakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_measures_nothing_while_a_graph_is_captured(
+    stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_device(stream, monkeypatch)
     for capturing in (False, True):
         stream.capturing = capturing
@@ -207,7 +233,9 @@ def kernel(key: str) -> str:
 
 
 @pytest.mark.parametrize("built", [False, True])
-def test_cuda_is_overridden_where_pytorch_has_it(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_overridden_where_pytorch_has_it(
+    built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
     monkeypatch.setattr(_State, "cuda", None)
     before = kernel("CUDA")
@@ -233,4 +261,7 @@ def test_the_summary_counts_every_device(
     assert [row.name for row in summary.passes] == ["forward", "cuda convolution forward"]
     assert summary.passes[1].chosen == "cudnn benchmark"
     assert summary.passes[1].seconds_as_is == pytest.approx(3e-3)
-    assert summary.trials == override.layer.forward_pass.trials + convolution_overrides()[0].layer.forward_pass.trials
+    assert (
+        summary.trials
+        == override.layer.forward_pass.trials + convolution_overrides()[0].layer.forward_pass.trials
+    )

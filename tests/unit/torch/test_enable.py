@@ -94,7 +94,9 @@ def test_an_exception_ends_a_block() -> None:
 
 def test_a_pytorch_without_get_kernel_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.library, "get_kernel")
-    with pytest.raises(TorchError, match=r"has no torch\.library\.get_kernel.*install torch 2\.13") as caught:
+    with pytest.raises(
+        TorchError, match=r"has no torch\.library\.get_kernel.*install torch 2\.13"
+    ) as caught:
         integration.enable()
     assert "\n" not in str(caught.value)
     assert not is_on()
@@ -103,13 +105,17 @@ def test_a_pytorch_without_get_kernel_is_told_in_one_line(monkeypatch: pytest.Mo
     assert not is_on()
 
 
-def test_an_accuracy_that_was_ordered_stands_above_what_the_program_enables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accuracy_that_was_ordered_stands_above_what_the_program_enables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_State, "ordered", None)
     configured = []
     integration.enable()
     override = convolution_override()
     assert override is not None
-    monkeypatch.setattr(type(override), "configure", lambda self, one: configured.append(one.accuracy))
+    monkeypatch.setattr(
+        type(override), "configure", lambda self, one: configured.append(one.accuracy)
+    )
     order_accuracy("exact")
     integration.enable()
     with integration.enabled({"kernel": {"accuracy": "relaxed"}}):

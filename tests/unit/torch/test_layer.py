@@ -30,7 +30,9 @@ def layer() -> ConvolutionLayer:
     return override.layer
 
 
-def test_a_backward_pass_never_gets_the_matrix_of_an_older_forward_pass(layer: ConvolutionLayer) -> None:
+def test_a_backward_pass_never_gets_the_matrix_of_an_older_forward_pass(
+    layer: ConvolutionLayer,
+) -> None:
     # After a decision a pass that is still open may be finished by an alternative that its forward did not run.
     x, weight, go = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3), torch.randn(1, 3, 3, 3)
     geometry = [1, 1], [0, 0], [1, 1]
@@ -41,7 +43,9 @@ def test_a_backward_pass_never_gets_the_matrix_of_an_older_forward_pass(layer: C
         layer._independent_forward(problem, x, weight, None)
         got = layer._shared_backward(problem, go, x, weight, "channels_first", NOT_BIAS)
     integration.disable()
-    expected = torch.ops.aten.convolution_backward(go, x, weight, None, *geometry, False, [0, 0], 1, NOT_BIAS)
+    expected = torch.ops.aten.convolution_backward(
+        go, x, weight, None, *geometry, False, [0, 0], 1, NOT_BIAS
+    )
     torch.testing.assert_close(got, expected)
     assert len(layer.kept) == 0
 
@@ -51,7 +55,10 @@ def stages(layer: ConvolutionLayer) -> list[int]:
 
 
 def test_a_part_of_a_backward_pass_is_no_trial_of_the_group(layer: ConvolutionLayer) -> None:
-    x, weight = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(3, 2, 3, 3, requires_grad=True)
+    x, weight = (
+        torch.randn(1, 2, 5, 5, requires_grad=True),
+        torch.randn(3, 2, 3, 3, requires_grad=True),
+    )
     out = torch.conv2d(x, weight).sum()
     torch.autograd.grad(out, x, retain_graph=True)
     torch.autograd.grad(out, weight, retain_graph=True)
@@ -60,8 +67,14 @@ def test_a_part_of_a_backward_pass_is_no_trial_of_the_group(layer: ConvolutionLa
     assert stages(layer) == [0, 1]
 
 
-def test_the_bias_does_not_tell_layers_apart_by_whether_it_is_trained(layer: ConvolutionLayer) -> None:
-    x, weight, bias = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3, requires_grad=True), torch.randn(3)
+def test_the_bias_does_not_tell_layers_apart_by_whether_it_is_trained(
+    layer: ConvolutionLayer,
+) -> None:
+    x, weight, bias = (
+        torch.randn(1, 2, 5, 5),
+        torch.randn(3, 2, 3, 3, requires_grad=True),
+        torch.randn(3),
+    )
     for trained in (False, True):
         torch.conv2d(x, weight, bias.clone().requires_grad_(trained)).sum().backward()
     assert stages(layer) == [0, 1] * 2
@@ -69,13 +82,18 @@ def test_the_bias_does_not_tell_layers_apart_by_whether_it_is_trained(layer: Con
     assert problem.problem.endswith("bias threads=1 gradients=w")
 
 
-def test_problems_that_never_repeat_do_not_pile_up(layer: ConvolutionLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_never_repeat_do_not_pile_up(
+    layer: ConvolutionLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     override = convolution_override()
     assert override is not None
     monkeypatch.setattr("bestof.torch.override._REMEMBERED", 3)
     with torch.no_grad():
         for size in range(5, 15):
-            assert torch.conv2d(torch.ones(1, 1, size, size), torch.ones(1, 1, 3, 3)).shape[2] == size - 2
+            assert (
+                torch.conv2d(torch.ones(1, 1, size, size), torch.ones(1, 1, 3, 3)).shape[2]
+                == size - 2
+            )
             assert len(override._known.problems) <= 3
 
 
@@ -86,10 +104,14 @@ class Order:
         self._name = name
 
     def start(self, alternatives: Sequence[str]) -> Search:
-        return Fixed(self._name if self._name in alternatives else "independent").start(alternatives)
+        return Fixed(self._name if self._name in alternatives else "independent").start(
+            alternatives
+        )
 
 
-def settled(layer: ConvolutionLayer, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
+def settled(
+    layer: ConvolutionLayer, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> None:
     for _ in range(100):
         torch.conv2d(x, weight, bias).sum().backward()
         if all(problem.settled for problem in layer.layer.report().problems):
@@ -111,15 +133,22 @@ def counting(layer: ConvolutionLayer) -> list[tuple[bool, ...]]:
 
 
 def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    x, weight = torch.randn(2, 4, 8, 8, requires_grad=True), torch.randn(4, 4, 3, 3, requires_grad=True)
+    x, weight = (
+        torch.randn(2, 4, 8, 8, requires_grad=True),
+        torch.randn(4, 4, 3, 3, requires_grad=True),
+    )
     return x, weight, torch.randn(4, requires_grad=True)
 
 
 def gradients(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> list[torch.Tensor]:
-    return list(torch.autograd.grad(torch.conv2d(x, weight, bias).square().sum(), [x, weight, bias]))
+    return list(
+        torch.autograd.grad(torch.conv2d(x, weight, bias).square().sum(), [x, weight, bias])
+    )
 
 
-def test_where_pytorch_wins_both_gradients_one_call_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_pytorch_wins_both_gradients_one_call_computes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bestof.torch.override.make_shim", lambda *_: None)  # it would not tell
     operand = operands()
     expected = gradients(*operand)
@@ -151,7 +180,9 @@ def test_where_another_wins_a_gradient_they_are_computed_apart() -> None:
     assert masks == []
 
 
-@pytest.mark.parametrize(("dtype", "near"), [(torch.bfloat16, True), (torch.float32, True), (torch.float32, False)])
+@pytest.mark.parametrize(
+    ("dtype", "near"), [(torch.bfloat16, True), (torch.float32, True), (torch.float32, False)]
+)
 def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
     dtype: torch.dtype, near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +193,9 @@ def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
         """Decides for channels last in the passes, and for the first that applies in the group."""
 
         def start(self, alternatives: Sequence[str]) -> Search:
-            return Fixed("channels last" if "channels last" in alternatives else "joint").start(alternatives)
+            return Fixed("channels last" if "channels last" in alternatives else "joint").start(
+                alternatives
+            )
 
     x, weight, bias = (one.detach().to(dtype).requires_grad_() for one in operands())
     expected = gradients(x, weight, bias)
@@ -173,7 +206,9 @@ def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
     layer = override.layer
     settled(layer, x, weight, bias)
     out = torch.conv2d(x, weight, bias).sum()
-    torch.autograd.grad(out, x, retain_graph=True)  # part of a backward pass is nothing of the group's
+    torch.autograd.grad(
+        out, x, retain_graph=True
+    )  # part of a backward pass is nothing of the group's
     torch.autograd.grad(out, weight)
     (group,) = layer.layer.report().problems
     assert group.decision == ("joint" if near else "independent")
@@ -195,11 +230,23 @@ def test_layers_whose_passes_win_little_are_judged_as_a_whole_too(
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
 def test_a_layer_that_winograd_is_far_ahead_on_costs_no_trial_as_a_whole(layout: Layout) -> None:
     def jointly(notation: str, **changes: object) -> bool:
-        problem = parse_conv(notation)._replace(input_layout=layout, weight_layout=layout, **changes)  # type: ignore[arg-type]
+        problem = parse_conv(notation)._replace(
+            input_layout=layout, weight_layout=layout, **changes
+        )  # type: ignore[arg-type]
         return _computes_jointly(LayerProblem(problem, True, True))
 
-    assert not any(map(jointly, ("i64x32x32,k64x3x3,b64,p1", "i256x14x14,k256x3x3,b8,p1", "i512x2x2,k512x3x3,b64,p1")))
-    assert all(map(jointly, ("i512x2x2,k512x3x3,b8,p1", "i128x8x8,k256x3x3,b8,s2,p1", "i64x16x16,k128x1x1,b8,s2")))
+    assert not any(
+        map(
+            jointly,
+            ("i64x32x32,k64x3x3,b64,p1", "i256x14x14,k256x3x3,b8,p1", "i512x2x2,k512x3x3,b64,p1"),
+        )
+    )
+    assert all(
+        map(
+            jointly,
+            ("i512x2x2,k512x3x3,b8,p1", "i128x8x8,k256x3x3,b8,s2,p1", "i64x16x16,k128x1x1,b8,s2"),
+        )
+    )
     assert jointly("i64x32x32,k64x3x3,b64,p1", dtype="bfloat16")
     assert not jointly("i512x2x2,k512x3x3,b8,p1", device="cuda")
 
@@ -207,7 +254,10 @@ def test_a_layer_that_winograd_is_far_ahead_on_costs_no_trial_as_a_whole(layout:
 def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:
     x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
     convolution = ConvProblem.of(x, weight, False, [1, 1], [0, 0], [1, 1], 1)
-    problem, whole = convolution._replace(grad_layout="channels_first"), LayerProblem(convolution, True, True)
+    problem, whole = (
+        convolution._replace(grad_layout="channels_first"),
+        LayerProblem(convolution, True, True),
+    )
     for name, one in (
         ("convolution layer", whole),
         ("convolution input gradient", problem),
@@ -239,4 +289,6 @@ def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> N
         for _ in range(2 * ASKED_EVERY):
             torch.testing.assert_close(torch.conv2d(x, weight, bias), expected)
     assert layer.forward_pass.settled_calls - calls == 2
-    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {2 * ASKED_EVERY + 1}
+    assert {count for problem, count in layer.forward_calls.totals().items() if problem.frozen} == {
+        2 * ASKED_EVERY + 1
+    }

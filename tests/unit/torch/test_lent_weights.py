@@ -51,7 +51,9 @@ def test_tensors_that_are_copied_on_write_stay_so(monkeypatch: pytest.MonkeyPatc
     assert torch._C._is_cow_tensor(copy)
 
 
-def test_the_first_alternative_is_taken_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_alternative_is_taken_while_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x, weight, bias, geometry = case("channels first")
     right = torch.conv2d(x, weight, bias, **geometry)
     override = enable("winograd4")

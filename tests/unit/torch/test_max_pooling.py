@@ -33,7 +33,9 @@ class Order:
         self._name = name
 
     def start(self, alternatives: Sequence[str]) -> Search:
-        return Fixed(self._name if self._name in alternatives else alternatives[0]).start(alternatives)
+        return Fixed(self._name if self._name in alternatives else alternatives[0]).start(
+            alternatives
+        )
 
 
 def images(dtype: torch.dtype = torch.float32) -> Tensor:
@@ -62,14 +64,18 @@ def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_alternative_gives_the_same_bits(name: str, dtype: torch.dtype, geometry: dict[str, Any]) -> None:
+def test_every_alternative_gives_the_same_bits(
+    name: str, dtype: torch.dtype, geometry: dict[str, Any]
+) -> None:
     x = images(dtype)
     expected = functional.max_pool2d_with_indices(x, **geometry)
     use_policy(Order(name))
     integration.enable()
     got = functional.max_pool2d_with_indices(x, **geometry)
     (problem,) = override().selector.report().problems
-    assert problem.decision == (name if dtype is torch.float32 or name == "channels last" else "as is")
+    assert problem.decision == (
+        name if dtype is torch.float32 or name == "channels last" else "as is"
+    )
     for one, right in zip(got, expected, strict=True):
         assert one.stride() == right.stride()
         bits = torch.int64 if one.dtype is torch.float64 else torch.int32
@@ -97,7 +103,9 @@ def test_the_alternatives_are_raced_and_pytorch_is_put_back() -> None:
     plain = functional.max_pool2d(x, 2)
     integration.enable()
     for _ in range(40):
-        torch.testing.assert_close(functional.max_pool2d(x, 2), plain, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            functional.max_pool2d(x, 2), plain, rtol=0, atol=0, equal_nan=True
+        )
     selector = override().selector
     assert selector.report().problems[0].settled
     integration.disable()

@@ -36,7 +36,9 @@ def test_a_large_filter_hides_no_change_of_its_neighbour(cache: PackedWeightsCac
     assert cache.get(weight, "winograd4", 1) is not first
 
 
-def test_weights_packed_for_another_instruction_set_are_packed_anew(cache: PackedWeightsCache) -> None:
+def test_weights_packed_for_another_instruction_set_are_packed_anew(
+    cache: PackedWeightsCache,
+) -> None:
     weight, usual = filters(), kernels.isa()
     first = cache.get(weight, "winograd4", 1)
     kernels.use_isa("baseline")
@@ -73,7 +75,9 @@ CHANGES: dict[str, Callable[[nn.Parameter], object]] = {
     "one element through data": lambda weight: weight.data.view(-1)[7].add_(1),
     "the last element through data": lambda weight: weight.data.view(-1)[-1].add_(1),
     "two filters exchanged through data": swap_two,
-    "one channel turned through data": lambda weight: weight.data[3, 5].copy_(weight.data[3, 5].flip(0)),
+    "one channel turned through data": lambda weight: weight.data[3, 5].copy_(
+        weight.data[3, 5].flip(0)
+    ),
     "signs through data": lambda weight: weight.data.neg_(),
     "other data": lambda weight: setattr(weight, "data", torch.randn_like(weight)),
     "through numpy": lambda weight: weight.detach().numpy().__imul__(2),
@@ -84,7 +88,9 @@ CHANGES: dict[str, Callable[[nn.Parameter], object]] = {
 
 @pytest.mark.parametrize("size", [(32, 48), (4, 6), (64, 64)])
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_weights_are_packed_anew(cache: PackedWeightsCache, change: str, size: tuple[int, int]) -> None:
+def test_changed_weights_are_packed_anew(
+    cache: PackedWeightsCache, change: str, size: tuple[int, int]
+) -> None:
     weight = filters(*size)
     first = cache.get(weight, "winograd4", 1)
     CHANGES[change](weight)
@@ -101,7 +107,10 @@ def test_weights_are_freed_with_their_tensor(cache: PackedWeightsCache) -> None:
 
 
 def test_an_address_that_was_somebody_elses(cache: PackedWeightsCache) -> None:
-    packed = [cache.get(nn.Parameter(torch.full((4, 4, 3, 3), float(n))), "winograd4", 1) for n in range(50)]
+    packed = [
+        cache.get(nn.Parameter(torch.full((4, 4, 3, 3), float(n))), "winograd4", 1)
+        for n in range(50)
+    ]
     assert len({id(one) for one in packed}) == 50
     assert len(cache) == 0
 

@@ -18,7 +18,9 @@ from bestof.torch.shim import ASKED_EVERY
 __all__ = ["either", "override"]  # fixtures
 
 
-def test_they_are_known_by_what_they_look_like(override: ConvolutionOverride, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_known_by_what_they_look_like(
+    override: ConvolutionOverride, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, weight, bias = (one.detach() for one in operands())
     halves = operands(2)[1].detach()
     calls: list[Callable[[], Tensor]] = [
@@ -38,7 +40,9 @@ def test_they_are_known_by_what_they_look_like(override: ConvolutionOverride, mo
     integration.enable()
     with torch.no_grad():
         for _ in range(3):  # each decision makes all others forgotten
-            assert all(torch.equal(call(), right) for call, right in zip(calls, expected, strict=True))
+            assert all(
+                torch.equal(call(), right) for call, right in zip(calls, expected, strict=True)
+            )
         met = lookups(override, monkeypatch)
         assert all(torch.equal(call(), right) for call, right in zip(calls, expected, strict=True))
     assert met == []
@@ -91,7 +95,9 @@ def test_a_decision_that_falls_is_forgotten_at_once(
             assert len(met) == count
 
 
-def test_what_was_looked_up_before_a_decision_is_not_believed(override: ConvolutionOverride) -> None:
+def test_what_was_looked_up_before_a_decision_is_not_believed(
+    override: ConvolutionOverride,
+) -> None:
     x, weight, bias = operands()
     found, find = [], override.layer.find_forward
 
@@ -111,14 +117,18 @@ def test_what_was_looked_up_before_a_decision_is_not_believed(override: Convolut
     assert found == [True] * 3
 
 
-def test_what_was_looked_up_before_a_decision_is_not_remembered(either: ConvolutionOverride) -> None:
+def test_what_was_looked_up_before_a_decision_is_not_remembered(
+    either: ConvolutionOverride,
+) -> None:
     x, weight, bias = operands()
     layer = either.layer
 
     class Decided(dict[Any, str]):
         def get(self, *given: Any) -> Any:
             found = super().get(*given)
-            layer._listener("another selector")(DisqualificationEntry("its problem", "as is", "raised"))
+            layer._listener("another selector")(
+                DisqualificationEntry("its problem", "as is", "raised")
+            )
             return found
 
     for _ in range(3):
@@ -142,7 +152,9 @@ def test_what_was_configured_before_a_change_is_not_believed(
         own = override._key
         with monkeypatch.context() as patch:
             # Another thread configures after this one has read the level of accuracy.
-            patch.setattr(override, "_key", lambda *given: (own(*given), override.layer.forget())[0])
+            patch.setattr(
+                override, "_key", lambda *given: (own(*given), override.layer.forget())[0]
+            )
             torch.conv2d(x, weight, bias)
         met = lookups(override, monkeypatch)
         torch.conv2d(x, weight, bias)
@@ -160,7 +172,10 @@ def test_another_accuracy_is_another_call(either: ConvolutionOverride) -> None:
         assert sum(either.layer.forward_calls.totals().values()) == count
         integration.enable({"kernel": {"accuracy": "relaxed"}})
         torch.conv2d(x, weight, bias)
-        assert {problem.accuracy for problem in either.layer.forward_calls.totals()} == {"float32", "relaxed"}
+        assert {problem.accuracy for problem in either.layer.forward_calls.totals()} == {
+            "float32",
+            "relaxed",
+        }
 
 
 def test_another_accuracy_is_counted_apart(either: ConvolutionOverride) -> None:
@@ -171,7 +186,9 @@ def test_another_accuracy_is_counted_apart(either: ConvolutionOverride) -> None:
         integration.enable({"kernel": {"accuracy": "relaxed"}})
         for _ in range(ASKED_EVERY):
             torch.conv2d(x, weight, bias)
-    counts = {problem.accuracy: calls for problem, calls in either.layer.forward_calls.totals().items()}
+    counts = {
+        problem.accuracy: calls for problem, calls in either.layer.forward_calls.totals().items()
+    }
     assert counts == {"float32": 5, "relaxed": ASKED_EVERY}
 
 
@@ -182,13 +199,17 @@ def test_a_call_without_bias_is_no_call_with_one(either: ConvolutionOverride) ->
             torch.conv2d(x, weight)
         for _ in range(20):
             torch.conv2d(x, weight, bias)
-    assert {problem.bias: calls for problem, calls in either.layer.forward_calls.totals().items()} == {
+    assert {
+        problem.bias: calls for problem, calls in either.layer.forward_calls.totals().items()
+    } == {
         False: 4,
         True: 20,
     }
 
 
-def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(either: ConvolutionOverride) -> None:
+def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(
+    either: ConvolutionOverride,
+) -> None:
     """As the first layer of a network, whose input wants no gradient, and what no longer fits into the shim's table."""
     x, weight, _ = (one.detach() for one in operands())
     trained = weight.clone().requires_grad_()
@@ -203,7 +224,9 @@ def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(either: 
 
     with torch.no_grad():
         for _ in range(2):  # 2,048 fit
-            for height, width in ((height, width) for height in range(1, 47) for width in range(1, 47)):
+            for height, width in (
+                (height, width) for height in range(1, 47) for width in range(1, 47)
+            ):
                 torch.conv2d(image[..., :height, :width], pixel)
     for call in (train, infer):
         for _ in range(3):

@@ -24,12 +24,20 @@ __all__ = ["either", "override"]  # fixtures
 
 @pytest.mark.parametrize(
     "error",
-    [KeyError("k"), KeyboardInterrupt(), SystemExit(3), UnicodeDecodeError("utf-8", b"?", 0, 1, "why")],
+    [
+        KeyError("k"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        UnicodeDecodeError("utf-8", b"?", 0, 1, "why"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_python_raises_comes_out_itself(
-    override: ConvolutionOverride, error: BaseException, backward: bool, monkeypatch: pytest.MonkeyPatch
+    override: ConvolutionOverride,
+    error: BaseException,
+    backward: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
         raise error
@@ -91,7 +99,9 @@ def test_a_parameter_comes_as_itself_and_nothing_is_kept(
     x, layer = torch.randn(2, 4, 6, 6), nn.Conv2d(4, 4, 3)
     with torch.no_grad(), monkeypatch.context() as patch:
         patch.setattr(
-            override.layer, "ask_forward", lambda found, *given: (met.extend(map(id, given)), ask(found, *given))[1]
+            override.layer,
+            "ask_forward",
+            lambda found, *given: (met.extend(map(id, given)), ask(found, *given))[1],
         )
         result = layer(x)
     assert met == [id(x), id(layer.weight), id(layer.bias)]
@@ -169,7 +179,11 @@ with torch.no_grad():
 print(os.waitpid(child, 0)[1])
 """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ},
     )
     assert done.stdout.split() == ["0"]
 

@@ -42,7 +42,9 @@ def enable(*wanted: str) -> ConvolutionOverride:
     return override
 
 
-def settled(call: Callable[[], Tensor], override: ConvolutionOverride, patch: pytest.MonkeyPatch) -> Tensor:
+def settled(
+    call: Callable[[], Tensor], override: ConvolutionOverride, patch: pytest.MonkeyPatch
+) -> Tensor:
     """What the shim answers, and Python never sees."""
     for _ in range(3):
         call()
@@ -58,7 +60,12 @@ def case(name: str) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]:
     x, w, bias = torch.randn(2, 6, 9, 7), torch.randn(10, 6, 3, 3), torch.randn(10)
     return {
         "channels first": (x, w, bias, {"padding": 1}),
-        "channels last": (x.contiguous(memory_format=LAST), w.contiguous(memory_format=LAST), bias, {"padding": 1}),
+        "channels last": (
+            x.contiguous(memory_format=LAST),
+            w.contiguous(memory_format=LAST),
+            bias,
+            {"padding": 1},
+        ),
         "channels last by its weight": (x, w.contiguous(memory_format=LAST), bias, {}),
         "channels last by its input": (x.contiguous(memory_format=LAST), w, None, {}),
         "stride, dilation": (x, w, bias, {"stride": (2, 1), "dilation": (1, 2), "padding": (2, 0)}),
@@ -73,15 +80,31 @@ def case(name: str) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Any]]:
 
 
 CASES = (
-    *("channels first", "channels last", "channels last by its weight", "channels last by its input"),
-    *("stride, dilation", "groups", "depthwise", "1x1", "one pixel", "one channel", "one filter", "a view"),
+    *(
+        "channels first",
+        "channels last",
+        "channels last by its weight",
+        "channels last by its input",
+    ),
+    *(
+        "stride, dilation",
+        "groups",
+        "depthwise",
+        "1x1",
+        "one pixel",
+        "one channel",
+        "one filter",
+        "a view",
+    ),
 )
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("algorithm", ["direct", "convgemm", "winograd4", "depthwise"])
 @pytest.mark.parametrize("name", CASES)
-def test_they_give_what_python_gives(name: str, algorithm: str, frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_give_what_python_gives(
+    name: str, algorithm: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, weight, bias, geometry = case(name)
     if not frozen:
         x, weight = x.requires_grad_(), weight.requires_grad_()
@@ -94,7 +117,9 @@ def test_they_give_what_python_gives(name: str, algorithm: str, frozen: bool, mo
     assert answer.stride() == by_python.stride()
     assert answer.requires_grad is not frozen
     integration.disable()
-    right = torch.conv2d(x.double(), weight.double(), None if bias is None else bias.double(), **geometry)
+    right = torch.conv2d(
+        x.double(), weight.double(), None if bias is None else bias.double(), **geometry
+    )
     torch.testing.assert_close(answer.double(), right, rtol=1e-4, atol=1e-4)
 
 
@@ -194,7 +219,9 @@ def test_nothing_is_lent_after(leave: str) -> None:
         right = torch.conv2d(x, weight, **geometry)
         integration.enable({"kernel": {"accuracy": "relaxed", "packed_mib": 0}})
         for _ in range(4):
-            torch.testing.assert_close(torch.conv2d(x, weight, **geometry), right, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                torch.conv2d(x, weight, **geometry), right, rtol=1e-4, atol=1e-4
+            )
 
 
 def test_what_they_cannot_take_is_answered_all_the_same() -> None:
@@ -248,7 +275,9 @@ def test_deterministic_programs_get_pytorch_as_is(monkeypatch: pytest.MonkeyPatc
 
 
 def test_gradients_flow_through_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    operands = [one.double().requires_grad_() for one in case("channels first")[:3] if one is not None]
+    operands = [
+        one.double().requires_grad_() for one in case("channels first")[:3] if one is not None
+    ]
     right = torch.autograd.grad(torch.conv2d(*operands, padding=1).square().sum(), operands)
     override = enable("winograd4")
     ours = [one.detach().float().requires_grad_() for one in operands]
@@ -267,7 +296,9 @@ def test_another_instruction_set_packs_anew() -> None:
         kernels.use_isa("baseline")
         try:
             for _ in range(3):
-                torch.testing.assert_close(torch.conv2d(x, weight, **geometry), right, rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(
+                    torch.conv2d(x, weight, **geometry), right, rtol=1e-4, atol=1e-4
+                )
         finally:
             kernels.use_isa(usual)
 
@@ -290,7 +321,11 @@ def test_threads_share_them_while_weights_come_and_go() -> None:
                 layer.weight.data.mul_(2.0)
                 wrong.append(
                     float(
-                        (layer(x) - layer.bias.reshape(1, -1, 1, 1) - 2 * (first - layer.bias.reshape(1, -1, 1, 1)))
+                        (
+                            layer(x)
+                            - layer.bias.reshape(1, -1, 1, 1)
+                            - 2 * (first - layer.bias.reshape(1, -1, 1, 1))
+                        )
                         .abs()
                         .max()
                     )

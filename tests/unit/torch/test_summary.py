@@ -24,7 +24,10 @@ LAYER = LayerProblem(CONVOLUTION, True, True)
 
 
 def selector(
-    name: str, problems: Iterable[tuple[Any, str | None, dict[str, float | None]]], entries: list[Any], loss: float
+    name: str,
+    problems: Iterable[tuple[Any, str | None, dict[str, float | None]]],
+    entries: list[Any],
+    loss: float,
 ) -> Any:
     """What the summary reads of a BestOf."""
     journal = Journal()
@@ -35,7 +38,9 @@ def selector(
             problem.canonical(),
             decision,
             "measured" if decision else None,
-            tuple(AlternativeReport(one, "measured", seconds) for one, seconds in seconds_of.items()),
+            tuple(
+                AlternativeReport(one, "measured", seconds) for one, seconds in seconds_of.items()
+            ),
         )
         for problem, decision, seconds_of in problems
     )
@@ -51,7 +56,9 @@ def counted(key: Any, calls: int) -> CallCounts[Any]:
     return counts
 
 
-def trials(problem: Any, alternative: str, seconds: list[float], stage: int = 0, *, clean: bool = True) -> list[Any]:
+def trials(
+    problem: Any, alternative: str, seconds: list[float], stage: int = 0, *, clean: bool = True
+) -> list[Any]:
     return [TrialEntry(problem, alternative, stage, one, clean) for one in seconds]
 
 
@@ -84,13 +91,21 @@ def test_an_unsettled_problem_saves_nothing() -> None:
     tried = trials(CONVOLUTION, "as is", [5.0])
     forward = selector("convolution forward", [(CONVOLUTION, None, seconds)], tried, 0.0)
     got = _summary(layer(forward, calls=9))
-    assert (got.passes[0].chosen, got.passes[0].seconds_chosen, got.seconds_saved) == (None, None, 0.0)
+    assert (got.passes[0].chosen, got.passes[0].seconds_chosen, got.seconds_saved) == (
+        None,
+        None,
+        0.0,
+    )
     assert got.seconds_tuning == 5.0 - 2.0  # against what leads so far
 
 
 def test_convolutions_that_differ_in_bias_or_gradient_layout_alone_are_one_layer() -> None:
     idle = selector("convolution forward", [], [], 0.0)
-    variants = CONVOLUTION, CONVOLUTION._replace(bias=True), CONVOLUTION._replace(grad_layout="other")
+    variants = (
+        CONVOLUTION,
+        CONVOLUTION._replace(bias=True),
+        CONVOLUTION._replace(grad_layout="other"),
+    )
     fake = layer(idle, 1)
     fake.passes = tuple((idle, counted(one, 1)) for one in variants)
     assert _summary(fake).layers == 1
@@ -103,7 +118,9 @@ def test_a_trial_of_the_group_is_not_counted_again() -> None:
         *trials(LAYER, "independent", [100.0], stage=1, clean=False),
         *trials(LAYER, "independent", [8.0, 8.0]),
         *trials(LAYER, "independent", [12.0, 12.0], stage=1),
-        *trials(LAYER, "shared im2row", [6.0, 6.0, 6.0]),  # the last of them is a forward without its backward
+        *trials(
+            LAYER, "shared im2row", [6.0, 6.0, 6.0]
+        ),  # the last of them is a forward without its backward
         *trials(LAYER, "shared im2row", [6.0, 6.0], stage=1),
     ]
     seconds: dict[str, float | None] = {"independent": 20.0, "shared im2row": 12.0}
@@ -149,8 +166,14 @@ def test_a_stored_decision_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> No
     assert again.trials == 0
     assert again.seconds_tuning == 0.0
     (row,) = again.passes
-    assert (row.name, row.problem, row.chosen) == ("forward", *[first.passes[0].problem, first.passes[0].chosen])
-    assert (row.seconds_as_is, row.seconds_chosen) == (first.passes[0].seconds_as_is, first.passes[0].seconds_chosen)
+    assert (row.name, row.problem, row.chosen) == (
+        "forward",
+        *[first.passes[0].problem, first.passes[0].chosen],
+    )
+    assert (row.seconds_as_is, row.seconds_chosen) == (
+        first.passes[0].seconds_as_is,
+        first.passes[0].seconds_chosen,
+    )
     assert row.calls == 5
     assert row.seconds_as_is is not None
     assert row.seconds_chosen is not None

@@ -30,7 +30,11 @@ def test_text_fits_and_nothing_is_cut(width: int) -> None:
     assert squeezed(LONG) in squeezed(text)
     assert "\x1b" not in text
     words = squeezed(
-        re.sub(r"(?m)^.*\n", lambda line: line[0][-(width - 50) :] if "Wrong" in line[0] else line[0], text)
+        re.sub(
+            r"(?m)^.*\n",
+            lambda line: line[0][-(width - 50) :] if "Wrong" in line[0] else line[0],
+            text,
+        )
     )
     for word in re.findall(r"\w+", REASON):
         assert word in words
@@ -49,8 +53,13 @@ def test_rows_tell_time_spread_trials_speed_up_and_status() -> None:
 
 def test_numbers_stand_under_one_another() -> None:
     lines = view.render(NESTED, width=120).splitlines()
-    rows = [line for line in lines if re.search(r"\d (us|ms|s) .*x  (chosen|measured|pruned)$", line)]
-    ends = {name: [line.index("x  ") for line in rows if name in line] for name in ("as is", "winograd4", "fft")}
+    rows = [
+        line for line in lines if re.search(r"\d (us|ms|s) .*x  (chosen|measured|pruned)$", line)
+    ]
+    ends = {
+        name: [line.index("x  ") for line in rows if name in line]
+        for name in ("as is", "winograd4", "fft")
+    }
     assert len({position[0] for position in ends.values()}) == 1
 
 
@@ -109,7 +118,9 @@ def test_circles_end() -> None:
     assert [(tree.selector, tree.shown) for tree in trees] == [("first", "here"), ("self", "here")]
 
     def leaves(node: Node) -> list[tuple[str, str]]:
-        inner = [leaf for branch in node.branches for child in branch.nodes for leaf in leaves(child)]
+        inner = [
+            leaf for branch in node.branches for child in branch.nodes for leaf in leaves(child)
+        ]
         return inner or [(node.selector, node.shown)]
 
     assert [leaves(tree) for tree in trees] == [[("first", "cycle")], [("self", "cycle")]]
@@ -228,12 +239,19 @@ def test_durations_have_three_digits_and_a_unit(seconds: float | None, text: str
 
 
 def test_other_quantities() -> None:
-    assert [age(0), age(61), age(7200), age(200000)] == ["just now", "1 minute", "2 hours", "2 days"]
+    assert [age(0), age(61), age(7200), age(200000)] == [
+        "just now",
+        "1 minute",
+        "2 hours",
+        "2 days",
+    ]
     assert [plural(1, "trial"), plural(1234, "trial")] == ["1 trial", "1,234 trials"]
     assert [ratio(None), ratio(2.345)] == ["", "2.35x"]
 
 
-def test_the_tree_alone_shows_what_was_chosen_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tree_alone_shows_what_was_chosen_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     view.print_chosen(NESTED)
     text = " ".join(capsys.readouterr().out.split())  # the long problem is folded
     assert "→ shared 12.3 ms 1.49x" in text
@@ -247,7 +265,9 @@ def test_the_tree_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.strip() == NOTHING
 
 
-def test_the_tree_alone_shows_all_problems_of_the_selectors_that_nest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tree_alone_shows_all_problems_of_the_selectors_that_nest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     view.print_chosen(PARTLY)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "layer alone → independent  [only]",

@@ -12,13 +12,17 @@ from bestof.bench.model_peers.prepared import Prepared
 from bestof.bench.model_step import TrainingStep
 
 
-def prepare(model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False) -> Prepared:
+def prepare(
+    model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
+) -> Prepared:
     """Weights and example in the layout before anything is timed."""
     model, example = laid_out(model, example, channels_last)
     return Prepared(inference(model, example))
 
 
-def prepare_training(model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False) -> Prepared:
+def prepare_training(
+    model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
+) -> Prepared:
     """Likewise."""
     model, images = laid_out(model, step.images, channels_last)
     return Prepared(step.on(model, images))
@@ -29,7 +33,9 @@ def laid_out(model: nn.Module, images: Tensor, channels_last: bool) -> tuple[nn.
     if not channels_last:
         return model, images
     any_model: Any = model  # PyTorch's annotations lack this form of `to`
-    return any_model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    return any_model.to(memory_format=torch.channels_last), images.to(
+        memory_format=torch.channels_last
+    )
 
 
 def inference(model: nn.Module, example: Tensor) -> Callable[[], Tensor]:

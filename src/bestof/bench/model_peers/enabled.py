@@ -13,14 +13,18 @@ from bestof.bench.model_peers.prepared import Prepared, Run
 from bestof.bench.model_step import TrainingStep
 
 
-def prepare(model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False) -> Prepared:
+def prepare(
+    model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
+) -> Prepared:
     """Enabled for the process; it settles in its first calls."""
     model, example = laid_out(model, example, channels_last)
     integration.enable()
     return _prepared(inference(model, example))
 
 
-def prepare_training(model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False) -> Prepared:
+def prepare_training(
+    model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
+) -> Prepared:
     """Likewise."""
     model, images = laid_out(model, step.images, channels_last)
     integration.enable()

@@ -23,7 +23,9 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
         file = Path(folder, "model.onnx")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(model, (example,), file, input_names=["images"], dynamo=True, verbose=False)
+            torch.onnx.export(
+                model, (example,), file, input_names=["images"], dynamo=True, verbose=False
+            )
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     images = {"images": example.numpy()}
     return Prepared(lambda: session.run(None, images)[0])

@@ -12,8 +12,12 @@ from bestof.bench.model_peers.prepared import Prepared
 from bestof.torch.accuracy import Accuracy
 
 
-def prepare(model: nn.Module, example: Tensor, _threads: int, *, accuracy: Accuracy = "float32") -> Prepared:
+def prepare(
+    model: nn.Module, example: Tensor, _threads: int, *, accuracy: Accuracy = "float32"
+) -> Prepared:
     """The plan for this example, its algorithms chosen."""
     plan = integration.optimize(model, example, accuracy=accuracy)
     original = inference(model, example)
-    return Prepared(inference(plan, example), replaced=lambda: nullcontext(original), alone=plan.release)
+    return Prepared(
+        inference(plan, example), replaced=lambda: nullcontext(original), alone=plan.release
+    )

@@ -62,7 +62,9 @@ class Peer:
 _HERE = "bestof.bench.model_peers"
 
 PEERS = (
-    Peer("eager", f"{_HERE}.eager", "PyTorch eager, channels first", trains=True, devices=_ANYWHERE),
+    Peer(
+        "eager", f"{_HERE}.eager", "PyTorch eager, channels first", trains=True, devices=_ANYWHERE
+    ),
     Peer(
         "eager-last",
         f"{_HERE}.eager",
@@ -73,7 +75,12 @@ PEERS = (
     ),
     Peer("compile", f"{_HERE}.compiled", "torch.compile", trains=True, devices=_ANYWHERE),
     Peer("openvino", f"{_HERE}.openvino", "OpenVINO", needs=("openvino",)),
-    Peer("onnxruntime", f"{_HERE}.onnxruntime", "ONNX Runtime", needs=("onnx", "onnxscript", "onnxruntime")),
+    Peer(
+        "onnxruntime",
+        f"{_HERE}.onnxruntime",
+        "ONNX Runtime",
+        needs=("onnx", "onnxscript", "onnxruntime"),
+    ),
     Peer("ncnn", f"{_HERE}.ncnn", "ncnn", needs=("ncnn", "pnnx")),
     Peer("enable", f"{_HERE}.enabled", "bestof enable", ours=True, trains=True, devices=_ANYWHERE),
     Peer(
@@ -106,5 +113,7 @@ def find_peers(names: tuple[str, ...]) -> tuple[Peer, ...]:
     known = {peer.name for peer in PEERS}
     for name in names:
         if name not in known:
-            raise InvalidArgument(f"there is no peer {name!r}; the peers are {', '.join(peer.name for peer in PEERS)}")
+            raise InvalidArgument(
+                f"there is no peer {name!r}; the peers are {', '.join(peer.name for peer in PEERS)}"
+            )
     return tuple(peer for peer in PEERS if peer.name in names)

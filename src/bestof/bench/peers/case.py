@@ -46,8 +46,12 @@ class Case:
     def output_size(self) -> tuple[int, int]:
         """Height and width of the output."""
         return (
-            (self.height + 2 * self.padding[0] - self.dilation[0] * (self.kernel_height - 1) - 1) // self.stride[0] + 1,
-            (self.width + 2 * self.padding[1] - self.dilation[1] * (self.kernel_width - 1) - 1) // self.stride[1] + 1,
+            (self.height + 2 * self.padding[0] - self.dilation[0] * (self.kernel_height - 1) - 1)
+            // self.stride[0]
+            + 1,
+            (self.width + 2 * self.padding[1] - self.dilation[1] * (self.kernel_width - 1) - 1)
+            // self.stride[1]
+            + 1,
         )
 
     @property
@@ -103,7 +107,9 @@ class Operands:
         draw = numpy.random.default_rng(0)
         taps = case.kernel_height * case.kernel_width * (case.channels // case.groups)
         shapes = case.x_shape, case.w_shape, (case.filters,), case.y_shape
-        x, w, bias, grad = (draw.random(out=aligned(shape), dtype=numpy.float32) for shape in shapes)
+        x, w, bias, grad = (
+            draw.random(out=aligned(shape), dtype=numpy.float32) for shape in shapes
+        )
         w -= 0.5
         bias -= 0.5
         grad -= 0.5

@@ -19,7 +19,9 @@ def read_kept(path: Path) -> list[LayerTimes]:
         try:
             results.append(LayerTimes.from_json(json.loads(line)))
         except (ValueError, TypeError, KeyError) as error:
-            raise BenchError(f"{path}, line {number}: no measurement of this version; name another file") from error
+            raise BenchError(
+                f"{path}, line {number}: no measurement of this version; name another file"
+            ) from error
     return results
 
 

@@ -32,7 +32,9 @@ def parse_case(text: str) -> Case:
     notation = f"i{c}x{h}x{w},k{k}x{r}x{s},s{pair(stride)},p{pair(padding)},d{pair(dilation)},g{g}"
     case = Case(notation, n, c, h, w, k, r, s, stride, padding, dilation, g)
     if c % g or k % g or min(case.output_size) < 1:
-        raise InvalidArgument(f"convolution {text!r}: groups or kernel do not fit the image; expected {EXPECTED}")
+        raise InvalidArgument(
+            f"convolution {text!r}: groups or kernel do not fit the image; expected {EXPECTED}"
+        )
     return case
 
 
@@ -48,8 +50,14 @@ LAYERS = (
     Layers(
         "vgg16",
         "3x3, stride 1, of VGG16",
-        tuple(_vgg(c, e) for c, e in ((64, 224), (128, 112), (256, 56), (512, 28), (512, 14), (512, 7))),
-        reach={("forward", 8): (3.5, 3.8, 3.5, 3.3, 2.5, 1.7), ("forward", 1): (3.3, 3.8, 3.2, 3.0, 2.2, 1.7)},
+        tuple(
+            _vgg(c, e)
+            for c, e in ((64, 224), (128, 112), (256, 56), (512, 28), (512, 14), (512, 7))
+        ),
+        reach={
+            ("forward", 8): (3.5, 3.8, 3.5, 3.3, 2.5, 1.7),
+            ("forward", 1): (3.3, 3.8, 3.2, 3.0, 2.2, 1.7),
+        },
         median_reach={("input gradient", 8): 3.0, ("weight gradient", 8): 2.3},
     ),
     Layers(
@@ -98,7 +106,12 @@ LAYERS = (
 )
 
 # One layer of each kind, small enough for a look in a minute.
-QUICK = ("i128x56x56,k128x3x3,p1", "i512x14x14,k512x3x3,p1", "i256x14x14,k1024x1x1", "i128x28x28,k256x3x3,s2,p1")
+QUICK = (
+    "i128x56x56,k128x3x3,p1",
+    "i512x14x14,k512x3x3,p1",
+    "i256x14x14,k1024x1x1",
+    "i128x28x28,k256x3x3,s2,p1",
+)
 
 # Scaling from 1 to 2 threads that every layer of this batch is to reach.
 SCALING_REACH, SCALING_BATCH = 1.8, 8

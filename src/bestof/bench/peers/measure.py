@@ -70,7 +70,13 @@ class Sides:
 
 
 def measure(
-    case: Case, layer: str, sides: Sides, *, rounds: int, seconds: float, pause: Callable[[float], None] = sleep
+    case: Case,
+    layer: str,
+    sides: Sides,
+    *,
+    rounds: int,
+    seconds: float,
+    pause: Callable[[float], None] = sleep,
 ) -> tuple[LayerTimes, ...]:
     """Measure one case, with each number of threads that `sides` have.
 
@@ -149,9 +155,15 @@ def _layer_times(
     failed: dict[str, str],
 ) -> LayerTimes:
     own = {runner: samples for runner, samples in times.items() if runner.threads == threads}
-    peers = {runner.side: samples for runner, samples in own.items() if runner.side not in (MACHINE, NATIVE)}
+    peers = {
+        runner.side: samples
+        for runner, samples in own.items()
+        if runner.side not in (MACHINE, NATIVE)
+    }
     peak, bandwidth = (
-        max((prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind))
+        max(
+            (prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind)
+        )
         for kind in ("multiply-add", "copy")
     )
 
@@ -162,7 +174,15 @@ def _layer_times(
             if runner.side == NATIVE
         }
         one = prepared[runner]
-        return Time(runner.side, runner.name, _quartiles(samples), len(samples), one.work, one.scratch_bytes, ratios)
+        return Time(
+            runner.side,
+            runner.name,
+            _quartiles(samples),
+            len(samples),
+            one.work,
+            one.scratch_bytes,
+            ratios,
+        )
 
     return LayerTimes(
         layer,
@@ -181,4 +201,8 @@ def _layer_times(
 
 
 def _machine(times: dict[_Runner, list[float]], kind: str) -> Iterator[tuple[_Runner, list[float]]]:
-    return ((runner, samples) for runner, samples in times.items() if runner.side == MACHINE and kind in runner.name)
+    return (
+        (runner, samples)
+        for runner, samples in times.items()
+        if runner.side == MACHINE and kind in runner.name
+    )

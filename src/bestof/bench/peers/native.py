@@ -48,7 +48,9 @@ def prepare(case: Case) -> dict[str, Run]:
     return runs
 
 
-def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, options: dict[str, object]) -> Run:
+def _run(
+    case: Case, operands: Operands, name: str, row: kernels.Algorithm, options: dict[str, object]
+) -> Run:
     forward, half = case.direction == "forward", options["dtype"] == "bfloat16"
     plan = kernels.Conv2dPlan(
         case.x_shape,
@@ -61,7 +63,9 @@ def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, opti
     first, second = (x, operands.w) if forward else (operands.grad, operands.w)
     if case.direction == "weight gradient":
         second = operands.x
-    out = aligned({"forward": case.y_shape, "input gradient": case.x_shape}.get(case.direction, case.w_shape))
+    out = aligned(
+        {"forward": case.y_shape, "input gradient": case.x_shape}.get(case.direction, case.w_shape)
+    )
     addresses = first.ctypes.data, out.ctypes.data, operands.bias.ctypes.data if forward else 0
     weights: int | kernels.PackedWeights = second.ctypes.data
     if forward and row.packs:
@@ -74,7 +78,13 @@ def _run(case: Case, operands: Operands, name: str, row: kernels.Algorithm, opti
         return samples_of(_from_bfloat16(out) if half else out)
 
     twice = name.endswith(_ROUNDING) and kernels.isa().endswith(_ROUNDING)
-    return Run(call, samples, row.flops / 2 if twice else row.flops, row.scratch_bytes, (operands, first, out))
+    return Run(
+        call,
+        samples,
+        row.flops / 2 if twice else row.flops,
+        row.scratch_bytes,
+        (operands, first, out),
+    )
 
 
 def to_bfloat16(values: Array) -> NDArray[numpy.uint16]:

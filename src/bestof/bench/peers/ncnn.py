@@ -48,7 +48,9 @@ def _net(case: Case, operands: Operands) -> ncnn.Net:
     net.opt.use_fp16_storage = net.opt.use_fp16_packed = net.opt.use_fp16_arithmetic = False
     net.opt.use_bf16_storage = False
     net.opt.blob_allocator, net.opt.workspace_allocator = _BLOBS, _WORKSPACE
-    kind, groups = ("ConvolutionDepthWise", f" 7={case.groups}") if case.groups > 1 else ("Convolution", "")
+    kind, groups = (
+        ("ConvolutionDepthWise", f" 7={case.groups}") if case.groups > 1 else ("Convolution", "")
+    )
     parameters = (
         f"0={case.filters} 1={case.kernel_width} 11={case.kernel_height} 2={case.dilation[1]} 12={case.dilation[0]} "
         f"3={case.stride[1]} 13={case.stride[0]} 4={case.padding[1]} 14={case.padding[0]} 5=1 "
@@ -56,9 +58,13 @@ def _net(case: Case, operands: Operands) -> ncnn.Net:
     )
     with TemporaryDirectory() as folder:
         text, weights = Path(folder) / "layer.param", Path(folder) / "layer.bin"
-        text.write_text(f"7767517\n2 2\nInput x 0 1 x\n{kind} conv 1 1 x y {parameters}\n", encoding="utf-8")
+        text.write_text(
+            f"7767517\n2 2\nInput x 0 1 x\n{kind} conv 1 1 x y {parameters}\n", encoding="utf-8"
+        )
         tag = numpy.zeros(1, numpy.uint32).tobytes()  # the weights follow as float32
-        weights.write_bytes(tag + operands.w.transpose(0, 3, 1, 2).tobytes() + operands.bias.tobytes())
+        weights.write_bytes(
+            tag + operands.w.transpose(0, 3, 1, 2).tobytes() + operands.bias.tobytes()
+        )
         net.load_param(str(text))
         net.load_model(str(weights))
     return net

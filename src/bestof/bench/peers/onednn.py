@@ -19,7 +19,10 @@ def version() -> str:
 def prepare(case: Case) -> dict[str, Run]:
     """One run: oneDNN chooses its algorithm by itself."""
     operands = Operands.of(case)
-    x, w, grad = (torch.from_numpy(array).permute(0, 3, 1, 2) for array in (operands.x, operands.w, operands.grad))
+    x, w, grad = (
+        torch.from_numpy(array).permute(0, 3, 1, 2)
+        for array in (operands.x, operands.w, operands.grad)
+    )
     stride, padding, dilation = list(case.stride), list(case.padding), list(case.dilation)
     last: list[Tensor] = []
     if case.direction == "forward":

@@ -21,7 +21,9 @@ def prepare(case: Case) -> dict[str, Run]:
         return {}
     torch.set_grad_enabled(False)
     operands = Operands.of(case)
-    x, w = (torch.from_numpy(array).permute(0, 3, 1, 2).bfloat16() for array in (operands.x, operands.w))
+    x, w = (
+        torch.from_numpy(array).permute(0, 3, 1, 2).bfloat16() for array in (operands.x, operands.w)
+    )
     stride, padding, dilation = list(case.stride), list(case.padding), list(case.dilation)
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(
         w.contiguous().to_mkldnn(),

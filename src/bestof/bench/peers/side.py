@@ -25,7 +25,11 @@ class Side:
 
     def __init__(self, name: str, threads: int) -> None:
         self.name, self.threads = name, threads
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+        }
         self._told = TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads would block its writer
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bestof.bench.peers.worker", name],
@@ -60,7 +64,10 @@ class Side:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -76,6 +83,8 @@ class Side:
         if not line:
             self._process.communicate()
             self._told.seek(0)
-            last = self._told.read().strip().splitlines()[-1:] or [f"exit status {self._process.returncode}"]
+            last = self._told.read().strip().splitlines()[-1:] or [
+                f"exit status {self._process.returncode}"
+            ]
             raise BenchError(f"{self.name}: {last[0]}")
         return json.loads(line)

@@ -66,7 +66,9 @@ def rows_of(results: Sequence[LayerTimes]) -> list[Row]:
                     time.ratios.get(_ONEDNN_BF16),
                     time.ratios.get(_NCNN),
                     _reach(result) if best and result.threads > 1 else None,
-                    alone.best.seconds.middle / time.seconds.middle if best and alone and alone != result else None,
+                    alone.best.seconds.middle / time.seconds.middle
+                    if best and alone and alone != result
+                    else None,
                 )
             )
     return rows
@@ -124,13 +126,21 @@ def reaches(results: Sequence[LayerTimes]) -> list[Reach]:
             ]
             if ratios:
                 middle = Quartiles(min(ratios), median(ratios), max(ratios))
-                found.append(Reach(f"{group.title}, {direction}, batch {batch}, median", value, middle))
+                found.append(
+                    Reach(f"{group.title}, {direction}, batch {batch}, median", value, middle)
+                )
     scaling = [
-        row.scaling for row in rows if row.scaling is not None and row.batch == SCALING_BATCH and row.threads == 2
+        row.scaling
+        for row in rows
+        if row.scaling is not None and row.batch == SCALING_BATCH and row.threads == 2
     ]
     if scaling:
         middle = Quartiles(min(scaling), min(scaling), max(scaling))
         found.append(
-            Reach(f"1 to 2 threads, batch {SCALING_BATCH}, the least of {len(scaling)}", SCALING_REACH, middle)
+            Reach(
+                f"1 to 2 threads, batch {SCALING_BATCH}, the least of {len(scaling)}",
+                SCALING_REACH,
+                middle,
+            )
         )
     return found

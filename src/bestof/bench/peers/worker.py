@@ -55,7 +55,10 @@ def _time(run: Run, expected: float, seconds: float) -> list[float]:
 
 def main(name: str) -> None:
     """Answer requests until the standard input ends."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints must not be taken for an answer
+    answers, sys.stdout = (
+        sys.stdout,
+        sys.stderr,
+    )  # what a library prints must not be taken for an answer
     side: Any = import_module(f"bestof.bench.peers.{name}")
     runs: dict[str, Run] = {}
     expected: dict[str, float] = {}

@@ -10,10 +10,14 @@ from bestof.errors import InvalidArgument
 def check_count(policy: str, argument: str, value: object, least: int) -> None:
     """Raise InvalidArgument unless `value` is an integer (True and False are none) of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgument(f"{policy}: {argument}: expected an integer of at least {least}; got {value!r}")
+        raise InvalidArgument(
+            f"{policy}: {argument}: expected an integer of at least {least}; got {value!r}"
+        )
 
 
-def check_number(policy: str, argument: str, value: object, least: float, below: float | None = None) -> None:
+def check_number(
+    policy: str, argument: str, value: object, least: float, below: float | None = None
+) -> None:
     """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never passes."""
     if (
         isinstance(value, bool)
@@ -21,24 +25,33 @@ def check_number(policy: str, argument: str, value: object, least: float, below:
         or not value >= least
         or (below is not None and not value < below)
     ):
-        expected = f"a number of at least {least:g}" + ("" if below is None else f" and below {below:g}")
+        expected = f"a number of at least {least:g}" + (
+            "" if below is None else f" and below {below:g}"
+        )
         raise InvalidArgument(f"{policy}: {argument}: expected {expected}, got {value!r}")
 
 
 def check_names(policy: str, alternatives: Sequence[str]) -> None:
     """Raise InvalidArgument unless there is at least one alternative, and no name comes twice."""
     if isinstance(alternatives, str) or not alternatives:
-        raise InvalidArgument(f"{policy}: alternatives: expected a list of at least one name, got {alternatives!r}")
+        raise InvalidArgument(
+            f"{policy}: alternatives: expected a list of at least one name, got {alternatives!r}"
+        )
     if len(set(alternatives)) != len(alternatives):
-        raise InvalidArgument(f"{policy}: alternatives: expected names that differ, got {list(alternatives)!r}")
+        raise InvalidArgument(
+            f"{policy}: alternatives: expected names that differ, got {list(alternatives)!r}"
+        )
 
 
 def check_pairs(policy: str, argument: str, value: object) -> None:
     """Raise InvalidArgument unless it is a tuple of pairs, each a tuple that begins with a name, and no name comes
     twice; tuples, for a policy can be hashed."""
     if not isinstance(value, tuple) or any(
-        not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) for pair in value
+        not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str)
+        for pair in value
     ):
-        raise InvalidArgument(f"{policy}: {argument}: expected a tuple of (name, value) tuples, got {value!r}")
+        raise InvalidArgument(
+            f"{policy}: {argument}: expected a tuple of (name, value) tuples, got {value!r}"
+        )
     if len({name for name, _ in value}) != len(value):
         raise InvalidArgument(f"{policy}: {argument}: expected names that differ, got {value!r}")

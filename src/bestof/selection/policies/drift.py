@@ -27,7 +27,9 @@ class Drift:
     baseline: float
     rise: float = 1.25
     fall: float = 1.1
-    speedup: float = 2.0  # a settled call finds its caches warm; in a race the others had them in between
+    speedup: float = (
+        2.0  # a settled call finds its caches warm; in a race the others had them in between
+    )
     window: int = 9  # a neighbour's burst of 4 slow samples does not move their median
     stages: int = 1
     rest: int = 0

@@ -22,7 +22,9 @@ class Fixed:
         """Begin settled."""
         check_names("Fixed", alternatives)
         if self.name not in alternatives:
-            raise InvalidArgument(f"Fixed: name: expected one of {', '.join(alternatives)}, got {self.name!r}")
+            raise InvalidArgument(
+                f"Fixed: name: expected one of {', '.join(alternatives)}, got {self.name!r}"
+            )
         return FixedSearch(list(alternatives).index(self.name))
 
 

@@ -33,7 +33,9 @@ class Neighbour:
     def start(self, alternatives: Sequence[str]) -> NeighbourSearch:
         """Begin the search of `policy`; positions stay those of `alternatives`."""
         check_names("Neighbour", alternatives)
-        order = sorted(range(len(alternatives)), key=lambda position: alternatives[position] != self.decision)
+        order = sorted(
+            range(len(alternatives)), key=lambda position: alternatives[position] != self.decision
+        )
         names = [alternatives[position] for position in order]
         patience = self.patience if names[0] == self.decision else 0
         left_out = {place for place, name in enumerate(names) if place > 0 and name in self.without}
@@ -43,10 +45,25 @@ class Neighbour:
 class NeighbourSearch:
     """Translates between the positions of the list and those of the search inside."""
 
-    __slots__ = ("_asked", "_dropped", "_inner", "_left_out", "_names", "_order", "_patience", "_places", "_policy")
+    __slots__ = (
+        "_asked",
+        "_dropped",
+        "_inner",
+        "_left_out",
+        "_names",
+        "_order",
+        "_patience",
+        "_places",
+        "_policy",
+    )
 
     def __init__(
-        self, order: list[int], policy: SearchingPolicy, names: list[str], left_out: set[int], patience: int
+        self,
+        order: list[int],
+        policy: SearchingPolicy,
+        names: list[str],
+        left_out: set[int],
+        patience: int,
     ) -> None:
         self._order = order
         self._places = sorted(range(len(order)), key=order.__getitem__)

@@ -16,17 +16,25 @@ from bestof.selection.policy import Policy
 
 def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
     """Make a policy from `field=number,field=number`; integer fields take integers."""
-    known = {field.name: int if field.type == "int" else float for field in fields(kind) if field.name != "handicaps"}
+    known = {
+        field.name: int if field.type == "int" else float
+        for field in fields(kind)
+        if field.name != "handicaps"
+    }
     arguments: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name not in known:
-            raise InvalidArgument(f"{kind.__name__}: expected one of {', '.join(known)}, got {name!r} in {text!r}")
+            raise InvalidArgument(
+                f"{kind.__name__}: expected one of {', '.join(known)}, got {name!r} in {text!r}"
+            )
         try:
             arguments[name] = known[name](value)
         except ValueError:
             expected = "an integer" if known[name] is int else "a number"
-            raise InvalidArgument(f"{kind.__name__}: {name}: expected {expected}, got {value!r}") from None
+            raise InvalidArgument(
+                f"{kind.__name__}: {name}: expected {expected}, got {value!r}"
+            ) from None
     return kind(**arguments)  # type: ignore[arg-type]  # each value has the type of its field's default
 
 
@@ -47,7 +55,9 @@ def _window(text: str) -> Policy:
 
 def _fixed(text: str) -> Policy:
     if not text:
-        raise InvalidArgument("Fixed: name: expected the name of an alternative, as in 'fixed:NAME', got ''")
+        raise InvalidArgument(
+            "Fixed: name: expected the name of an alternative, as in 'fixed:NAME', got ''"
+        )
     return Fixed(text)
 
 

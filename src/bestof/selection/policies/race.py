@@ -77,7 +77,9 @@ class Race:
         check_number("Race", "confidence", self.confidence, 0.5, 1.0)
         check_count("Race", "warmup", self.warmup, 0)
         check_count("Race", "max_trials", self.max_trials, 1)
-        check_number("Race", "max_overhead", self.max_overhead, 0.01)  # at 0 nothing could ever be tried
+        check_number(
+            "Race", "max_overhead", self.max_overhead, 0.01
+        )  # at 0 nothing could ever be tried
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
         check_pairs("Race", "handicaps", self.handicaps)
@@ -109,7 +111,9 @@ class RaceSearch:
         self._handicaps = handicaps
         alternatives = len(handicaps)
         self._live = list(range(alternatives))
-        self._samples: list[list[float]] = [[] for _ in range(alternatives)]  # the counted ones, in the order taken
+        self._samples: list[list[float]] = [
+            [] for _ in range(alternatives)
+        ]  # the counted ones, in the order taken
         self._calls = [0] * alternatives
         self._seconds = [0.0] * alternatives
         self._contenders: list[int] = []
@@ -175,11 +179,15 @@ class RaceSearch:
         """Drop who has lost; end the race or set the number of rounds of the next judgement."""
         rounds, policy = self._rounds, self._policy
         half = (rounds - 1) // 2  # the lower median
-        ranked = {position: sorted(self._samples[position][:rounds]) for position in self._contenders}
+        ranked = {
+            position: sorted(self._samples[position][:rounds]) for position in self._contenders
+        }
         leader = min(self._contenders, key=lambda position: ranked[position][half])
         usual = ranked[leader][half]
         left = [
-            position for position in ranked if position == leader or not self._lost(position, leader, ranked, usual)
+            position
+            for position in ranked
+            if position == leader or not self._lost(position, leader, ranked, usual)
         ]
         self._contenders = left
         first = left[0]
@@ -195,7 +203,9 @@ class RaceSearch:
         else:
             self._rounds = min(rounds + max(1, rounds // 5), policy.max_trials)
 
-    def _lost(self, position: int, leader: int, ranked: dict[int, list[float]], usual: float) -> bool:
+    def _lost(
+        self, position: int, leader: int, ranked: dict[int, list[float]], usual: float
+    ) -> bool:
         """Whether its times say that it is slower, by the tie, than the leader, that usually takes `usual`.
 
         `ranked`: the times of each so far, sorted.
@@ -217,7 +227,10 @@ class RaceSearch:
             return False
         ratios = self._ratios(position, leader, int(slow))
         for exceptions, factor in enumerate(margins(len(clean), self._policy.confidence)):
-            if ratios[exceptions] > bar * factor or clean[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual:
+            if (
+                ratios[exceptions] > bar * factor
+                or clean[exceptions] > max(BEYOND_DRIFT, bar * factor) * usual
+            ):
                 return True
         return False
 
@@ -237,7 +250,9 @@ class RaceSearch:
         """The times of one alternative over those of another, round by round without the `skipped` first, sorted."""
         rounds = self._rounds
         tiny = 1e-12  # seconds; a clock may be too coarse to see a call
-        divisors = [seconds if seconds > tiny else tiny for seconds in self._samples[other][skipped:rounds]]
+        divisors = [
+            seconds if seconds > tiny else tiny for seconds in self._samples[other][skipped:rounds]
+        ]
         return sorted(map(truediv, self._samples[position][skipped:rounds], divisors))
 
     def _front(self) -> tuple[int | None, float]:

@@ -72,7 +72,9 @@ class RoundsSearch:
             self._current = False
             insort(ranked, seconds)
             half = len(ranked) // 2
-            self._medians[position] = ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
+            self._medians[position] = (
+                ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
+            )
 
     def drop(self, position: int) -> None:
         """Take an alternative out for good; dropping it again changes nothing."""

@@ -42,12 +42,16 @@ class Window:
         check_count("Window", "start_step", self.start_step, 0)
         check_count("Window", "stop_step", self.stop_step, self.start_step + 1)
         if isinstance(self.policy, Window):
-            raise InvalidArgument(f"Window: policy: expected a policy other than a window, got {self.policy!r}")
+            raise InvalidArgument(
+                f"Window: policy: expected a policy other than a window, got {self.policy!r}"
+            )
 
     def start(self, alternatives: Sequence[str]) -> WindowSearch:
         """Begin the search for one problem, at whatever step the program stands."""
         check_names("Window", alternatives)
-        return WindowSearch(self, self._progress, self.policy.start(alternatives), len(alternatives))
+        return WindowSearch(
+            self, self._progress, self.policy.start(alternatives), len(alternatives)
+        )
 
     def step(self) -> None:
         """The program has finished one step."""
@@ -69,7 +73,9 @@ class WindowSearch:
 
     __slots__ = ("_asked", "_inner", "_late", "_live", "_progress", "_window")
 
-    def __init__(self, window: Window, progress: _Progress, inner: OpenSearch, alternatives: int) -> None:
+    def __init__(
+        self, window: Window, progress: _Progress, inner: OpenSearch, alternatives: int
+    ) -> None:
         self._window = window
         self._progress = progress
         self._inner = inner
@@ -86,7 +92,10 @@ class WindowSearch:
 
     def tell(self, position: int, seconds: float) -> None:
         """Take a time inside the window, or stored evidence; what was observed before it is not evidence."""
-        if not self._asked or self._window.start_step <= self._progress.step < self._window.stop_step:
+        if (
+            not self._asked
+            or self._window.start_step <= self._progress.step < self._window.stop_step
+        ):
             self._inner.tell(position, seconds)
 
     def drop(self, position: int) -> None:

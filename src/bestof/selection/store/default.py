@@ -69,6 +69,8 @@ def cache_folder() -> Path:
     else:
         setting, fallback = "XDG_CACHE_HOME", (".cache",)
     folder = os.environ.get(setting, "") if setting else ""
-    if folder and Path(folder).is_absolute():  # the XDG specification: a relative path is invalid, and ignored
+    if (
+        folder and Path(folder).is_absolute()
+    ):  # the XDG specification: a relative path is invalid, and ignored
         return Path(folder)
     return Path.home().joinpath(*fallback)

@@ -29,7 +29,9 @@ class Field:
             raise self.wrong("an object")
         for name in self._value:
             if name not in names:
-                raise StoreError(f"lock file: {self.where or 'the file'}: there is no field {name!r}, only {names}")
+                raise StoreError(
+                    f"lock file: {self.where or 'the file'}: there is no field {name!r}, only {names}"
+                )
 
     def fields(self) -> list[Field]:
         """The elements of a list."""
@@ -54,7 +56,11 @@ class Field:
     def number(self, *, least: float | None = None) -> float:
         """A finite number, not below `least`."""
         value = self._value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or (least is not None and value < least):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or (least is not None and value < least)
+        ):
             raise self.wrong("a number" if least is None else f"a number from {least:g} on")
         try:
             number = float(value)
@@ -73,4 +79,6 @@ class Field:
         """The error for this field."""
         shown = repr(self._value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return StoreError(f"lock file: {self.where or 'the file'}: expected {expected}, got {shown}")
+        return StoreError(
+            f"lock file: {self.where or 'the file'}: expected {expected}, got {shown}"
+        )

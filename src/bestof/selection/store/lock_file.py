@@ -59,12 +59,22 @@ def _listed(blocks: list[str]) -> str:
 
 
 def _pin_dict(pin: Pin) -> dict[str, str]:
-    fields = {"selector": pin.selector, "problem": pin.problem, "host": pin.host, "alternative": pin.alternative}
+    fields = {
+        "selector": pin.selector,
+        "problem": pin.problem,
+        "host": pin.host,
+        "alternative": pin.alternative,
+    }
     return {name: text for name, text in fields.items() if text is not None}
 
 
 def _record_text(record: Record) -> str:
-    head = {"selector": record.selector, "problem": record.problem, "host": record.host, "decision": record.decision}
+    head = {
+        "selector": record.selector,
+        "problem": record.problem,
+        "host": record.host,
+        "decision": record.decision,
+    }
     updated = _number(record.updated, record, lambda value: f"{value:.3f}")
     items = sorted(record.evidence, key=lambda item: item.alternative)
     lines = [" " + _evidence_text(item, record) for item in items]
@@ -77,7 +87,9 @@ def _evidence_text(item: Evidence, record: Record) -> str:
         fields["disqualified"] = item.disqualified
     if item.children:
         fields["children"] = [[child.selector, child.problem] for child in item.children]
-    samples = ", ".join(_number(sample, record, lambda value: f"{value * 1e6:.6g}") for sample in item.samples)
+    samples = ", ".join(
+        _number(sample, record, lambda value: f"{value * 1e6:.6g}") for sample in item.samples
+    )
     return f'{_json(fields)[:-1]}, "microseconds": [{samples}]}}'
 
 
@@ -94,7 +106,9 @@ def _document(text: str) -> Field:
     try:
         document = Field(json.loads(text, parse_constant=_refuse_constant), "")
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"lock file: this is not JSON ({error}); were conflict markers left in it?") from error
+        raise StoreError(
+            f"lock file: this is not JSON ({error}); were conflict markers left in it?"
+        ) from error
     document.get("format").wholly(FORMAT)
     document.refuse_others("format", "pins", "records")
     return document
@@ -140,5 +154,7 @@ def _refuse_twice(where: str, keys: list[Any]) -> None:
     seen = set()
     for index, key in enumerate(keys):
         if key in seen:
-            raise StoreError(f"lock file: {where}[{index}]: {key!r} stands there twice; expected it once")
+            raise StoreError(
+                f"lock file: {where}[{index}]: {key!r} stands there twice; expected it once"
+            )
         seen.add(key)

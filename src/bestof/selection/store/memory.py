@@ -32,10 +32,14 @@ class MemoryStore:
     def records(self, selector: str | None = None) -> list[Record]:
         """Every record (of one selector, where named), sorted by selector, problem and host."""
         with self._lock:
-            found = [record for record in self._records.values() if selector in (None, record.selector)]
+            found = [
+                record for record in self._records.values() if selector in (None, record.selector)
+            ]
         return sorted(found, key=lambda record: record.key)
 
-    def pin(self, selector: str, alternative: str, problem: str | None = None, host: str | None = None) -> None:
+    def pin(
+        self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
+    ) -> None:
         """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
         with self._lock:
             self._pins[selector, problem, host] = alternative

@@ -32,11 +32,21 @@ def _united(one: Record, two: Record) -> Record:
         else:
             found[item.alternative] = max(other, item, key=_weight)
     refused = {item.alternative for item in found.values() if item.disqualified is not None}
-    decisions = [name for name in (newer.decision, older.decision) if name is not None and name not in refused]
+    decisions = [
+        name
+        for name in (newer.decision, older.decision)
+        if name is not None and name not in refused
+    ]
     evidence = tuple(found[name] for name in sorted(found))
     return Record(*newer.key, decisions[0] if decisions else None, evidence, newer.updated)
 
 
 def _weight(item: Evidence) -> tuple[object, ...]:
     # After the two that matter, anything that decides the same way on both sides.
-    return (item.disqualified is not None, len(item.samples), item.version, item.samples, item.disqualified or "")
+    return (
+        item.disqualified is not None,
+        len(item.samples),
+        item.version,
+        item.samples,
+        item.disqualified or "",
+    )

@@ -9,7 +9,10 @@ from bestof.selection.record import Pin
 
 def sorted_pins(pins: Iterable[Pin]) -> list[Pin]:
     """By selector, problem, host; None before every text."""
-    return sorted(pins, key=lambda pin: (pin.selector, pin.problem is not None, pin.problem or "", pin.host or ""))
+    return sorted(
+        pins,
+        key=lambda pin: (pin.selector, pin.problem is not None, pin.problem or "", pin.host or ""),
+    )
 
 
 def closest(pins: Iterable[Pin], problem: str | None, host: str | None) -> str | None:

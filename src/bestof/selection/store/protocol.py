@@ -25,7 +25,9 @@ class Store(Protocol):
     def records(self, selector: str | None = None) -> list[Record]:
         """Every record (of one selector, where named), sorted by selector, problem and host."""
 
-    def pin(self, selector: str, alternative: str, problem: str | None = None, host: str | None = None) -> None:
+    def pin(
+        self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
+    ) -> None:
         """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
 
     def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:

@@ -32,7 +32,9 @@ from bestof.selection.store.sqlite_file import (
 _T = TypeVar("_T")
 
 _BUSY_SECONDS = 5.0  # SQLite waits this long by itself
-_PATIENCE_SECONDS = 60.0  # and is asked again for this long: 200 processes at once wait less than 10 s
+_PATIENCE_SECONDS = (
+    60.0  # and is asked again for this long: 200 processes at once wait less than 10 s
+)
 
 
 class SqliteStore:
@@ -64,7 +66,9 @@ class SqliteStore:
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         """The record of one problem, None where there is none."""
-        kept = self._read(lambda connection: schema.read_record(connection, selector, problem, host))
+        kept = self._read(
+            lambda connection: schema.read_record(connection, selector, problem, host)
+        )
         newer = self._unwritten.load(selector, problem, host)
         return newer if kept is None else kept if newer is None else kept.absorb(newer)
 
@@ -82,17 +86,24 @@ class SqliteStore:
                 self._unwritten.clear()
             except (sqlite3.Error, OSError) as error:
                 self._unwritten.save(record)
-                self._warn_once(f"cannot be written ({error}); new decisions are kept in memory, for this process")
+                self._warn_once(
+                    f"cannot be written ({error}); new decisions are kept in memory, for this process"
+                )
         self._announce()
 
     def records(self, selector: str | None = None) -> list[Record]:
         """Every record (of one selector, where named), sorted by selector, problem and host."""
-        found = {record.key: record for record in self._read(lambda c: schema.read_records(c, selector)) or []}
+        found = {
+            record.key: record
+            for record in self._read(lambda c: schema.read_records(c, selector)) or []
+        }
         for newer in self._unwritten.records(selector):
             found[newer.key] = found[newer.key].absorb(newer) if newer.key in found else newer
         return [found[key] for key in sorted(found)]
 
-    def pin(self, selector: str, alternative: str, problem: str | None = None, host: str | None = None) -> None:
+    def pin(
+        self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
+    ) -> None:
         """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda connection: schema.write_pin(connection, order))
@@ -160,7 +171,9 @@ class SqliteStore:
             try:
                 result = self._write(action)
             except (sqlite3.Error, OSError) as error:
-                raise StoreError(f"the store '{self._path}' cannot be written: {error}; nothing was changed") from error
+                raise StoreError(
+                    f"the store '{self._path}' cannot be written: {error}; nothing was changed"
+                ) from error
         self._announce()
         return result
 
@@ -183,7 +196,9 @@ class SqliteStore:
 
     def _connected(self) -> sqlite3.Connection:
         if self._closed:
-            raise StoreError(f"the store '{self._path}' was closed, and is used again; open another")
+            raise StoreError(
+                f"the store '{self._path}' was closed, and is used again; open another"
+            )
         if self._process != os.getpid():
             # A fork behind Python's back: the connection is the parent's, and even closing it could harm the file.
             if self._connection is not None:
@@ -207,7 +222,11 @@ class SqliteStore:
 
     def _open(self, database: str, *, only_read: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            database, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=only_read
+            database,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=only_read,
         )
         try:
             if not only_read:
@@ -253,7 +272,9 @@ class SqliteStore:
     def _warn_once(self, what: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            self._warnings.append(f"the store '{self._path}' {what}; BESTOF_STORE names another store, or is 'off'")
+            self._warnings.append(
+                f"the store '{self._path}' {what}; BESTOF_STORE names another store, or is 'off'"
+            )
 
     def _announce(self) -> None:
         """Warn at the very end of a call, so that nothing is lost where warnings are errors."""
@@ -291,4 +312,8 @@ def _at_exit() -> None:
 
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -32,7 +32,9 @@ def refuse_foreign(path: Path, *, claimed: bool) -> None:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise StoreError(f"cannot keep decisions in '{path}': it is no regular file; name a file, as in '{path}/x'")
+            raise StoreError(
+                f"cannot keep decisions in '{path}': it is no regular file; name a file, as in '{path}/x'"
+            )
         with path.open("rb") as file:
             header = file.read(100)
     except OSError:
@@ -42,9 +44,13 @@ def refuse_foreign(path: Path, *, claimed: bool) -> None:
     if len(header) < 100 or not header.startswith(_MAGIC):
         if claimed:
             return
-        raise StoreError(f"'{path}' is no store of bestof: it is no SQLite database; it was not touched; name another")
+        raise StoreError(
+            f"'{path}' is no store of bestof: it is no SQLite database; it was not touched; name another"
+        )
     check_identity(
-        path, int.from_bytes(header[68:72], "big", signed=True), int.from_bytes(header[60:64], "big", signed=True)
+        path,
+        int.from_bytes(header[68:72], "big", signed=True),
+        int.from_bytes(header[60:64], "big", signed=True),
     )
 
 
@@ -61,7 +67,9 @@ def check_identity(path: Path, application_id: int, schema_version: int) -> None
 
 def foreign(path: Path) -> StoreError:
     """The error for a SQLite database of another program."""
-    return StoreError(f"'{path}' is a SQLite database of another program; it was not touched; name another file")
+    return StoreError(
+        f"'{path}' is a SQLite database of another program; it was not touched; name another file"
+    )
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -86,7 +94,13 @@ def is_damaged(error: sqlite3.DatabaseError) -> bool:
     OperationalError that only its message tells from a full disk. (Error codes are known from Python 3.11 on.)
     """
     if isinstance(error, sqlite3.OperationalError):
-        signs = ("no such table", "no such column", "has no column", "not decode to UTF-8", "unsupported file format")
+        signs = (
+            "no such table",
+            "no such column",
+            "has no column",
+            "not decode to UTF-8",
+            "unsupported file format",
+        )
         return any(sign in str(error) for sign in signs)
     return not isinstance(error, (sqlite3.ProgrammingError, sqlite3.NotSupportedError))
 

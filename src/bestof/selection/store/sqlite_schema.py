@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bestof.selection.record import Child, Evidence, Pin, Record
-from bestof.selection.store.sqlite_file import APPLICATION_ID, SCHEMA_VERSION, check_identity, foreign
+from bestof.selection.store.sqlite_file import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    check_identity,
+    foreign,
+)
 
 # Evidence comes back in the order of its ids: an upsert keeps the id of a row.
 _TABLES = (
@@ -36,7 +41,9 @@ _LOAD = """SELECT r.selector, r.problem, r.host, r.decision, r.updated,
     e.alternative, e.version, e.samples, e.disqualified, e.children
     FROM record r LEFT JOIN evidence e ON e.record = r.id """
 _LOAD_ONE = _LOAD + "WHERE r.selector = ? AND r.problem = ? AND r.host = ? ORDER BY e.id"
-_LOAD_ALL = _LOAD + "WHERE ?1 IS NULL OR r.selector = ?1 ORDER BY r.selector, r.problem, r.host, e.id"
+_LOAD_ALL = (
+    _LOAD + "WHERE ?1 IS NULL OR r.selector = ?1 ORDER BY r.selector, r.problem, r.host, e.id"
+)
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -48,7 +55,9 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     application_id, schema_version = _identity(connection)
     if application_id == 0:
         connection.execute("BEGIN IMMEDIATE")
-        application_id, schema_version = _identity(connection)  # another process may have been faster
+        application_id, schema_version = _identity(
+            connection
+        )  # another process may have been faster
         if application_id == 0:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise foreign(path)
@@ -82,7 +91,9 @@ def write_record(connection: sqlite3.Connection, record: Record) -> None:
             _storable(item.version),
             json.dumps(item.samples, separators=(",", ":")),
             None if item.disqualified is None else _storable(item.disqualified),
-            json.dumps([(child.selector, child.problem) for child in item.children]) if item.children else "[]",
+            json.dumps([(child.selector, child.problem) for child in item.children])
+            if item.children
+            else "[]",
         )
         for item in record.evidence
     ]
@@ -92,7 +103,9 @@ def write_record(connection: sqlite3.Connection, record: Record) -> None:
         connection.executemany(_WITHDRAW, gone)
 
 
-def read_record(connection: sqlite3.Connection, selector: str, problem: str, host: str) -> Record | None:
+def read_record(
+    connection: sqlite3.Connection, selector: str, problem: str, host: str
+) -> Record | None:
     """The record of one problem, in one query, so that it is of one moment."""
     key = tuple(_storable(text) for text in (selector, problem, host))
     found = _records(connection.execute(_LOAD_ONE, key).fetchall())
@@ -109,20 +122,32 @@ def delete_records(connection: sqlite3.Connection, selector: str | None) -> int:
     """Forget records with their evidence; how many."""
     which = "WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else _storable(selector)
-    connection.execute(f"DELETE FROM evidence WHERE record IN (SELECT id FROM record {which})", (name,))
+    connection.execute(
+        f"DELETE FROM evidence WHERE record IN (SELECT id FROM record {which})", (name,)
+    )
     return connection.execute(f"DELETE FROM record {which}", (name,)).rowcount
 
 
 def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:
     """Keep a pin in place of the one with the same selector, problem and host."""
     delete_pin(connection, pin.selector, pin.problem, pin.host)
-    connection.execute("INSERT INTO pin VALUES (?, ?, ?, ?)", (pin.selector, pin.problem, pin.host, pin.alternative))
+    connection.execute(
+        "INSERT INTO pin VALUES (?, ?, ?, ?)",
+        (pin.selector, pin.problem, pin.host, pin.alternative),
+    )
 
 
-def delete_pin(connection: sqlite3.Connection, selector: str, problem: str | None, host: str | None) -> bool:
+def delete_pin(
+    connection: sqlite3.Connection, selector: str, problem: str | None, host: str | None
+) -> bool:
     """Forget a pin; whether there was one."""
     key = (selector, problem, host)
-    return connection.execute("DELETE FROM pin WHERE selector = ? AND problem IS ? AND host IS ?", key).rowcount > 0
+    return (
+        connection.execute(
+            "DELETE FROM pin WHERE selector = ? AND problem IS ? AND host IS ?", key
+        ).rowcount
+        > 0
+    )
 
 
 def read_pins(connection: sqlite3.Connection, selector: str | None) -> list[Pin]:
@@ -136,16 +161,32 @@ def _records(rows: Iterable[tuple[object, ...]]) -> list[Record]:
     heads: dict[tuple[str, str, str], tuple[str | None, float]] = {}
     evidence: dict[tuple[str, str, str], list[Evidence]] = {}
     for row in rows:
-        selector, problem, host, decision, updated, alternative, version, samples, disqualified, children = row
+        (
+            selector,
+            problem,
+            host,
+            decision,
+            updated,
+            alternative,
+            version,
+            samples,
+            disqualified,
+            children,
+        ) = row
         texts = (selector, problem, host)
-        if not (_are_texts(*texts) and isinstance(decision, str | None) and isinstance(updated, float)):
+        if not (
+            _are_texts(*texts) and isinstance(decision, str | None) and isinstance(updated, float)
+        ):
             raise sqlite3.DatabaseError("a row of the table 'record' cannot be read")
         key = (str(selector), str(problem), str(host))
         heads[key] = (decision, updated)
         items = evidence.setdefault(key, [])
         if alternative is None:
             continue  # a record without evidence
-        if not (_are_texts(alternative, version, samples, children) and isinstance(disqualified, str | None)):
+        if not (
+            _are_texts(alternative, version, samples, children)
+            and isinstance(disqualified, str | None)
+        ):
             raise sqlite3.DatabaseError("a row of the table 'evidence' cannot be read")
         try:
             times = tuple(map(float, json.loads(str(samples))))

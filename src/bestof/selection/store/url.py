@@ -36,5 +36,7 @@ def open_file(path: str | os.PathLike[str], *, claimed: bool = False) -> Store:
         # Here and not above: importing sqlite3 takes 4 ms, and some builds of Python lack it.
         from bestof.selection.store.sqlite import SqliteStore  # noqa: PLC0415 (see above)
     except ImportError as error:
-        raise StoreError(f"'{path}' needs SQLite, which this Python was built without ({error})") from error
+        raise StoreError(
+            f"'{path}' needs SQLite, which this Python was built without ({error})"
+        ) from error
     return SqliteStore(path, claimed=claimed)

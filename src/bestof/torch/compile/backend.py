@@ -50,7 +50,9 @@ class InferenceGraph:
             for position, node in enumerate(placeholders)
             if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
         ]
-        self._dynamic = [position for position in range(len(placeholders)) if position not in self._static]
+        self._dynamic = [
+            position for position in range(len(placeholders)) if position not in self._static
+        ]
         self._lock = threading.Lock()
         self._plan: OptimizedModel | None = None
         self._frozen: list[Tensor] = []
@@ -81,7 +83,9 @@ class InferenceGraph:
     def _is_frozen(self, given: Sequence[Tensor]) -> bool:
         return all(
             one is other and is_unchanged(one, version, twin)
-            for one, other, version, twin in zip(given, self._frozen, self._versions, self._twins, strict=True)
+            for one, other, version, twin in zip(
+                given, self._frozen, self._versions, self._twins, strict=True
+            )
         )
 
     def _make(self, args: Sequence[Any], given: Sequence[Tensor]) -> OptimizedModel | None:
@@ -90,7 +94,9 @@ class InferenceGraph:
             return optimize(model, tuple(args[position] for position in self._dynamic), pure=True)
         except TorchError as error:
             warnings.warn(
-                f"a graph of torch.compile runs as it is, without a plan: {error}", BestofWarning, stacklevel=3
+                f"a graph of torch.compile runs as it is, without a plan: {error}",
+                BestofWarning,
+                stacklevel=3,
             )
             return None
 

@@ -14,15 +14,27 @@ def supports(_problem: ConvProblem) -> bool:
     return True
 
 
-def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     output: Tensor = originals.convolution(
-        input, weight, bias, problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
+        input,
+        weight,
+        bias,
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        False,
+        (0, 0),
+        problem.groups,
     )
     return output
 
 
-def input_gradient(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W)."""
     gradient: Tensor = originals.convolution_backward(
         grad_output,
@@ -40,7 +52,9 @@ def input_gradient(originals: Originals, grad_output: Tensor, weight: Tensor, pr
     return gradient
 
 
-def weight_gradient(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S)."""
     gradient: Tensor = originals.convolution_backward(
         grad_output,

@@ -105,23 +105,35 @@ def _promising(catalogue: Catalogue, problem: ConvProblem) -> frozenset[str]:
     cheapest = min(estimates, key=estimates.__getitem__, default="")
     lowest = estimates.get(cheapest, 0.0)
     limit = max(estimate.MARGIN * lowest, estimate.SMALL)
-    others = max(estimate.WINOGRAD_MARGIN * lowest, estimate.SMALL) if _winograd_wins(cheapest, problem) else limit
+    others = (
+        max(estimate.WINOGRAD_MARGIN * lowest, estimate.SMALL)
+        if _winograd_wins(cheapest, problem)
+        else limit
+    )
     rows = catalogue.applying(problem)
     return frozenset(
         row.name
         for row in rows
-        if row is rows[0] or estimates.get(row.name, 0.0) <= (limit if row.name in _WINOGRAD_NAMES else others)
+        if row is rows[0]
+        or estimates.get(row.name, 0.0) <= (limit if row.name in _WINOGRAD_NAMES else others)
     )
 
 
 def _winograd_wins(cheapest: str, problem: ConvProblem) -> bool:
     """Whether the cheapest is one of Winograd's, and may be believed: measured with AVX-512 alone."""
     channels = min(problem.weight_shape[:2])
-    return cheapest in _WINOGRAD_NAMES and channels >= estimate.WINOGRAD_CHANNELS and isa().startswith("avx")
+    return (
+        cheapest in _WINOGRAD_NAMES
+        and channels >= estimate.WINOGRAD_CHANNELS
+        and isa().startswith("avx")
+    )
 
 
 _WINOGRAD = {f"winograd{size}": estimate.winograd(size) for size in (2, 4, 6)}
-_STRIDED = {"winograd3_s2": estimate.winograd_strided, "winograd3_7x7_s2": estimate.winograd_strided7}
+_STRIDED = {
+    "winograd3_s2": estimate.winograd_strided,
+    "winograd3_7x7_s2": estimate.winograd_strided7,
+}
 _WINOGRAD_NAMES = frozenset(f"native {name}" for name in _WINOGRAD)
 
 
@@ -166,7 +178,11 @@ def _across_dtypes(
             "relaxed",
         ),
         Alternative(
-            "float32", pass_("float32"), other_dtype.supports("bfloat16", "float32"), None, estimate.in_float32(work)
+            "float32",
+            pass_("float32"),
+            other_dtype.supports("bfloat16", "float32"),
+            None,
+            estimate.in_float32(work),
         ),
         *(
             Alternative(
@@ -182,14 +198,22 @@ def _across_dtypes(
 
 
 def _is_sound_last(problem: ConvProblem) -> bool:
-    return channels_last.supports(problem) and (problem.dtype != "bfloat16" or other_dtype.is_sound(problem))
+    return channels_last.supports(problem) and (
+        problem.dtype != "bfloat16" or other_dtype.is_sound(problem)
+    )
 
 
 FORWARD = Catalogue(
     "forward",
     (
         Alternative("as is", as_is.forward, as_is.supports, None, estimate.as_is, "exact"),
-        Alternative("channels last", channels_last.forward, channels_last.supports, None, estimate.channels_last),
+        Alternative(
+            "channels last",
+            channels_last.forward,
+            channels_last.supports,
+            None,
+            estimate.channels_last,
+        ),
         Alternative("im2row", im2row.forward, im2row.supports, DIRECT, estimate.im2row),
         Alternative("im2col", im2col.forward, im2col.supports, DIRECT, estimate.im2col),
         Alternative("fft", fft.forward, fft.supports, SPECTRAL, estimate.fft),
@@ -209,7 +233,9 @@ FORWARD = Catalogue(
         ),
         *_native(native.forward, "forward", estimate.channels_last),
         *_across_dtypes(other_dtype.forward, native.forward, "forward", estimate.channels_last),
-        Alternative("native bfloat16", native_bfloat16.forward, native_bfloat16.supports("bfloat16"), DIRECT),
+        Alternative(
+            "native bfloat16", native_bfloat16.forward, native_bfloat16.supports("bfloat16"), DIRECT
+        ),
         Alternative(
             "bfloat16 native",
             native_bfloat16.forward,
@@ -223,7 +249,14 @@ FORWARD = Catalogue(
 INPUT_GRADIENT = Catalogue(
     "input gradient",
     (
-        Alternative("as is", as_is.input_gradient, as_is.supports, None, estimate.as_is_input_gradient, "exact"),
+        Alternative(
+            "as is",
+            as_is.input_gradient,
+            as_is.supports,
+            None,
+            estimate.as_is_input_gradient,
+            "exact",
+        ),
         Alternative(
             "channels last",
             channels_last.input_gradient,
@@ -255,7 +288,13 @@ WEIGHT_GRADIENT = Catalogue(
     "weight gradient",
     (
         Alternative("as is", as_is.weight_gradient, as_is.supports, None, estimate.as_is, "exact"),
-        Alternative("channels last", channels_last.weight_gradient, _is_sound_last, None, estimate.channels_last),
+        Alternative(
+            "channels last",
+            channels_last.weight_gradient,
+            _is_sound_last,
+            None,
+            estimate.channels_last,
+        ),
         Alternative("im2row", im2row.weight_gradient, im2row.supports, DIRECT, estimate.im2row),
         Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT, estimate.im2col),
         Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL, estimate.fft),

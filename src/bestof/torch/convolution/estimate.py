@@ -126,7 +126,9 @@ def native_weight_gradient(inside: Estimate) -> Estimate:
 
     def estimate(problem: ConvProblem) -> float:
         channels = problem.weight_shape[1]
-        return inside(problem) * (_lanes(channels) if problem.groups == 1 and channels < _VECTOR else 1.0)
+        return inside(problem) * (
+            _lanes(channels) if problem.groups == 1 and channels < _VECTOR else 1.0
+        )
 
     return estimate
 
@@ -156,7 +158,9 @@ def im2col(problem: ConvProblem) -> float:
     on 64 images of 512x2x2 that makes 17 to 34 times the best."""
     again = _AGAIN * problem.input_shape[0] * _weight_bytes(problem)
     there_and_back = _CONVERSION * _operand_bytes(problem) if problem.channels_last else 0.0
-    return _dense(problem) + 170.0 * matrix_bytes(problem) + again + there_and_back + _touched(problem)
+    return (
+        _dense(problem) + 170.0 * matrix_bytes(problem) + again + there_and_back + _touched(problem)
+    )
 
 
 def shared_matrix(problem: ConvProblem) -> float:

@@ -37,7 +37,11 @@ def good_size(least: int) -> int:
 
 def transform_size(problem: ConvProblem) -> tuple[int, int]:
     """Height and width of the transforms."""
-    (_, _, h, w), (_, _, r, s), (p, q) = problem.input_shape, problem.weight_shape, problem.output_size
+    (_, _, h, w), (_, _, r, s), (p, q) = (
+        problem.input_shape,
+        problem.weight_shape,
+        problem.output_size,
+    )
     return (
         good_size(max(h + problem.padding[0], problem.dilation[0] * (r - 1) + 1, p)),
         good_size(max(w + problem.padding[1], problem.dilation[1] * (s - 1) + 1, q)),
@@ -46,7 +50,11 @@ def transform_size(problem: ConvProblem) -> tuple[int, int]:
 
 def spectra_elements(problem: ConvProblem) -> int:
     """The complex numbers of the three spectra."""
-    (n, c, _, _), (k, cg, _, _), (height, width) = problem.input_shape, problem.weight_shape, transform_size(problem)
+    (n, c, _, _), (k, cg, _, _), (height, width) = (
+        problem.input_shape,
+        problem.weight_shape,
+        transform_size(problem),
+    )
     return (n * c + n * k + k * cg) * height * (width // 2 + 1)
 
 
@@ -74,7 +82,9 @@ def _spectrum(image: Tensor, groups: int, problem: ConvProblem) -> Tensor:
     """The spectrum of (A, g B, h, w) as (frequencies g, A, B)."""
     spectrum: Tensor = torch.fft.rfft2(image, s=transform_size(problem))
     rows, columns, height, width = spectrum.shape
-    ordered = spectrum.reshape(rows, groups, columns // groups, height, width).permute(3, 4, 1, 0, 2)
+    ordered = spectrum.reshape(rows, groups, columns // groups, height, width).permute(
+        3, 4, 1, 0, 2
+    )
     return ordered.reshape(height * width * groups, rows, columns // groups)
 
 
@@ -94,35 +104,49 @@ def _image(products: Tensor, groups: int, problem: ConvProblem) -> Tensor:
     height, width = transform_size(problem)
     rows, columns = products.shape[1:]
     ordered = products.reshape(height, width // 2 + 1, groups, rows, columns).permute(3, 2, 4, 0, 1)
-    image: Tensor = torch.fft.irfft2(ordered.reshape(rows, groups * columns, height, -1), s=(height, width))
+    image: Tensor = torch.fft.irfft2(
+        ordered.reshape(rows, groups * columns, height, -1), s=(height, width)
+    )
     return image
 
 
-def forward(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     p, q = problem.output_size
     kernel = _weight_spectrum(weight, problem).transpose(1, 2).conj_physical()
-    output = _image(torch.bmm(_spectrum(input, problem.groups, problem), kernel), problem.groups, problem)
+    output = _image(
+        torch.bmm(_spectrum(input, problem.groups, problem), kernel), problem.groups, problem
+    )
     output = output.roll(problem.padding, (2, 3))[:, :, :p, :q]
     if bias is not None:
         output += bias.reshape(-1, 1, 1)
     return in_format(output, problem.channels_last)
 
 
-def input_gradient(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W)."""
     _, _, h, w = problem.input_shape
     top, left = problem.padding
     kernel = _weight_spectrum(weight, problem)
-    image = _image(torch.bmm(_spectrum(grad_output, problem.groups, problem), kernel), problem.groups, problem)
+    image = _image(
+        torch.bmm(_spectrum(grad_output, problem.groups, problem), kernel), problem.groups, problem
+    )
     return in_format(image[:, :, top : top + h, left : left + w], problem.channels_last)
 
 
-def weight_gradient(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S)."""
     g, (k, c, r, s), (step_h, step_w) = problem.groups, problem.weight_shape, problem.dilation
     outer = _spectrum(grad_output, g, problem).transpose(1, 2).conj_physical()
-    taps = _image(torch.bmm(outer, _spectrum(input, g, problem)), g, problem).roll(problem.padding, (2, 3))
+    taps = _image(torch.bmm(outer, _spectrum(input, g, problem)), g, problem).roll(
+        problem.padding, (2, 3)
+    )
     taps = taps[:, :, : step_h * (r - 1) + 1 : step_h, : step_w * (s - 1) + 1 : step_w]
     gradient = taps.reshape(k // g, g, c, r, s).transpose(0, 1).reshape(k, c, r, s)
     return in_format(gradient, problem.channels_last)

@@ -26,7 +26,13 @@ def _complement(problem: ConvProblem) -> Pads:
 
 
 def convolve(
-    originals: Originals, input: Tensor, weight: Tensor, pads: Pads, dilation: Pair, groups: int, channels_last: bool
+    originals: Originals,
+    input: Tensor,
+    weight: Tensor,
+    pads: Pads,
+    dilation: Pair,
+    groups: int,
+    channels_last: bool,
 ) -> Tensor:
     """The output (N, K, P, Q) for one-sided pads, none larger than dilation (R - 1).
 
@@ -55,13 +61,19 @@ def convolve(
         groups,
         (True, False, False),
     )[0]
-    return pad(output, ((padding[0] - top, padding[0] - bottom), (padding[1] - left, padding[1] - right)))
+    return pad(
+        output, ((padding[0] - top, padding[0] - bottom), (padding[1] - left, padding[1] - right))
+    )
 
 
-def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     pads = symmetric(problem.padding)
-    output = convolve(originals, input, weight, pads, problem.dilation, problem.groups, problem.channels_last)
+    output = convolve(
+        originals, input, weight, pads, problem.dilation, problem.groups, problem.channels_last
+    )
     if bias is not None:
         output += bias.reshape(-1, 1, 1)
     return in_format(output, problem.channels_last)

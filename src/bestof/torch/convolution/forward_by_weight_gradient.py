@@ -21,7 +21,13 @@ def supports(problem: ConvProblem) -> bool:
 
 
 def convolve(
-    originals: Originals, input: Tensor, weight: Tensor, pads: Pads, stride: Pair, dilation: Pair, groups: int
+    originals: Originals,
+    input: Tensor,
+    weight: Tensor,
+    pads: Pads,
+    stride: Pair,
+    dilation: Pair,
+    groups: int,
 ) -> Tensor:
     """The output (N, K, P, Q), whatever its strides, for one-sided pads."""
     n, k, kernel = input.shape[0], weight.shape[0], (weight.shape[2], weight.shape[3])
@@ -45,10 +51,18 @@ def convolve(
     return output.transpose(0, 1)
 
 
-def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     output = convolve(
-        originals, input, weight, symmetric(problem.padding), problem.stride, problem.dilation, problem.groups
+        originals,
+        input,
+        weight,
+        symmetric(problem.padding),
+        problem.stride,
+        problem.dilation,
+        problem.groups,
     )
     if bias is not None:
         output += bias.reshape(-1, 1, 1)

@@ -19,16 +19,24 @@ def supports(problem: ConvProblem) -> bool:
 
 def _columns(input: Tensor, problem: ConvProblem) -> Tensor:
     """The lowered matrices (N, C R S, P Q)."""
-    return unfold(input, problem.weight_shape[2:], problem.dilation, problem.padding, problem.stride)
+    return unfold(
+        input, problem.weight_shape[2:], problem.dilation, problem.padding, problem.stride
+    )
 
 
 def _matrices(weight: Tensor, problem: ConvProblem) -> Tensor:
     """The weights (N g, K/g, C/g R S): one copy serves all images where there is one group, by a stride of 0."""
     n, g, (k, c, r, s) = problem.input_shape[0], problem.groups, problem.weight_shape
-    return weight.reshape(1, g, k // g, c * r * s).expand(n, -1, -1, -1).reshape(n * g, k // g, c * r * s)
+    return (
+        weight.reshape(1, g, k // g, c * r * s)
+        .expand(n, -1, -1, -1)
+        .reshape(n * g, k // g, c * r * s)
+    )
 
 
-def forward(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape
@@ -39,17 +47,25 @@ def forward(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor |
     return in_format(output, problem.channels_last)
 
 
-def input_gradient(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W)."""
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape
     gradient = grad_output.reshape(n * g, k // g, p * q)
-    columns = torch.bmm(_matrices(weight, problem).transpose(1, 2), gradient).reshape(n, g * c * r * s, p * q)
-    image = fold(columns, problem.input_shape[2:], (r, s), problem.dilation, problem.padding, problem.stride)
+    columns = torch.bmm(_matrices(weight, problem).transpose(1, 2), gradient).reshape(
+        n, g * c * r * s, p * q
+    )
+    image = fold(
+        columns, problem.input_shape[2:], (r, s), problem.dilation, problem.padding, problem.stride
+    )
     return in_format(image, problem.channels_last)
 
 
-def weight_gradient(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S), added up image by image: a product of all would hold N of them."""
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape

@@ -16,7 +16,11 @@ from bestof.torch.convolution.problem import ConvProblem
 
 def supports(problem: ConvProblem) -> bool:
     """float32 and float64, where the lowered matrix stays within its limit."""
-    return not problem.empty and problem.dtype in ("float32", "float64") and matrix_bytes(problem) <= MATRIX_LIMIT
+    return (
+        not problem.empty
+        and problem.dtype in ("float32", "float64")
+        and matrix_bytes(problem) <= MATRIX_LIMIT
+    )
 
 
 def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
@@ -25,7 +29,11 @@ def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvP
     n, _, p, q = problem.output_shape
     matrix = weight.reshape(g, k // g, c, r, s).permute(0, 3, 4, 2, 1).reshape(g, r * s * c, k // g)
     if g == 1:
-        rows = torch.mm(lowered[0], matrix[0]) if bias is None else torch.addmm(bias, lowered[0], matrix[0])
+        rows = (
+            torch.mm(lowered[0], matrix[0])
+            if bias is None
+            else torch.addmm(bias, lowered[0], matrix[0])
+        )
     elif bias is None:
         rows = torch.bmm(lowered, matrix).transpose(0, 1)
     else:
@@ -40,17 +48,25 @@ def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -
     return in_format(gradient.reshape(k, r, s, c).permute(0, 3, 1, 2), problem.channels_last)
 
 
-def forward(_originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     return product(lower(input, problem), weight, bias, problem)
 
 
-def input_gradient(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W): the gradient of the lowered matrix, added up tap by tap."""
     g, (k, c, r, s) = problem.groups, problem.weight_shape
     n, _, h, w = problem.input_shape
     p, q = problem.output_size
-    (pad_h, pad_w), (stride_h, stride_w), (step_h, step_w) = problem.padding, problem.stride, problem.dilation
+    (pad_h, pad_w), (stride_h, stride_w), (step_h, step_w) = (
+        problem.padding,
+        problem.stride,
+        problem.dilation,
+    )
     matrix = weight.reshape(g, k // g, c, r, s).permute(0, 1, 3, 4, 2).reshape(g, k // g, r * s * c)
     lowered = torch.bmm(gradient_rows(grad_output, problem), matrix).reshape(g, n, p, q, r, s, c)
     padded = lowered.new_zeros(n, h + 2 * pad_h, w + 2 * pad_w, g, c)
@@ -63,6 +79,8 @@ def input_gradient(_originals: Originals, grad_output: Tensor, weight: Tensor, p
     return in_format(image.permute(0, 3, 1, 2), problem.channels_last)
 
 
-def weight_gradient(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S)."""
     return weight_product(lower(input, problem), grad_output, problem)

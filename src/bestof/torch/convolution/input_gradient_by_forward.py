@@ -16,7 +16,11 @@ from bestof.torch.convolution.swapped_operands import Pair, complement, extents,
 
 def supports(problem: ConvProblem) -> bool:
     """float32 and float64, where the zeros at most quadruple the work (with strides of 4 it took 17 times as long)."""
-    return not problem.empty and problem.dtype in ("float32", "float64") and problem.stride[0] * problem.stride[1] <= 4
+    return (
+        not problem.empty
+        and problem.dtype in ("float32", "float64")
+        and problem.stride[0] * problem.stride[1] <= 4
+    )
 
 
 def _spread(gradient: Tensor, stride: Pair, channels_last: bool) -> Tensor:
@@ -47,14 +51,26 @@ def gradient(
     read = extents((grad_output.shape[2], grad_output.shape[3]), kernel, stride, dilation)
     bottom += image[0] + pads[0][0] + pads[0][1] - read[0]
     right += image[1] + pads[1][0] + pads[1][1] - read[1]
-    spread, padding = symmetric_remainder(_spread(grad_output, stride, channels_last), ((top, bottom), (left, right)))
+    spread, padding = symmetric_remainder(
+        _spread(grad_output, stride, channels_last), ((top, bottom), (left, right))
+    )
     result: Tensor = originals.convolution(
-        spread, turned_weight(weight, groups), None, (1, 1), padding, dilation, False, (0, 0), groups
+        spread,
+        turned_weight(weight, groups),
+        None,
+        (1, 1),
+        padding,
+        dilation,
+        False,
+        (0, 0),
+        groups,
     )
     return result
 
 
-def input_gradient(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W)."""
     result = gradient(
         originals,

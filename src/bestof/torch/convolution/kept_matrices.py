@@ -49,7 +49,9 @@ class KeptMatrices:
 
     def keep(self, source: Tensor, geometry: Hashable, matrix: Tensor) -> None:
         """Keep what was made from `source`; `geometry` is what the matrix depends on beside the values."""
-        if source.is_inference() or matrix.nbytes > self._limit:  # no backward pass follows; or none could be kept
+        if (
+            source.is_inference() or matrix.nbytes > self._limit
+        ):  # no backward pass follows; or none could be kept
             return
         key = (id(source), geometry)
         kept = self._kept

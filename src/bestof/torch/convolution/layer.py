@@ -68,18 +68,34 @@ class ConvolutionLayer:
         self.input_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.weight_gradient_calls: CallCounts[ConvProblem] = CallCounts()
         self.sharing_calls: CallCounts[LayerProblem] = CallCounts()
-        self.forward_pass, self.input_gradient, self.weight_gradient = map(self._selector, device.catalogues)
+        self.forward_pass, self.input_gradient, self.weight_gradient = map(
+            self._selector, device.catalogues
+        )
         name, version = f"{device.selectors} layer", self._version
         self.layer = BestOf(
             name,
             [
-                Alternative(JOINT, [self._joint_forward, self._joint_backward], version, supports=_computes_jointly),
-                Alternative(INDEPENDENT, [self._independent_forward, self._independent_backward], version),
-                Alternative(SHARED, [self._shared_forward, self._shared_backward], version, supports=_shares_im2row),
+                Alternative(
+                    JOINT,
+                    [self._joint_forward, self._joint_backward],
+                    version,
+                    supports=_computes_jointly,
+                ),
+                Alternative(
+                    INDEPENDENT, [self._independent_forward, self._independent_backward], version
+                ),
+                Alternative(
+                    SHARED,
+                    [self._shared_forward, self._shared_backward],
+                    version,
+                    supports=_shares_im2row,
+                ),
             ],
             lambda layer, *_: layer,
             on_event=self._listener(name),
-            **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), _POLICY),
+            **_search(
+                Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), _POLICY
+            ),
         )
 
     @property
@@ -95,19 +111,25 @@ class ConvolutionLayer:
         """How a forward pass is computed at present."""
         return self._known_forward.get(met) or self._know_forward(met)
 
-    def forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         """A forward pass, by PyTorch as is where that was chosen, but for a turn now and then."""
         if next(found.turns) and not (isinstance(found.met, LayerProblem) and len(self.kept)):
             return self._forward_as_is(found.problem, input, weight, bias)
         return self.ask_forward(found, input, weight, bias)
 
-    def ask_forward(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def ask_forward(
+        self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         """A forward pass by the selectors."""
         if isinstance(found.met, LayerProblem):
             return self.layer(0, found.met, input, weight, bias)  # type: ignore[no-any-return]
         return self._forward(found.problem, input, weight, bias)
 
-    def forward_unseen(self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward_unseen(
+        self, found: Shortcut, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         """A forward pass by the kernel of ours that was chosen, which the selectors do not see: they see one call in so
         many, and would take this one, whose weights are packed first, for what all of them take."""
         assert found.by_python is not None
@@ -116,10 +138,17 @@ class ConvolutionLayer:
 
     def find_backward(self, layer: LayerProblem, grad_layout: str) -> Shortcut:
         """How the whole of a backward pass is computed at present."""
-        return self._known_backward.get((layer, grad_layout)) or self._know_backward(layer, grad_layout)
+        return self._known_backward.get((layer, grad_layout)) or self._know_backward(
+            layer, grad_layout
+        )
 
     def backward(
-        self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+        self,
+        found: Shortcut,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
         """The whole of a backward pass, by PyTorch as is where that was chosen, but for a turn now and then."""
         if next(found.turns):
@@ -127,7 +156,12 @@ class ConvolutionLayer:
         return self.ask_backward(found, grad_output, input, weight, mask)
 
     def ask_backward(
-        self, found: Shortcut, grad_output: Tensor, input: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+        self,
+        found: Shortcut,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        mask: tuple[bool, bool, bool],
     ) -> Gradients:
         """The whole of a backward pass by the selectors."""
         grad_layout = found.problem.grad_layout
@@ -151,14 +185,23 @@ class ConvolutionLayer:
         known = self._known_forward  # a decision meanwhile puts another one there
         problem = met.convolution if isinstance(met, LayerProblem) else met._replace(frozen=True)
         name = self._decided.get((self.forward_pass.name, problem), "")
-        whole = self._decided.get((self.layer.name, met)) if isinstance(met, LayerProblem) else INDEPENDENT
+        whole = (
+            self._decided.get((self.layer.name, met))
+            if isinstance(met, LayerProblem)
+            else INDEPENDENT
+        )
         chosen = whole == JOINT or (name == AS_IS and whole == INDEPENDENT)
         counts, row = [self.forward_calls.counter(problem)], self._compiled.get(name)
         if row is None or row.compiled is None or whole != INDEPENDENT:
             found = Shortcut.of(problem, counts, chosen, met)
         else:
             found = Shortcut.of(
-                problem, counts, chosen, met, row.compiled(problem), partial(row.function, self._originals)
+                problem,
+                counts,
+                chosen,
+                met,
+                row.compiled(problem),
+                partial(row.function, self._originals),
             )
         if len(known) >= _REMEMBERED:
             known.clear()
@@ -173,7 +216,9 @@ class ConvolutionLayer:
         chosen = whole == JOINT or (
             whole == INDEPENDENT
             and (not layer.input or self._decided.get((self.input_gradient.name, problem)) == AS_IS)
-            and (not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS)
+            and (
+                not layer.weight or self._decided.get((self.weight_gradient.name, problem)) == AS_IS
+            )
         )
         counts = [self.input_gradient_calls.counter(problem)] if layer.input else []
         counts += [self.weight_gradient_calls.counter(problem)] if layer.weight else []
@@ -183,10 +228,20 @@ class ConvolutionLayer:
         known[layer, grad_layout] = found
         return found
 
-    def _forward_as_is(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _forward_as_is(
+        self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         self.forward_calls.count(problem)
         return self._originals.convolution(  # type: ignore[no-any-return]
-            input, weight, bias, problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
+            input,
+            weight,
+            bias,
+            problem.stride,
+            problem.padding,
+            problem.dilation,
+            False,
+            (0, 0),
+            problem.groups,
         )
 
     def _jointly(
@@ -254,7 +309,9 @@ class ConvolutionLayer:
         return BestOf(
             name,
             [
-                Alternative(row.name, bind(row.function), self._version, supports=promising(row.name))  # type: ignore[arg-type]
+                Alternative(
+                    row.name, bind(row.function), self._version, supports=promising(row.name)
+                )  # type: ignore[arg-type]
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,
@@ -264,12 +321,18 @@ class ConvolutionLayer:
         )
 
     def _pass_policy(self, catalogue: Catalogue) -> Race:
-        if self._device.timer is not None:  # what Python takes is hidden behind what the device still has to do
+        if (
+            self._device.timer is not None
+        ):  # what Python takes is hidden behind what the device still has to do
             return _POLICY
-        by_python = [row.name for row in catalogue.alternatives if row.name != AS_IS and row.compiled is None]
+        by_python = [
+            row.name for row in catalogue.alternatives if row.name != AS_IS and row.compiled is None
+        ]
         return replace(_POLICY, handicaps=tuple((name, _BY_PYTHON) for name in by_python))
 
-    def _joint_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _joint_forward(
+        self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         return self._forward_as_is(layer.convolution, input, weight, bias)
 
     def _joint_backward(
@@ -284,12 +347,16 @@ class ConvolutionLayer:
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)
         return self._jointly(problem, grad_output, input, weight, mask)
 
-    def _independent_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _independent_forward(
+        self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         if len(self.kept):
             self.kept.drop(input, _geometry(layer.convolution))
         return self._forward(layer.convolution, input, weight, bias)
 
-    def _forward(self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _forward(
+        self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         self.forward_calls.count(problem)
         return self.forward_pass(problem, input, weight, bias)  # type: ignore[no-any-return]
 
@@ -307,9 +374,15 @@ class ConvolutionLayer:
         if mask[1]:
             self.weight_gradient_calls.count(problem)
             grad_weight = self.weight_gradient(problem, grad_output, input)
-        return self._grad_input(problem, grad_output, weight, mask), grad_weight, _grad_bias(grad_output, mask)
+        return (
+            self._grad_input(problem, grad_output, weight, mask),
+            grad_weight,
+            _grad_bias(grad_output, mask),
+        )
 
-    def _shared_forward(self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _shared_forward(
+        self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         self.forward_calls.count(layer.convolution)
         output, lowered = shared_im2row.forward(input, weight, bias, layer.convolution)
         self.kept.keep(input, _geometry(layer.convolution), lowered)
@@ -332,10 +405,18 @@ class ConvolutionLayer:
             grad_weight = shared_im2row.weight_gradient(lowered, grad_output, problem)
         else:  # a second backward pass over the same graph, or hooks have replaced the input
             grad_weight = im2row.weight_gradient(self._originals, grad_output, input, problem)
-        return self._grad_input(problem, grad_output, weight, mask), grad_weight, _grad_bias(grad_output, mask)
+        return (
+            self._grad_input(problem, grad_output, weight, mask),
+            grad_weight,
+            _grad_bias(grad_output, mask),
+        )
 
     def _grad_input(
-        self, problem: ConvProblem, grad_output: Tensor, weight: Tensor, mask: tuple[bool, bool, bool]
+        self,
+        problem: ConvProblem,
+        grad_output: Tensor,
+        weight: Tensor,
+        mask: tuple[bool, bool, bool],
     ) -> Tensor | None:
         if not mask[0]:
             return None
@@ -345,7 +426,11 @@ class ConvolutionLayer:
 
 def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:
     """How a selector searches: by the policy for the whole process, which need not fit every selector, or this race."""
-    return {"policy": None if shared_policy() else policy, "neighbours": neighbourhood, "patience": _PATIENCE}
+    return {
+        "policy": None if shared_policy() else policy,
+        "neighbours": neighbourhood,
+        "patience": _PATIENCE,
+    }
 
 
 def _grad_bias(grad_output: Tensor, mask: tuple[bool, bool, bool]) -> Tensor | None:
@@ -354,7 +439,13 @@ def _grad_bias(grad_output: Tensor, mask: tuple[bool, bool, bool]) -> Tensor | N
 
 def _geometry(problem: ConvProblem) -> tuple[object, ...]:
     """What the lowered matrix depends on beside the input: branches with other dilations may read the same one."""
-    return problem.weight_shape[2:], problem.stride, problem.padding, problem.dilation, problem.groups
+    return (
+        problem.weight_shape[2:],
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        problem.groups,
+    )
 
 
 def _computes_jointly(layer: object) -> bool:
@@ -371,15 +462,25 @@ def _computes_jointly(layer: object) -> bool:
     if problem.dtype == "bfloat16":
         return True
     as_is = sum(catalogue.as_is(problem) for catalogue in CATALOGUES)
-    return as_is <= estimate.JOINT_MARGIN * sum(catalogue.cheapest(problem) for catalogue in CATALOGUES)
+    return as_is <= estimate.JOINT_MARGIN * sum(
+        catalogue.cheapest(problem) for catalogue in CATALOGUES
+    )
 
 
 def _shares_im2row(layer: object) -> bool:
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution
-    if problem.device or not layer.weight or matrix_bytes(problem) > _KEPT_BYTES or not shared_im2row.supports(problem):
+    if (
+        problem.device
+        or not layer.weight
+        or matrix_bytes(problem) > _KEPT_BYTES
+        or not shared_im2row.supports(problem)
+    ):
         return False
     if not allows(problem.accuracy, "float32"):
         return False
-    shared, apart = estimate.shared_matrix(problem), FORWARD.cheapest(problem) + WEIGHT_GRADIENT.cheapest(problem)
+    shared, apart = (
+        estimate.shared_matrix(problem),
+        FORWARD.cheapest(problem) + WEIGHT_GRADIENT.cheapest(problem),
+    )
     return shared <= max(estimate.SHARING_MARGIN * apart, 2 * estimate.SMALL)

@@ -59,4 +59,6 @@ def placeholder(like: Tensor, shape: tuple[int, ...], channels_last: bool = Fals
 
     Not an expanded scalar, which PyTorch would copy into a full tensor first: pages of this one are never touched.
     """
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch_format(channels_last))
+    return torch.empty(
+        shape, dtype=like.dtype, device=like.device, memory_format=torch_format(channels_last)
+    )

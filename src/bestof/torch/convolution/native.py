@@ -19,11 +19,18 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.shim import NativeConvolution
 
 
-def supports(algorithm: str, direction: str, dtype: str = "float32") -> Callable[[ConvProblem], bool]:
+def supports(
+    algorithm: str, direction: str, dtype: str = "float32"
+) -> Callable[[ConvProblem], bool]:
     """Whether the kernels have this algorithm for a problem: of this dtype, nothing empty, its own shapes."""
 
     def answer(problem: ConvProblem) -> bool:
-        if problem.dtype != dtype or problem.empty or problem.deterministic or min(problem.output_size) < 1:
+        if (
+            problem.dtype != dtype
+            or problem.empty
+            or problem.deterministic
+            or min(problem.output_size) < 1
+        ):
             return False
         x, w = nhwc(problem.input_shape), nhwc(problem.weight_shape)
         return algorithm in conv2d_algorithms(
@@ -42,7 +49,13 @@ def supports(algorithm: str, direction: str, dtype: str = "float32") -> Callable
 def forward(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
 
-    def run(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    def run(
+        originals: Originals,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        problem: ConvProblem,
+    ) -> Tensor:
         x = _rows(input)
         packed = None
         if problem.frozen and originals.packed is not None:
@@ -84,10 +97,16 @@ def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolutio
 def input_gradient(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
 
-    def run(_originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+    def run(
+        _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+    ) -> Tensor:
         grad, w = _rows(grad_output), _rows(weight)
-        gradient = torch.empty(problem.input_shape, dtype=grad.dtype, memory_format=torch.channels_last)
-        _plan(algorithm, "backward_input", problem).run(grad.data_ptr(), w.data_ptr(), gradient.data_ptr())
+        gradient = torch.empty(
+            problem.input_shape, dtype=grad.dtype, memory_format=torch.channels_last
+        )
+        _plan(algorithm, "backward_input", problem).run(
+            grad.data_ptr(), w.data_ptr(), gradient.data_ptr()
+        )
         return _finished(gradient, problem)
 
     return run
@@ -96,10 +115,16 @@ def input_gradient(algorithm: str) -> Callable[..., Tensor]:
 def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
 
-    def run(_originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+    def run(
+        _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+    ) -> Tensor:
         grad, x = _rows(grad_output), _rows(input)
-        gradient = torch.empty(problem.weight_shape, dtype=grad.dtype, memory_format=torch.channels_last)
-        _plan(algorithm, "backward_weight", problem).run(grad.data_ptr(), x.data_ptr(), gradient.data_ptr())
+        gradient = torch.empty(
+            problem.weight_shape, dtype=grad.dtype, memory_format=torch.channels_last
+        )
+        _plan(algorithm, "backward_weight", problem).run(
+            grad.data_ptr(), x.data_ptr(), gradient.data_ptr()
+        )
         return _finished(gradient, problem)
 
     return run
@@ -160,4 +185,8 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _finished(result: Tensor, problem: ConvProblem) -> Tensor:
-    return in_format(result, problem.channels_last) if problem.dtype == "float32" else back(result, problem)
+    return (
+        in_format(result, problem.channels_last)
+        if problem.dtype == "float32"
+        else back(result, problem)
+    )

@@ -37,7 +37,9 @@ def supports(dtype: str) -> Callable[[ConvProblem], bool]:
     return answer
 
 
-def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     x = input.contiguous(memory_format=torch.channels_last)
     packed = None

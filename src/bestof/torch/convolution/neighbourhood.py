@@ -26,7 +26,9 @@ class Neighbourhood(Generic[Problem]):
     """
 
     def __init__(
-        self, convolution: Callable[[Problem], ConvProblem], rest: Callable[[Problem], Hashable] = lambda _: None
+        self,
+        convolution: Callable[[Problem], ConvProblem],
+        rest: Callable[[Problem], Hashable] = lambda _: None,
     ) -> None:
         self._convolution = convolution
         self._rest = rest
@@ -39,7 +41,11 @@ class Neighbourhood(Generic[Problem]):
         if len(self._families) >= _FAMILIES and family not in self._families:
             del self._families[next(iter(self._families))]
         members = self._families.setdefault(family, {})
-        near = [other for other in members if other != problem and self._pixels(other, convolution) <= log(_PIXELS)]
+        near = [
+            other
+            for other in members
+            if other != problem and self._pixels(other, convolution) <= log(_PIXELS)
+        ]
         near.sort(key=lambda other: self._distance(other, convolution))
         members[problem] = None
         if len(members) > _REMEMBERED:
@@ -47,7 +53,10 @@ class Neighbourhood(Generic[Problem]):
         return near
 
     def _pixels(self, other: Problem, convolution: ConvProblem) -> float:
-        (_, _, h, w), (_, _, height, width) = self._convolution(other).input_shape, convolution.input_shape
+        (_, _, h, w), (_, _, height, width) = (
+            self._convolution(other).input_shape,
+            convolution.input_shape,
+        )
         return abs(log(h * w / (height * width)))
 
     def _distance(self, other: Problem, convolution: ConvProblem) -> tuple[float, float]:

@@ -31,20 +31,28 @@ def parse_fields(text: str) -> dict[str, tuple[int, ...]]:
     for part in text.replace(" ", "").split(","):
         match = _FIELD.fullmatch(part)
         if match is None:
-            raise InvalidArgument(f"convolution {text!r}: cannot read {part!r}; expected {EXPECTED}")
+            raise InvalidArgument(
+                f"convolution {text!r}: cannot read {part!r}; expected {EXPECTED}"
+            )
         letter = match[1]
         values = tuple(int(number) for number in match[2].split("x"))
         if letter in fields:
-            raise InvalidArgument(f"convolution {text!r}: {letter!r} is given twice; expected {EXPECTED}")
+            raise InvalidArgument(
+                f"convolution {text!r}: {letter!r} is given twice; expected {EXPECTED}"
+            )
         if len(values) not in _COUNTS[letter]:
             counts = " or ".join(str(count) for count in _COUNTS[letter])
             raise InvalidArgument(
                 f"convolution {text!r}: {part!r} has {len(values)} numbers in place of {counts}; expected {EXPECTED}"
             )
         if 0 in values and letter != "p":
-            raise InvalidArgument(f"convolution {text!r}: {part!r} holds a zero; expected {EXPECTED}")
+            raise InvalidArgument(
+                f"convolution {text!r}: {part!r} holds a zero; expected {EXPECTED}"
+            )
         fields[letter] = values * 2 if letter in "spd" and len(values) == 1 else values
     for letter in "ik":
         if letter not in fields:
-            raise InvalidArgument(f"convolution {text!r}: {letter!r} is missing; expected {EXPECTED}")
+            raise InvalidArgument(
+                f"convolution {text!r}: {letter!r} is missing; expected {EXPECTED}"
+            )
     return {**_DEFAULTS, **fields}

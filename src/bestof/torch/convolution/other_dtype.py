@@ -33,7 +33,11 @@ def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
     """Whether the tensors of a problem are of the dtype `given`, not empty, and the other one can be computed in."""
 
     def answer(problem: ConvProblem) -> bool:
-        return problem.dtype == given and not problem.empty and (inside != "bfloat16" or has_bfloat16())
+        return (
+            problem.dtype == given
+            and not problem.empty
+            and (inside != "bfloat16" or has_bfloat16())
+        )
 
     return answer
 
@@ -48,9 +52,17 @@ def forward(inside: str) -> Callable[..., Tensor]:
     """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
     dtype = _DTYPES[inside]
 
-    def run(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+    def run(
+        originals: Originals,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        problem: ConvProblem,
+    ) -> Tensor:
         bias = None if bias is None else bias.to(dtype)
-        output = as_is.forward(originals, _there(input, dtype), _there(weight, dtype), bias, problem)
+        output = as_is.forward(
+            originals, _there(input, dtype), _there(weight, dtype), bias, problem
+        )
         return back(output, problem)
 
     return run
@@ -60,9 +72,13 @@ def input_gradient(inside: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
     dtype = _DTYPES[inside]
 
-    def run(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+    def run(
+        originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+    ) -> Tensor:
         converted = problem._replace(input_layout="channels_last")
-        gradient = as_is.input_gradient(originals, _there(grad_output, dtype), _there(weight, dtype), converted)
+        gradient = as_is.input_gradient(
+            originals, _there(grad_output, dtype), _there(weight, dtype), converted
+        )
         return back(gradient, problem)
 
     return run
@@ -72,9 +88,13 @@ def weight_gradient(inside: str) -> Callable[..., Tensor]:
     """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
     dtype = _DTYPES[inside]
 
-    def run(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+    def run(
+        originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+    ) -> Tensor:
         converted = problem._replace(weight_layout="channels_last")
-        gradient = as_is.weight_gradient(originals, _there(grad_output, dtype), _there(input, dtype), converted)
+        gradient = as_is.weight_gradient(
+            originals, _there(grad_output, dtype), _there(input, dtype), converted
+        )
         return back(gradient, problem)
 
     return run

@@ -77,7 +77,10 @@ class PackedWeightsCache:
             if self.shim is not None and weight.dtype is torch.float32:
                 lent = lending_key(algorithm, groups, tuple(weight.shape)) + (dense is rows)
                 loan = self.shim.lend(packed, packed_address(packed), address, lent, version, now)
-            self._keep(key, _Kept(weakref.ref(weight, self._forget(key)), version, address, now, packed, loan))
+            self._keep(
+                key,
+                _Kept(weakref.ref(weight, self._forget(key)), version, address, now, packed, loan),
+            )
         return packed
 
     def clear(self) -> None:

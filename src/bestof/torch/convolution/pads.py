@@ -18,7 +18,9 @@ def pad(image: Tensor, pads: Pads) -> Tensor:
     """The image (..., H, W) with zeros around it, cropped where a pad is negative; a view where nothing is added."""
     (top, bottom), (left, right) = pads
     height, width = image.shape[-2:]
-    image = image[..., max(0, -top) : height - max(0, -bottom), max(0, -left) : width - max(0, -right)]
+    image = image[
+        ..., max(0, -top) : height - max(0, -bottom), max(0, -left) : width - max(0, -right)
+    ]
     if max(top, bottom, left, right) > 0:
         around = [max(0, left), max(0, right), max(0, top), max(0, bottom)]
         image = torch.constant_pad_nd(image, around)

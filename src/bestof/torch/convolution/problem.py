@@ -14,7 +14,9 @@ from bestof.torch.convolution.memory_format import Layout, layout_of
 from bestof.torch.convolution.notation import EXPECTED, pair, parse_fields
 
 _DTYPE_NAMES = {
-    dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if type(dtype) is torch.dtype
+    dtype: str(dtype).removeprefix("torch.")
+    for dtype in vars(torch).values()
+    if type(dtype) is torch.dtype
 }
 
 
@@ -117,7 +119,14 @@ class ConvProblem(NamedTuple):
         k, c, r, s = self.weight_shape
         p, q = self.output_size
         taps = _inside(h, r, p, self.stride[0], self.padding[0], self.dilation[0])
-        return 2 * n * k * c * taps * _inside(w, s, q, self.stride[1], self.padding[1], self.dilation[1])
+        return (
+            2
+            * n
+            * k
+            * c
+            * taps
+            * _inside(w, s, q, self.stride[1], self.padding[1], self.dilation[1])
+        )
 
     @property
     def notation(self) -> str:

@@ -14,7 +14,9 @@ def supports(problem: ConvProblem) -> bool:
     return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
 
 
-def forward(input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> tuple[Tensor, Tensor]:
+def forward(
+    input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> tuple[Tensor, Tensor]:
     """The output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g) for `weight_gradient`.
 
     The matrix is a copy: what happens to the input afterwards does not reach it.

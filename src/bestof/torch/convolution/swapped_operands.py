@@ -12,7 +12,11 @@ Pair = tuple[int, int]
 def batch_as_channels(image: Tensor, groups: int) -> Tensor:
     """(N, C, H, W) as (C/g, g N, H, W): channels become the batch, and the batch the channels, group by group."""
     n, c, h, w = image.shape
-    return image.reshape(n, groups, c // groups, h, w).permute(2, 1, 0, 3, 4).reshape(c // groups, groups * n, h, w)
+    return (
+        image.reshape(n, groups, c // groups, h, w)
+        .permute(2, 1, 0, 3, 4)
+        .reshape(c // groups, groups * n, h, w)
+    )
 
 
 def turned_weight(weight: Tensor, groups: int) -> Tensor:

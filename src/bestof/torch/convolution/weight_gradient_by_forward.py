@@ -39,7 +39,9 @@ def gradient(
     return result.transpose(0, 1)
 
 
-def weight_gradient(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S)."""
     result = gradient(
         originals,

@@ -29,10 +29,16 @@ FORWARD = Catalogue(
         Alternative("im2col", im2col.forward, im2col.supports, DIRECT),
         Alternative("fft", fft.forward, fft.supports, SPECTRAL),
         Alternative(
-            "swap: weight gradient", forward_by_weight_gradient.forward, forward_by_weight_gradient.supports, None
+            "swap: weight gradient",
+            forward_by_weight_gradient.forward,
+            forward_by_weight_gradient.supports,
+            None,
         ),
         Alternative(
-            "swap: input gradient", forward_by_input_gradient.forward, forward_by_input_gradient.supports, None
+            "swap: input gradient",
+            forward_by_input_gradient.forward,
+            forward_by_input_gradient.supports,
+            None,
         ),
     ),
 )
@@ -42,11 +48,16 @@ INPUT_GRADIENT = Catalogue(
     (
         Alternative("as is", as_is.input_gradient, as_is.supports, None, accuracy="exact"),
         Alternative("channels last", channels_last.input_gradient, channels_last.supports, None),
-        Alternative("cudnn benchmark", cudnn_benchmark.input_gradient, cudnn_benchmark.supports, None),
+        Alternative(
+            "cudnn benchmark", cudnn_benchmark.input_gradient, cudnn_benchmark.supports, None
+        ),
         Alternative("im2col", im2col.input_gradient, im2col.supports, DIRECT),
         Alternative("fft", fft.input_gradient, fft.supports, SPECTRAL),
         Alternative(
-            "swap: forward", input_gradient_by_forward.input_gradient, input_gradient_by_forward.supports, None
+            "swap: forward",
+            input_gradient_by_forward.input_gradient,
+            input_gradient_by_forward.supports,
+            None,
         ),
     ),
 )
@@ -56,11 +67,16 @@ WEIGHT_GRADIENT = Catalogue(
     (
         Alternative("as is", as_is.weight_gradient, as_is.supports, None, accuracy="exact"),
         Alternative("channels last", channels_last.weight_gradient, channels_last.supports, None),
-        Alternative("cudnn benchmark", cudnn_benchmark.weight_gradient, cudnn_benchmark.supports, None),
+        Alternative(
+            "cudnn benchmark", cudnn_benchmark.weight_gradient, cudnn_benchmark.supports, None
+        ),
         Alternative("im2col", im2col.weight_gradient, im2col.supports, DIRECT),
         Alternative("fft", fft.weight_gradient, fft.supports, SPECTRAL),
         Alternative(
-            "swap: forward", weight_gradient_by_forward.weight_gradient, weight_gradient_by_forward.supports, None
+            "swap: forward",
+            weight_gradient_by_forward.weight_gradient,
+            weight_gradient_by_forward.supports,
+            None,
         ),
     ),
 )

@@ -61,19 +61,25 @@ class _Switch:
 _switch = _Switch()
 
 
-def forward(originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
+def forward(
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+) -> Tensor:
     """The output (N, K, P, Q)."""
     with _switch.on():
         return as_is.forward(originals, input, weight, bias, problem)
 
 
-def input_gradient(originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem) -> Tensor:
+def input_gradient(
+    originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the input (N, C, H, W)."""
     with _switch.on():
         return as_is.input_gradient(originals, grad_output, weight, problem)
 
 
-def weight_gradient(originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem) -> Tensor:
+def weight_gradient(
+    originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+) -> Tensor:
     """The gradient of the weight (K, C/g, R, S)."""
     with _switch.on():
         return as_is.weight_gradient(originals, grad_output, input, problem)

@@ -58,7 +58,13 @@ class ConvolutionStep:
         residual: Tensor | None,
         between: Tensor | None = None,
     ) -> None:
-        self.operation, self.problem, self.x, self.out, self.residual = operation, problem, x, out, residual
+        self.operation, self.problem, self.x, self.out, self.residual = (
+            operation,
+            problem,
+            x,
+            out,
+            residual,
+        )
         self._between = out if between is None else between
         self.algorithm: str | None = None
         self._runners: dict[str, Runner] = {}
@@ -79,12 +85,16 @@ class ConvolutionStep:
         """Runs it by one algorithm; its weights are packed at the first request."""
         runner = self._runners.get(algorithm)
         if runner is None:
-            if algorithm == PYTORCH or (algorithm == ONEDNN and self.operation.linear):  # ordered to take the first
+            if algorithm == PYTORCH or (
+                algorithm == ONEDNN and self.operation.linear
+            ):  # ordered to take the first
                 runner = self._pytorch()
             else:
                 runner = self._onednn() if algorithm == ONEDNN else self._native(algorithm)
             if self.problem.pooled and not pools(self.problem, algorithm):
-                runner = _one_after_the_other(runner, pooling_runner(MAX_2X2, self._between, self.out))
+                runner = _one_after_the_other(
+                    runner, pooling_runner(MAX_2X2, self._between, self.out)
+                )
             self._runners[algorithm] = runner
         return runner
 
@@ -142,7 +152,9 @@ class ConvolutionStep:
             at = x.data_ptr()
             if find_layout is None:
                 return partial(plan.run, at, layout, *addresses)
-            return lambda: plan.run(at, find_layout(), *addresses)  # the model's memory may move: model.share_memory()
+            return lambda: plan.run(
+                at, find_layout(), *addresses
+            )  # the model's memory may move: model.share_memory()
 
         def run() -> None:
             given = _checked(x(), c, w)  # held until the kernel is done
@@ -159,7 +171,11 @@ class ConvolutionStep:
         name, scalars = _ONEDNN.get(operation.activation, ("leaky_relu", [operation.slope]))
 
         def run() -> None:
-            out.copy_(torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *geometry, name, scalars, ""))
+            out.copy_(
+                torch.ops.mkldnn._convolution_pointwise(
+                    x, weight, bias, *geometry, name, scalars, ""
+                )
+            )
 
         def run_with_residual() -> None:
             y = torch.ops.mkldnn._convolution_pointwise(x, weight, bias, *geometry, "none", [], "")
@@ -200,7 +216,11 @@ def _checked(given: Tensor, features: int, rows: int) -> Tensor:
 
 
 def problem_of(
-    operation: Convolution, accuracy: Accuracy, x: tuple[int, ...], residual: bool, pooled: bool = False
+    operation: Convolution,
+    accuracy: Accuracy,
+    x: tuple[int, ...],
+    residual: bool,
+    pooled: bool = False,
 ) -> FusedProblem:
     """The problem of an operation on an input of shape x."""
     weight = tuple(operation.weights.weight.shape)
@@ -216,4 +236,6 @@ def problem_of(
         weight_layout="channels_last",
         threads=torch.get_num_threads(),
     )
-    return FusedProblem(convolution, residual, operation.activation, accuracy, operation.linear, pooled)
+    return FusedProblem(
+        convolution, residual, operation.activation, accuracy, operation.linear, pooled
+    )

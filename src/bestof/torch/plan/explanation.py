@@ -81,7 +81,9 @@ def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int
             one = step.convolution
             flops = 0 if one is None else one.problem.convolution.flops
             algorithm = None if one is None else one.algorithm
-            steps.append(StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9))
+            steps.append(
+                StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9)
+            )
         return Explanation(tuple(steps), total, memory_of(program, model))
     finally:
         program.give_back(binding)

@@ -79,7 +79,12 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
     }
     detached = [value.detach() for value in tensors.values]
     text = json.dumps(content)
-    stored = {"format": _FORMAT, "version": _VERSION, "sha256": _digest(text, detached), "content": text}
+    stored = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "sha256": _digest(text, detached),
+        "content": text,
+    }
     torch.save({**stored, "tensors": detached}, file)
 
 
@@ -91,7 +96,9 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
     except FileNotFoundError:
         raise TorchError(f"load: there is no file {name}") from None
     except Exception as error:
-        raise TorchError(f"load: {name} is no plan, or damaged: {type(error).__name__}; save it again") from error
+        raise TorchError(
+            f"load: {name} is no plan, or damaged: {type(error).__name__}; save it again"
+        ) from error
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise TorchError(f"load: {name} is no plan; expected a file that plan.save has written")
     if stored.get("version") != _VERSION:
@@ -110,7 +117,10 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
         planned = []
         for one in content["programs"]:
             program = Program(_decoded_graph(one["nodes"], tensors, weights), content["accuracy"])
-            spec, structure = (pytree.tree_structure(_decoded_structure(one[part])) for part in ("spec", "structure"))
+            spec, structure = (
+                pytree.tree_structure(_decoded_structure(one[part]))
+                for part in ("spec", "structure")
+            )
             leaves = [_decoded(leaf, {}) for leaf in one["inputs"]]
             check_program(program, leaves, structure.num_leaves)
             if here:
@@ -232,7 +242,9 @@ def _decoded_weights(one: dict[str, Any], tensors: list[Tensor]) -> FrozenWeight
     return FrozenWeights(tensor(one["weight"]), tensor(one["bias"]), norm, one["groups"])
 
 
-def _decoded_graph(nodes: list[dict[str, Any]], tensors: list[Tensor], weights: list[FrozenWeights]) -> GraphModule:
+def _decoded_graph(
+    nodes: list[dict[str, Any]], tensors: list[Tensor], weights: list[FrozenWeights]
+) -> GraphModule:
     graph, root = Graph(), nn.Module()
     known: dict[str, Node] = {}
     for one in nodes:
@@ -258,7 +270,9 @@ def _decoded_graph(nodes: list[dict[str, Any]], tensors: list[Tensor], weights: 
 
 
 def _fields(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
 
 
 def _name_of(target: Any) -> str:
@@ -287,7 +301,12 @@ def _may_be_named(target: torch._ops.OpOverload) -> bool:
     takes indices on trust."""
     name = target._schema.name
     trusts = "sparse" in name and "unsafe" in name
-    return target.namespace == "aten" and not target._schema.is_mutable and "file" not in name and not trusts
+    return (
+        target.namespace == "aten"
+        and not target._schema.is_mutable
+        and "file" not in name
+        and not trusts
+    )
 
 
 # Arguments and the descriptions of tensors, as JSON
@@ -311,7 +330,9 @@ def _encoded(value: Any) -> Any:
         return {"device": str(value)}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
-    raise TorchError(f"save: a {type(value).__name__} among the arguments of an operator cannot be saved")
+    raise TorchError(
+        f"save: a {type(value).__name__} among the arguments of an operator cannot be saved"
+    )
 
 
 def _decoded(value: Any, known: dict[str, Node]) -> Any:
@@ -330,7 +351,9 @@ def _decoded(value: Any, known: dict[str, Node]) -> Any:
         return torch.device(content)
     if kind == "tensor":
         shape, strides, dtype = content
-        return torch.empty_strided(shape, strides, dtype=_torch_constant(dtype.removeprefix("torch.")), device="meta")
+        return torch.empty_strided(
+            shape, strides, dtype=_torch_constant(dtype.removeprefix("torch.")), device="meta"
+        )
     return _torch_constant(content)
 
 

@@ -71,7 +71,9 @@ class FrozenWeights:
     def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
         self.weight, self.norm, self.groups = weight.detach(), norm, groups
         self.own_bias = None if bias is None else bias.detach()
-        self._sources = [tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)]
+        self._sources = [
+            tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)
+        ]
         self._versions = versions(self._sources)
         self._lock = threading.Lock()
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
@@ -111,7 +113,11 @@ class FrozenWeights:
         if self.norm is None:
             return self.weight
         scale, _ = self.norm.affine()
-        return (self.weight.double() * scale.reshape(-1, *[1] * (self.weight.dim() - 1))).to(self.weight.dtype).detach()
+        return (
+            (self.weight.double() * scale.reshape(-1, *[1] * (self.weight.dim() - 1)))
+            .to(self.weight.dtype)
+            .detach()
+        )
 
     def rows(self) -> Tensor:
         """The weight as kernels read it, (O, H, W, I / groups), contiguous; the model's own memory where that is so."""
@@ -158,7 +164,9 @@ class FrozenWeights:
     def _folded_bias(self, bias: Tensor | None) -> Tensor | None:
         if self.norm is None:
             # A copy: kernels are given its address, and the model's own memory may move.
-            return None if bias is None else bias.detach().clone(memory_format=torch.contiguous_format)
+            return (
+                None if bias is None else bias.detach().clone(memory_format=torch.contiguous_format)
+            )
         scale, shift = self.norm.affine()
         folded = shift if bias is None else bias.double() * scale + shift
         return folded.to(self.weight.dtype).contiguous()

@@ -34,7 +34,9 @@ def fuse(module: GraphModule, weights: Operations) -> None:
     graph = module.graph
     for node in list(graph.nodes):
         if node.target in _VIEWS:
-            node.target = aten.reshape.default  # a view where strides allow it; those of a plan are its own
+            node.target = (
+                aten.reshape.default
+            )  # a view where strides allow it; those of a plan are its own
         if _is_identity(node) and not any(map(reads_strides, node.users)):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
@@ -139,7 +141,11 @@ def _is_identity(node: Node) -> bool:
     given, result = _val(node.args[0] if node.args else None), _val(node)
     if given is None or result is None:
         return False
-    same = given.shape == result.shape and given.dtype is result.dtype and given.device == result.device
+    same = (
+        given.shape == result.shape
+        and given.dtype is result.dtype
+        and given.device == result.device
+    )
     return same and target in _IDENTITIES_OF_SHAPE
 
 
@@ -175,7 +181,9 @@ def _remembered(
     key = (id(weight), id(bias), *(map(id, norm[:4]) if norm else ()), norm and norm.eps, groups)
     frozen = weights.get(key)
     if frozen is None:
-        frozen = weights[key] = FrozenWeights(weight, bias, norm, groups)  # keeps the tensors, and so their ids
+        frozen = weights[key] = FrozenWeights(
+            weight, bias, norm, groups
+        )  # keeps the tensors, and so their ids
     return frozen
 
 
@@ -183,7 +191,11 @@ def _replace(node: Node, marker: Callable[..., Any], operation: object, *args: A
     graph = node.graph
     with graph.inserting_after(node):
         fused = graph.call_function(marker, args)
-    fused.meta = {"val": node.meta["val"], "operation": operation, "name": node.meta.get("name", node.name)}
+    fused.meta = {
+        "val": node.meta["val"],
+        "operation": operation,
+        "name": node.meta.get("name", node.name),
+    }
     node.replace_all_uses_with(fused)
     return fused
 
@@ -198,7 +210,12 @@ def _recognise_convolution(module: GraphModule, node: Node, weights: Operations)
     x = node.args[0]
     weight, bias_node = _constant(module, node.args[1]), _argument(node, "bias")
     bias = _constant(module, bias_node)
-    if weight is None or (bias_node is not None and bias is None) or not _is_plain(x, 4) or not _is_plain(node, 4):
+    if (
+        weight is None
+        or (bias_node is not None and bias is None)
+        or not _is_plain(x, 4)
+        or not _is_plain(node, 4)
+    ):
         return
     if node.target is aten.convolution.default and (node.args[6] or any(node.args[7])):  # type: ignore[arg-type]
         return
@@ -223,7 +240,12 @@ def _recognise_convolution(module: GraphModule, node: Node, weights: Operations)
 def _recognise_linear(module: GraphModule, node: Node, weights: Operations) -> None:
     weight, bias_node = _constant(module, node.args[1]), _argument(node, "bias")
     bias = _constant(module, bias_node)
-    if weight is None or (bias_node is not None and bias is None) or not _is_plain(node.args[0]) or not _is_plain(node):
+    if (
+        weight is None
+        or (bias_node is not None and bias is None)
+        or not _is_plain(node.args[0])
+        or not _is_plain(node)
+    ):
         return
     if weight.dim() == 2 and weight.dtype is torch.float32 and weight.is_contiguous():
         operation = Convolution(_remembered(weights, weight, bias, None, 1), linear=True)
@@ -271,7 +293,9 @@ def _recognise_pooling(_: GraphModule, node: Node, __: Operations) -> None:
         fits, kind = _argument(node, "divisor_override") is None, "average"
         counted = bool(_argument(node, "count_include_pad"))
     h, w = _val(x).shape[2:]  # type: ignore[union-attr]
-    floor = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip((h, w), padding, kernel, stride, strict=True))
+    floor = tuple(
+        (n + 2 * p - k) // s + 1 for n, p, k, s in zip((h, w), padding, kernel, stride, strict=True)
+    )
     if fits and floor == tuple(_val(node).shape[2:]):  # type: ignore[union-attr]  # else rounded up: ceil_mode
         _replace(node, pooling, Pooling(kind, kernel, stride, padding, counted), x)
 
@@ -300,7 +324,11 @@ def _recognise_mean(_: GraphModule, node: Node, __: Operations) -> None:
         return
     with node.graph.inserting_after(node):
         pooled = node.graph.call_function(pooling, (x,))
-    pooled.meta = {"val": node.meta["val"][:, :, None, None], "operation": operation, "name": node.name}
+    pooled.meta = {
+        "val": node.meta["val"][:, :, None, None],
+        "operation": operation,
+        "name": node.name,
+    }
     with node.graph.inserting_after(pooled):
         flat = node.graph.call_function(aten.flatten.using_ints, (pooled, 1))
     flat.meta = {"val": node.meta["val"]}
@@ -375,7 +403,9 @@ def _activation(node: Node) -> tuple[str, float] | None:
     """(name, slope) as kernels call it, None where it is no activation that they have."""
     target = node.target
     if target in (aten.relu.default, aten.silu.default, aten.hardswish.default, aten.relu6.default):
-        return {"hardswish": "hard_swish"}.get(name := target._schema.name.removeprefix("aten::"), name), 0.0
+        return {"hardswish": "hard_swish"}.get(
+            name := target._schema.name.removeprefix("aten::"), name
+        ), 0.0
     if target is aten.leaky_relu.default:
         return "leaky_relu", float(_argument(node, "negative_slope"))
     if target in (aten.hardtanh.default, aten.clamp.default):

@@ -41,7 +41,9 @@ class PlanMemory:
         parts += f"; eager takes {_mib(self.eager)} at its peak"
         beyond = self.own - self.eager
         if beyond > 0:
-            parts += f", {_mib(beyond)} less than the released plan: memory='eager' trades speed for it"
+            parts += (
+                f", {_mib(beyond)} less than the released plan: memory='eager' trades speed for it"
+            )
         return parts
 
 

@@ -40,7 +40,13 @@ def limit_memory(program: Program, limit: int) -> None:
     beyond = memory_of(program, 0).own - limit
     binding = program.borrow()
     try:
-        layers = _layers([(step.name, step.convolution) for step in binding.steps if step.convolution is not None])
+        layers = _layers(
+            [
+                (step.name, step.convolution)
+                for step in binding.steps
+                if step.convolution is not None
+            ]
+        )
         while beyond > 0:
             swaps = [swap for layer in layers if (swap := _cheapest_swap(layer)) is not None]
             if not swaps:
@@ -66,22 +72,32 @@ def _layers(steps: list[tuple[str, ConvolutionStep]]) -> list[_Layer]:
     for group in alike.values():
         choices = [_options(step) for _, step in group]
         shared = set(choices[0]).intersection(*choices[1:])
-        options = {name: (sum(one[name][0] for one in choices), choices[0][name][1]) for name in shared}
+        options = {
+            name: (sum(one[name][0] for one in choices), choices[0][name][1]) for name in shared
+        }
         chosen = [step.algorithm for _, step in group if step.algorithm is not None]
         fastest = min(options, key=lambda name: options[name][0])
-        found.append(_Layer(group, options, chosen[0] if chosen and chosen[0] in options else fastest))
+        found.append(
+            _Layer(group, options, chosen[0] if chosen and chosen[0] in options else fastest)
+        )
     return found
 
 
 def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
     """Seconds and bytes of the algorithms that the selector has timed, and of the chosen one without packing."""
     rows = selector().explain(step).alternatives
-    options = {row.name: (row.seconds, _bytes(step, row.name)) for row in rows if row.seconds is not None}
+    options = {
+        row.name: (row.seconds, _bytes(step, row.name)) for row in rows if row.seconds is not None
+    }
     chosen = step.algorithm
     if chosen is not None and chosen not in options:  # the only one, or ordered: nothing was timed
         options[chosen] = 0.0, _bytes(step, chosen)
     problem = step.problem
-    if chosen not in (None, ONEDNN, PYTORCH) and not problem.linear and packs(problem.convolution, chosen):
+    if (
+        chosen not in (None, ONEDNN, PYTORCH)
+        and not problem.linear
+        and packs(problem.convolution, chosen)
+    ):
         name = f"{chosen}{UNPACKED}"
         # Both alone, where all takes longer than in the running program, whose seconds the others have.
         more = _seconds(step, name) - _seconds(step, chosen)

@@ -18,7 +18,9 @@ def is_unchanged(tensor: Tensor, version: int, frozen: Tensor) -> bool:
     twin, has. What is written in place through `tensor.data` leaves no trace, and is not noticed."""
     if not tensor.is_inference() and tensor._version != version:
         return False
-    return tensor.data_ptr() == frozen.data_ptr()  # both move where memory becomes shared between processes
+    return (
+        tensor.data_ptr() == frozen.data_ptr()
+    )  # both move where memory becomes shared between processes
 
 
 class ModelState:
@@ -63,10 +65,13 @@ class ModelState:
         unchanged = (
             all(map(operator.is_, map(dict.get, self._owns, self._names), self._tensors))
             and list(map(_version, self._counted)) == self._versions
-            and list(map(Tensor.data_ptr, self._tensors)) == list(map(Tensor.data_ptr, self._frozen))
+            and list(map(Tensor.data_ptr, self._tensors))
+            == list(map(Tensor.data_ptr, self._frozen))
         )
         if unchanged and self._watch is not None:
-            self._watch = self._watched()  # all memory has moved, as where it becomes shared between processes
+            self._watch = (
+                self._watched()
+            )  # all memory has moved, as where it becomes shared between processes
         return unchanged
 
     def has_grown(self) -> bool:
@@ -86,4 +91,8 @@ class ModelState:
 
     def _count_now(self) -> int:
         modules = [] if self._model is None else list(self._model.modules())
-        return sum(one is not None for own in modules for one in (*own._parameters.values(), *own._buffers.values()))
+        return sum(
+            one is not None
+            for own in modules
+            for one in (*own._parameters.values(), *own._buffers.values())
+        )

@@ -33,7 +33,9 @@ def remove_mutation(graph: Graph) -> bool:
         root = root_of(changed)
         changes_inputs |= root.op == "placeholder"
         # What is derived from the changed value by way of this operator will read its result.
-        names = [other for other in graph.nodes if other is not changed and root_of(other, node) is root]
+        names = [
+            other for other in graph.nodes if other is not changed and root_of(other, node) is root
+        ]
         if any(order[user] > order[node] for name in names for user in name.users):
             raise AliasedMutation(str(node.target))
         pure = _pure(node.target)
@@ -60,7 +62,12 @@ def _refuse_changed_attributes(graph: Graph) -> None:
 def refuse_state(graph: Graph) -> None:
     """Raise TorchError where a norm updates its running statistics, which its schema does not tell."""
     for node in graph.nodes:
-        if node.target in _NORMS and len(node.args) > 5 and node.args[3] is not None and node.args[5]:
+        if (
+            node.target in _NORMS
+            and len(node.args) > 5
+            and node.args[3] is not None
+            and node.args[5]
+        ):
             raise TorchError(
                 "optimize: a batch norm updates its running statistics; a plan keeps no state between calls: call "
                 "model.eval(), or give the norm track_running_stats=False"
@@ -76,7 +83,11 @@ def changed_argument(node: Node) -> Node | None:
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return None
     for argument, value in zip(schema.arguments, node.args, strict=False):
-        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Node):
+        if (
+            argument.alias_info is not None
+            and argument.alias_info.is_write
+            and isinstance(value, Node)
+        ):
             return value
     raise AliasedMutation(str(node.target))  # by a keyword (out=), or several at once
 
@@ -89,11 +100,20 @@ def aliased_argument(node: Node) -> Node | None:
     if schema is None:
         first = node.args[0] if node.args else None
         return first if isinstance(first, Node) else None  # getitem of a list of views
-    aliased = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
+    aliased = {
+        name
+        for result in schema.returns
+        if result.alias_info
+        for name in result.alias_info.before_set
+    }
     if not aliased:
         return None
     for argument, value in zip(schema.arguments, node.args, strict=False):
-        if argument.alias_info is not None and aliased & argument.alias_info.before_set and isinstance(value, Node):
+        if (
+            argument.alias_info is not None
+            and aliased & argument.alias_info.before_set
+            and isinstance(value, Node)
+        ):
             return value
     return None
 
@@ -111,7 +131,11 @@ def _pure(target: Any) -> Any:
     if target.namespace != "aten" or not packet.endswith("_"):
         return None
     pure = getattr(getattr(_aten, packet[:-1], None), overload, None)
-    if pure is None or pure._schema.is_mutable or len(pure._schema.arguments) != len(target._schema.arguments):
+    if (
+        pure is None
+        or pure._schema.is_mutable
+        or len(pure._schema.arguments) != len(target._schema.arguments)
+    ):
         return None
     return pure
 

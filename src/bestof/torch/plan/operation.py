@@ -32,7 +32,9 @@ class Convolution:
         if self.linear:
             y = F.linear(x, weight, self.weights.bias)
         else:
-            y = F.conv2d(x, weight, self.weights.bias, self.stride, self.padding, self.dilation, self.groups)
+            y = F.conv2d(
+                x, weight, self.weights.bias, self.stride, self.padding, self.dilation, self.groups
+            )
         if residual is not None:
             y = y.add_(residual)
         return activate(y, self.activation, self.slope)

@@ -76,7 +76,10 @@ class OptimizedModel(nn.Module):
         simple: Hashable = None
         if not kwargs and all(isinstance(one, Tensor) for one in args):
             # Nothing nests: 3 microseconds in place of 30 for flattening, and for hashing what it found.
-            simple = tuple((one.shape, one.stride(), one.dtype, one.device) for one in args), torch.get_num_threads()
+            simple = (
+                tuple((one.shape, one.stride(), one.dtype, one.device) for one in args),
+                torch.get_num_threads(),
+            )
             program, structure = self._simple.get(simple, (None, None))
         inputs: list[Tensor] = list(args)
         if program is None:
@@ -90,7 +93,10 @@ class OptimizedModel(nn.Module):
                 "optimize: a plan has no backward pass, and an input requires a gradient; call it under "
                 "torch.no_grad(), or train the original model"
             )
-        inputs = [one.resolve_conj().resolve_neg() if one.is_neg() or one.is_conj() else one for one in inputs]
+        inputs = [
+            one.resolve_conj().resolve_neg() if one.is_neg() or one.is_conj() else one
+            for one in inputs
+        ]
         with torch.no_grad():
             outputs = program.run(inputs)
         return outputs[0] if structure.is_leaf() else pytree.tree_unflatten(outputs, structure)
@@ -106,7 +112,9 @@ class OptimizedModel(nn.Module):
             inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         else:
             if not self._programs:
-                raise TorchError("explain: nothing has been planned yet; call it with arguments like the model's")
+                raise TorchError(
+                    "explain: nothing has been planned yet; call it with arguments like the model's"
+                )
             program = next(reversed(self._programs.values()))[2]
             inputs = program.made_up_inputs()
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
@@ -120,7 +128,15 @@ class OptimizedModel(nn.Module):
         with its copies. TorchError, and nothing is changed, where the algorithms for a planned shape are not chosen.
         """
         with self._lock:
-            release(list({id(one): one for plan in self._family for _, _, one, *_ in plan._programs.values()}.values()))
+            release(
+                list(
+                    {
+                        id(one): one
+                        for plan in self._family
+                        for _, _, one, *_ in plan._programs.values()
+                    }.values()
+                )
+            )
             self._original[0] = None
             self._state.forget()
             self._weights.clear()
@@ -144,7 +160,11 @@ class OptimizedModel(nn.Module):
             with self._lock:
                 known = self._programs.get(key)
                 if known is None:
-                    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+                    with (
+                        torch.inference_mode(False),
+                        torch.no_grad(),
+                        torch.autocast("cpu", enabled=False),
+                    ):
                         known = self._plan(leaves, spec)
                     self.keep(known)
         return known[2], known[3]
@@ -219,7 +239,9 @@ class OptimizedModel(nn.Module):
     def train(self, mode: bool = True) -> OptimizedModel:
         """A plan stays in evaluation mode: TorchError for training."""
         if mode:
-            raise TorchError("optimize: a plan has no training mode; train the original model, and optimise it again")
+            raise TorchError(
+                "optimize: a plan has no training mode; train the original model, and optimise it again"
+            )
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> OptimizedModel:  # noqa: ARG002  # PyTorch's signature
@@ -280,16 +302,24 @@ def optimize(
     explains; InvalidArgument for arguments that cannot be used.
     """
     if not isinstance(model, nn.Module):
-        raise InvalidArgument(f"optimize: model: expected a torch.nn.Module; got {type(model).__name__}")
+        raise InvalidArgument(
+            f"optimize: model: expected a torch.nn.Module; got {type(model).__name__}"
+        )
     parse_accuracy(accuracy, "optimize: accuracy")
     if not isinstance(example_inputs, Tensor | tuple | list):
         raise InvalidArgument(
             f"optimize: example_inputs: expected a tensor or a tuple of arguments; got {type(example_inputs).__name__}"
         )
-    if memory not in (None, "eager") and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 0):
-        raise InvalidArgument(f"optimize: memory: expected 'eager', a whole number of MiB, or None; got {memory!r}")
+    if memory not in (None, "eager") and (
+        not isinstance(memory, int) or isinstance(memory, bool) or memory < 0
+    ):
+        raise InvalidArgument(
+            f"optimize: memory: expected 'eager', a whole number of MiB, or None; got {memory!r}"
+        )
     if memory is not None and not tune:
-        raise InvalidArgument("optimize: memory goes with tune=True: algorithms are weighed by the time that they took")
+        raise InvalidArgument(
+            "optimize: memory goes with tune=True: algorithms are weighed by the time that they took"
+        )
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy)
@@ -297,11 +327,17 @@ def optimize(
     plan._check_unchanged(model)
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if pure:
-        plan.program(leaves, spec)  # before the model runs, which might change more than is known of it yet
+        plan.program(
+            leaves, spec
+        )  # before the model runs, which might change more than is known of it yet
     with torch.autocast("cpu", enabled=False):
         expected = _outputs(model, args, kwargs)
         program, _ = plan.program(leaves, spec)
-        inputs = [leaf.detach().resolve_conj().resolve_neg() for leaf in leaves if isinstance(leaf, Tensor)]
+        inputs = [
+            leaf.detach().resolve_conj().resolve_neg()
+            for leaf in leaves
+            if isinstance(leaf, Tensor)
+        ]
         if tune:
             tune_program(program, inputs)
         if memory is not None:
@@ -339,7 +375,17 @@ def _loads(content: bytes) -> OptimizedModel:
     return load(io.BytesIO(content))
 
 
-_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 
 
 def _refuse_tracing(args: tuple[Any, ...]) -> None:
@@ -352,14 +398,18 @@ def _refuse_tracing(args: tuple[Any, ...]) -> None:
     elif _is_being_traced() or any(isinstance(one, FakeTensor) for one in args):
         under = "make_fx or fake tensors"
     if under is not None:
-        raise TorchError(f"optimize: a plan cannot run under {under}; trace or transform the original model")
+        raise TorchError(
+            f"optimize: a plan cannot run under {under}; trace or transform the original model"
+        )
 
 
 def _is_being_traced() -> bool:
     """Whether make_fx or torch.export follows this thread: PyTorch's get_proxy_mode also tells of other threads."""
     return torch._C._get_dispatch_mode(
         torch._C._TorchDispatchModeKey.PROXY
-    ) is not None or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
+    ) is not None or torch._C._dispatch_tls_is_dispatch_key_included(
+        torch._C.DispatchKey.PreDispatch
+    )
 
 
 def _key(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, ...]:
@@ -371,15 +421,24 @@ def _key(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, .
                     f"optimize: an argument is a {type(leaf).__name__}; a plan takes tensors, numbers, texts, None, "
                     f"and tuples, lists and dicts of such"
                 )
-            described.append((type(leaf), repr(leaf)))  # 2, 2.0 and True are equal, and nan is not even to itself
+            described.append(
+                (type(leaf), repr(leaf))
+            )  # 2, 2.0 and True are equal, and nan is not even to itself
             continue
         if leaf.device.type != "cpu" and not known:
-            raise TorchError(f"optimize: a plan runs on the CPU; got a tensor on {leaf.device}: move it, or the model")
-        strides = tuple(step if extent != 1 else 0 for extent, step in zip(leaf.shape, leaf.stride(), strict=True))
+            raise TorchError(
+                f"optimize: a plan runs on the CPU; got a tensor on {leaf.device}: move it, or the model"
+            )
+        strides = tuple(
+            step if extent != 1 else 0
+            for extent, step in zip(leaf.shape, leaf.stride(), strict=True)
+        )
         described.append((leaf.shape, strides, leaf.dtype))
     return tuple(described), spec, torch.get_num_threads()
 
 
 def _training(model: nn.Module) -> str | None:
     """The first module that is in training mode."""
-    return next((name or "the model" for name, module in model.named_modules() if module.training), None)
+    return next(
+        (name or "the model" for name, module in model.named_modules() if module.training), None
+    )

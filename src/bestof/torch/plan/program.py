@@ -76,9 +76,13 @@ class Binding:
 class Program:
     """A traced and fused graph as a list of steps; any number of threads may run it, each with memory of its own."""
 
-    def __init__(self, graph: GraphModule, accuracy: Accuracy, eager_bytes: int | None = None) -> None:
+    def __init__(
+        self, graph: GraphModule, accuracy: Accuracy, eager_bytes: int | None = None
+    ) -> None:
         self.accuracy = accuracy
-        self.eager_bytes = eager_bytes  # of the model and its values at their peak, where PyTorch runs it
+        self.eager_bytes = (
+            eager_bytes  # of the model and its values at their peak, where PyTorch runs it
+        )
         self._module = graph
         self.nodes = [node for node in graph.graph.nodes if node.op != "output"]
         self.inputs = [node for node in self.nodes if node.op == "placeholder"]
@@ -90,22 +94,32 @@ class Program:
         self._pooled = pooled_convolutions(self.nodes)
         self._plan_memory()
         self._views = self._planned_views()
-        self.floats = plan_offsets(list({id(buffer): buffer for buffer in self._buffers.values()}.values()))
+        self.floats = plan_offsets(
+            list({id(buffer): buffer for buffer in self._buffers.values()}.values())
+        )
         self.problems = {
             node: problem_of(
-                node.meta["operation"], accuracy, _rows_shape(node), len(node.args) > 1, node in self._pooled
+                node.meta["operation"],
+                accuracy,
+                _rows_shape(node),
+                len(node.args) > 1,
+                node in self._pooled,
             )
             for node in self.nodes
             if node.target is convolution
         }
         stays = {*self._buffers, *self._views}
-        self._passing = [self._slot[node] for node in self.nodes if node not in stays and node.op != "get_attr"]
+        self._passing = [
+            self._slot[node] for node in self.nodes if node not in stays and node.op != "get_attr"
+        ]
         self._finders = [self._finder(output) for output in self._outputs]
         self._lock = threading.Lock()
         self._idle: list[Binding] = []
         self.fixed: dict[str, str] = {}  # steps whose algorithm is not the selector's to choose
 
-    def run(self, inputs: list[Tensor], after_step: Callable[[Binding, Step], object] | None = None) -> list[Any]:
+    def run(
+        self, inputs: list[Tensor], after_step: Callable[[Binding, Step], object] | None = None
+    ) -> list[Any]:
         """The flattened outputs for tensors of the shapes that were traced; `after_step` is called after each step."""
         binding = self._take()
         try:
@@ -151,7 +165,11 @@ class Program:
         binding = self._take()
         try:
             steps = [(step.name, step.convolution) for step in binding.steps]
-            return {name: one.algorithm for name, one in steps if one is not None and one.algorithm is not None}
+            return {
+                name: one.algorithm
+                for name, one in steps
+                if one is not None and one.algorithm is not None
+            }
         finally:
             self.give_back(binding)
 
@@ -213,7 +231,11 @@ class Program:
                 continue
             here, value = self._slot[node], node.meta["val"]
             residual = node.args[1] if node.target is convolution and len(node.args) > 1 else None
-            if residual is not None and self._last[residual] == here and residual is not node.args[0]:
+            if (
+                residual is not None
+                and self._last[residual] == here
+                and residual is not node.args[0]
+            ):
                 buffer = self._buffers[residual]  # each element is read just before it is written
                 if buffer.last == here and buffer.floats == value.numel():
                     buffer.last = self._last[node]
@@ -224,7 +246,9 @@ class Program:
             self._buffers[pool].first = self._slot[node]  # where it is written already
 
     def _is_planned(self, node: Node) -> bool:
-        return node.target in (convolution, pooling, rows, columns) or writing_form(node) is not None
+        return (
+            node.target in (convolution, pooling, rows, columns) or writing_form(node) is not None
+        )
 
     def _planned_views(self) -> dict[Node, Node]:
         """The reshaped values that lie in the arena with their argument: they are bound once, and no step makes them.
@@ -244,19 +268,33 @@ class Program:
         arena = Arena(self.floats)
         slots: list[Any] = [None] * len(self.nodes)
         for node, buffer in self._buffers.items():
-            slots[self._slot[node]] = arena.view(buffer, node.meta["val"].shape, node.meta.get("rows", False))
+            slots[self._slot[node]] = arena.view(
+                buffer, node.meta["val"].shape, node.meta.get("rows", False)
+            )
         for node, given in self._views.items():
             slots[self._slot[node]] = slots[self._slot[given]].view(node.meta["val"].shape)
         for node in self.nodes:
             if node.op == "get_attr":
                 slots[self._slot[node]] = _attribute(self._module, str(node.target))
         inside = {*self._views, *self._pooled.values()}
-        computed = [node for node in self.nodes if node.op == "call_function" and node not in inside]
+        computed = [
+            node for node in self.nodes if node.op == "call_function" and node not in inside
+        ]
         steps = [self._step(node, slots, arena) for node in computed]
         shared = [slots[self._slot[node]] for node in self.nodes if node.op == "get_attr"]
-        shared += [step.convolution.operation.weights.weight for step in steps if step.convolution is not None]
-        shared = [one for one in shared if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta]
-        binding = Binding(arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle)
+        shared += [
+            step.convolution.operation.weights.weight
+            for step in steps
+            if step.convolution is not None
+        ]
+        shared = [
+            one
+            for one in shared
+            if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta
+        ]
+        binding = Binding(
+            arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle
+        )
         binding.watch = watch(shared)
         binding.refresh()
         return binding
@@ -272,7 +310,9 @@ class Program:
         kind, run = self._other_step(node, slots, slot, arena)
         return Step(node.meta.get("name", node.name), kind, slot, planned, run)
 
-    def _other_step(self, node: Node, slots: list[Any], slot: int, arena: Arena) -> tuple[str, Callable[[], object]]:
+    def _other_step(
+        self, node: Node, slots: list[Any], slot: int, arena: Arena
+    ) -> tuple[str, Callable[[], object]]:
         if node.target is pooling:
             pool = node.meta["operation"]
             return str(pool), pooling_runner(pool, slots[self._slot[node.args[0]]], slots[slot])
@@ -286,12 +326,16 @@ class Program:
         dead = tuple(
             self._slot[given]
             for given in {node, *node.all_input_nodes}
-            if self._last[given] <= slot and self._slot[given] in passing and given.op == "call_function"
+            if self._last[given] <= slot
+            and self._slot[given] in passing
+            and given.op == "call_function"
         )
         if (form := writing_form(node)) is not None:
             return str(form), writing_runner(form, arguments, slots[slot], slots, dead)
         known = node.target is operator.getitem or aliased_argument(node) is not None
-        return str(node.target), torch_runner(node, arguments, slot, slots, dead, None if known else arena)
+        return str(node.target), torch_runner(
+            node, arguments, slot, slots, dead, None if known else arena
+        )
 
     def _convolution_step(self, node: Node, slots: list[Any]) -> ConvolutionStep:
         operation = node.meta["operation"]
@@ -299,17 +343,28 @@ class Program:
         given = node.args[0]
         assert isinstance(given, Node)
         if not operation.linear:
-            x, residual = slots[self._slot[given]], slots[self._slot[node.args[1]]] if len(node.args) > 1 else None
+            x, residual = (
+                slots[self._slot[given]],
+                slots[self._slot[node.args[1]]] if len(node.args) > 1 else None,
+            )
             if (pool := self._pooled.get(node)) is not None:
-                return ConvolutionStep(operation, self.problems[node], x, slots[self._slot[pool]], residual, out)
+                return ConvolutionStep(
+                    operation, self.problems[node], x, slots[self._slot[pool]], residual, out
+                )
             return ConvolutionStep(operation, self.problems[node], x, out, residual)
         inner, outer = operation.weights.weight.shape[1], operation.weights.weight.shape[0]
         out = out.view(-1, outer)
         if given in self._views or (given in self._buffers and not given.meta["rows"]):
-            return ConvolutionStep(operation, self.problems[node], slots[self._slot[given]].view(-1, inner), out, None)
+            return ConvolutionStep(
+                operation, self.problems[node], slots[self._slot[given]].view(-1, inner), out, None
+            )
         source = self._slot[given]
         return ConvolutionStep(
-            operation, self.problems[node], lambda: _contiguous(slots[source]).view(-1, inner), out, None
+            operation,
+            self.problems[node],
+            lambda: _contiguous(slots[source]).view(-1, inner),
+            out,
+            None,
         )
 
     def _arguments(self, node: Node, slots: list[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -327,7 +382,9 @@ class Program:
                 return lambda: [part() for part in parts]
             return lambda: value
 
-        return [find(value) for value in node.args], {name: find(value) for name, value in node.kwargs.items()}
+        return [find(value) for value in node.args], {
+            name: find(value) for name, value in node.kwargs.items()
+        }
 
     def _finder(self, output: Any) -> Callable[[list[Any]], Any]:
         """How an output is taken from the slots: with the strides that PyTorch would give it, never in the arena."""

@@ -15,7 +15,9 @@ def release(programs: Sequence[Program]) -> None:
 
     Raises TorchError, before anything is changed, where a step is not settled.
     """
-    steps = [(program, name, step) for program in programs for name, step in _settled_steps(program)]
+    steps = [
+        (program, name, step) for program in programs for name, step in _settled_steps(program)
+    ]
     users: dict[int, tuple[FrozenWeights, list[ConvolutionStep]]] = {}
     for program, name, step in steps:
         assert step.algorithm is not None
@@ -39,6 +41,8 @@ def _settled_steps(program: Program) -> list[tuple[str, ConvolutionStep]]:
                 "release: algorithms for a planned shape are not chosen yet; call the plan some more with the shapes "
                 "that it was planned for, or let optimize choose them (tune=True)"
             )
-        return [(step.name, step.convolution) for step in binding.steps if step.convolution is not None]
+        return [
+            (step.name, step.convolution) for step in binding.steps if step.convolution is not None
+        ]
     finally:
         program.give_back(binding)

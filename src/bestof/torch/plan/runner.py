@@ -48,7 +48,12 @@ def columns_runner(x: Tensor, out: Tensor) -> Runner:
 
 
 def torch_runner(
-    node: Node, arguments: Any, slot: int, slots: list[Any], dead: tuple[int, ...], arena: Arena | None
+    node: Node,
+    arguments: Any,
+    slot: int,
+    slots: list[Any],
+    dead: tuple[int, ...],
+    arena: Arena | None,
 ) -> Runner:
     """Runs PyTorch's operator. A result that lies in `arena` is copied out of it: some operators return a view, or the
     argument itself, without saying so in their schema, and then nobody has planned how long its memory is needed."""
@@ -56,7 +61,9 @@ def torch_runner(
     positional, named = arguments
 
     def run() -> None:
-        result = target(*[find() for find in positional], **{name: find() for name, find in named.items()})
+        result = target(
+            *[find() for find in positional], **{name: find() for name, find in named.items()}
+        )
         slots[slot] = result if arena is None else _outside(arena, result)
         for one in dead:
             slots[one] = None
@@ -72,12 +79,18 @@ def _outside(arena: Arena, result: Any) -> Any:
     return result
 
 
-def writing_runner(write: Any, arguments: Any, out: Tensor, slots: list[Any], dead: tuple[int, ...]) -> Runner:
+def writing_runner(
+    write: Any, arguments: Any, out: Tensor, slots: list[Any], dead: tuple[int, ...]
+) -> Runner:
     """Runs PyTorch's operator `write`, which writes into `out`."""
     positional, named = arguments
 
     def run() -> None:
-        write(*[find() for find in positional], **{name: find() for name, find in named.items()}, out=out)
+        write(
+            *[find() for find in positional],
+            **{name: find() for name, find in named.items()},
+            out=out,
+        )
         for one in dead:
             slots[one] = None
 

@@ -64,7 +64,11 @@ class FusedProblem(NamedTuple):
 
     def __str__(self) -> str:
         words = [self.convolution.notation]
-        words += [word for word, here in (("linear", self.linear), ("bias", self.convolution.bias)) if here]
+        words += [
+            word
+            for word, here in (("linear", self.linear), ("bias", self.convolution.bias))
+            if here
+        ]
         words += [word for word in ("residual" if self.residual else "", self.activation) if word]
         words += ["max 2x2"] if self.pooled else []
         return " ".join(words)
@@ -90,12 +94,36 @@ def _other_batches(problem: FusedProblem) -> Iterator[FusedProblem]:
     size = width if problem.linear else images
     for other in sorted(_SIZES, key=lambda one: max(one / size, size / one)):
         if other != size:
-            shape = (images, channels, height, other) if problem.linear else (other, channels, height, width)
+            shape = (
+                (images, channels, height, other)
+                if problem.linear
+                else (other, channels, height, width)
+            )
             yield problem._replace(convolution=problem.convolution._replace(input_shape=shape))
 
 
 # Batches that somebody may have used before.
-_SIZES = (*range(1, 33), 40, 48, 56, 64, 80, 96, 100, 112, 128, 160, 192, 200, 224, 256, 384, 512, 768, 1024)
+_SIZES = (
+    *range(1, 33),
+    40,
+    48,
+    56,
+    64,
+    80,
+    96,
+    100,
+    112,
+    128,
+    160,
+    192,
+    200,
+    224,
+    256,
+    384,
+    512,
+    768,
+    1024,
+)
 
 
 def _by(name: str) -> Callable[[Any], None]:
@@ -119,12 +147,16 @@ def _supports(name: str) -> Callable[[Any], bool]:
             return not onednn
         if not is_allowed(problem, name):
             return False
-        if problem.linear and (name not in _LINEAR or (name in _PACKING and _only_streams(problem.convolution))):
+        if problem.linear and (
+            name not in _LINEAR or (name in _PACKING and _only_streams(problem.convolution))
+        ):
             return False
         offered = algorithms(problem.convolution)
         if name == _PAIRS and (isa() != _FAST_PAIRS or "depthwise" in offered):
             return False
-        return name in offered and not (name in _LIKE_CONVGEMM and _winograd_wins(problem.convolution, offered))
+        return name in offered and not (
+            name in _LIKE_CONVGEMM and _winograd_wins(problem.convolution, offered)
+        )
 
     return answer
 
@@ -136,7 +168,11 @@ def _winograd_wins(problem: ConvProblem, offered: Any) -> bool:
     """
     filters, channels = problem.weight_shape[:2]
     winograd = offered.get("winograd4")
-    return winograd is not None and min(filters, channels) >= 32 and 2.5 * winograd.flops < offered["convgemm"].flops
+    return (
+        winograd is not None
+        and min(filters, channels) >= 32
+        and 2.5 * winograd.flops < offered["convgemm"].flops
+    )
 
 
 def _only_streams(problem: ConvProblem) -> bool:
@@ -166,7 +202,12 @@ def promised_error(problem: FusedProblem, algorithm: str | None) -> float:
     offered = algorithms(problem.convolution)
     if algorithm is not None:
         return float(offered[native_name(algorithm)].error_bound)
-    return float(max((row.error_bound for name, row in offered.items() if is_allowed(problem, name)), default=0.0))
+    return float(
+        max(
+            (row.error_bound for name, row in offered.items() if is_allowed(problem, name)),
+            default=0.0,
+        )
+    )
 
 
 def packs(problem: ConvProblem, algorithm: str) -> bool:

@@ -20,9 +20,14 @@ from bestof.torch.plan.writing import columns, rows, writing_form
 def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
     """Raise ValueError where the inputs differ from `leaves`, the outputs in number, or a step's shapes disagree."""
     given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    _expect(program.nodes[: len(given)] == program.inputs and len(given) == len(program.inputs), "number of inputs")
+    _expect(
+        program.nodes[: len(given)] == program.inputs and len(given) == len(program.inputs),
+        "number of inputs",
+    )
     for leaf, node in zip(given, program.inputs, strict=True):
-        _expect(leaf.shape == _val(node).shape and leaf.dtype is _val(node).dtype, f"input {node.name}")
+        _expect(
+            leaf.shape == _val(node).shape and leaf.dtype is _val(node).dtype, f"input {node.name}"
+        )
     _expect(len(program.output.args[0]) == outputs, "number of outputs")  # type: ignore[arg-type]
     for node in program.nodes:
         if node.target is convolution:
@@ -37,7 +42,10 @@ def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
         elif writing_form(node) is not None:
             target: Any = node.target
             found = target(*_values(node.args), **_values(node.kwargs))
-            _expect(_is_rows(node) and found.shape == _val(node).shape and found.dtype is torch.float32, node.name)
+            _expect(
+                _is_rows(node) and found.shape == _val(node).shape and found.dtype is torch.float32,
+                node.name,
+            )
 
 
 def check_decisions(program: Program, decisions: dict[str, str]) -> None:
@@ -47,7 +55,9 @@ def check_decisions(program: Program, decisions: dict[str, str]) -> None:
         _expect(name in steps, f"step {name!r}")
         problem = steps[name]
         known = algorithm == PYTORCH or (algorithm == ONEDNN and not problem.linear)
-        native = native_name(algorithm) in algorithms(problem.convolution) and is_allowed(problem, algorithm)
+        native = native_name(algorithm) in algorithms(problem.convolution) and is_allowed(
+            problem, algorithm
+        )
         _expect(known or native, f"algorithm {algorithm!r}")
 
 
@@ -56,15 +66,22 @@ def _check_convolution(node: Node) -> None:
     assert isinstance(operation, Convolution)
     weights, x, y = operation.weights, _val(node.args[0]), _val(node)
     weight = weights.weight
-    _expect(weight.dim() == (2 if operation.linear else 4) and weight.dtype is torch.float32, "weight")
+    _expect(
+        weight.dim() == (2 if operation.linear else 4) and weight.dtype is torch.float32, "weight"
+    )
     _expect(weights.groups == operation.groups, "groups")
     bias = weights.bias
-    _expect(bias is None or (bias.shape == weight.shape[:1] and bias.dtype is torch.float32), "bias")
+    _expect(
+        bias is None or (bias.shape == weight.shape[:1] and bias.dtype is torch.float32), "bias"
+    )
     _expect(not operation.activation or is_activation(operation.activation), "activation")
     _expect(x.dtype is torch.float32 and y.dtype is torch.float32, node.name)
     if operation.linear:
         _expect(len(node.args) == 1 and not node.meta["rows"] and 0 not in x.shape, node.name)
-        _expect((*x.shape[:-1], weight.shape[0]) == tuple(y.shape) and x.shape[-1] == weight.shape[1], node.name)
+        _expect(
+            (*x.shape[:-1], weight.shape[0]) == tuple(y.shape) and x.shape[-1] == weight.shape[1],
+            node.name,
+        )
         return
     geometry = operation.stride, operation.padding, operation.dilation, operation.groups
     right = F.conv2d(x, weight.to("meta"), None, *geometry)
@@ -76,14 +93,18 @@ def _check_pooling(node: Node) -> None:
     pool, x = node.meta["operation"], _val(node.args[0])
     assert isinstance(pool, Pooling)
     right = F.avg_pool2d(x, pool.kernel, pool.stride, pool.padding)
-    _expect(_is_rows(node) and _is_rows(node.args[0]) and right.shape == _val(node).shape, node.name)
+    _expect(
+        _is_rows(node) and _is_rows(node.args[0]) and right.shape == _val(node).shape, node.name
+    )
 
 
 def _is_rows(node: Any) -> bool:
     """Whether it is a value in channels last that lies in the arena."""
     planned = node.target in (convolution, pooling, rows) or writing_form(node) is not None
     value = _val(node)
-    return planned and node.meta["rows"] is True and value.dim() == 4 and value.dtype is torch.float32
+    return (
+        planned and node.meta["rows"] is True and value.dim() == 4 and value.dtype is torch.float32
+    )
 
 
 def _is_alike(one: Node, other: Any) -> bool:

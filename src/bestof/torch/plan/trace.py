@@ -78,10 +78,15 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     structures: list[Any] = []
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     twin = _twin(model)
-    state = list({id(one): one for module in twin.modules() for one in _state(module).values()}.values())
+    state = list(
+        {id(one): one for module in twin.modules() for one in _state(module).values()}.values()
+    )
 
     def run(*given: Tensor) -> tuple[Any, ...]:
-        _put(twin, {id(one): stand_in for one, stand_in in zip(state, given[len(tensors) :], strict=True)})
+        _put(
+            twin,
+            {id(one): stand_in for one, stand_in in zip(state, given[len(tensors) :], strict=True)},
+        )
         remaining = iter(given)
         leaves = [next(remaining) if isinstance(value, Tensor) else value for value in inputs]
         args, kwargs = pytree.tree_unflatten(leaves, spec)
@@ -98,7 +103,9 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 
 def _twin(model: nn.Module) -> nn.Module:
     """A copy of the model around the same tensors: what tracing does to its attributes, the model never sees."""
-    memo: dict[int, Any] = {id(one): one for module in model.modules() for one in _state(module).values()}
+    memo: dict[int, Any] = {
+        id(one): one for module in model.modules() for one in _state(module).values()
+    }
     return copy.deepcopy(model, memo)
 
 
@@ -145,7 +152,9 @@ def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 
 def without_mutation(traced: Trace) -> Trace:
     """The same computation by operators that change none of their arguments; TorchError where it keeps state."""
-    placeholders = [node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"]
+    placeholders = [
+        node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"
+    ]
     with _State.lock, torch.no_grad():
         functional = torch.func.functionalize(traced.graph, remove="mutations_and_views")
         with placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode():

@@ -81,7 +81,9 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
 def _prepare(one: ConvolutionStep) -> None:
     """Pack the weights for all that races, which is no part of a call's time."""
     for algorithm in applicable(one.problem):
-        with suppress(Exception):  # it fails at its trial again, where the selector takes it out and says so
+        with suppress(
+            Exception
+        ):  # it fails at its trial again, where the selector takes it out and says so
             one.runner(algorithm)
 
 

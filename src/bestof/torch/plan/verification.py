@@ -82,7 +82,9 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float
             if one is None:
                 step.run()
                 continue
-            residual = None if one.residual is None else one.residual.clone()  # it may be where the result goes
+            residual = (
+                None if one.residual is None else one.residual.clone()
+            )  # it may be where the result goes
             x = one.x if isinstance(one.x, Tensor) else one.x()
             some = _compared(one, x.shape[0])
             allowed, right, scales[step.name] = _reference(
@@ -121,7 +123,9 @@ def _compared(one: ConvolutionStep, images: int) -> list[int]:
     return [0, images - 1]
 
 
-def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tuple[float, Tensor, float]:
+def _reference(
+    one: ConvolutionStep, x: Tensor, residual: Tensor | None
+) -> tuple[float, Tensor, float]:
     """The rms error that is allowed, the result by PyTorch, of operands rounded as the algorithm rounds them, and what
     the error is relative to.
 
@@ -134,7 +138,11 @@ def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tupl
     error = error_of(one) if rounds_x is None else _error_of_sums(one)
     if rounds_x:
         x = _rounded(x)
-    plain = _product(operation, x, weight) if rounds_x is None else _rounded_product(operation, x, weight)
+    plain = (
+        _product(operation, x, weight)
+        if rounds_x is None
+        else _rounded_product(operation, x, weight)
+    )
     scale = max(_rms(plain), sqrt(_mean_of_squares(operation, x, weight)))
     if bias is not None:
         plain += bias if operation.linear else bias[:, None, None]
@@ -148,7 +156,9 @@ def _reference(one: ConvolutionStep, x: Tensor, residual: Tensor | None) -> tupl
 def _product(operation: Convolution, x: Tensor, weight: Tensor) -> Tensor:
     if operation.linear:
         return F.linear(x, weight)
-    return F.conv2d(x, weight, None, operation.stride, operation.padding, operation.dilation, operation.groups)
+    return F.conv2d(
+        x, weight, None, operation.stride, operation.padding, operation.dilation, operation.groups
+    )
 
 
 def _rounded(values: Tensor) -> Tensor:
@@ -182,13 +192,17 @@ def _magnified(program: Program) -> float:
     """How many times larger than promised the injected errors are."""
     binding = program.borrow()
     try:
-        errors = [error_of(step.convolution) for step in binding.steps if step.convolution is not None]
+        errors = [
+            error_of(step.convolution) for step in binding.steps if step.convolution is not None
+        ]
     finally:
         program.give_back(binding)
     return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors, default=_EPS)))
 
 
-def _run_shaken(program: Program, inputs: Sequence[Tensor], magnified: float, scales: dict[str, float]) -> list[Any]:
+def _run_shaken(
+    program: Program, inputs: Sequence[Tensor], magnified: float, scales: dict[str, float]
+) -> list[Any]:
     """The outputs with errors injected into every value that a step of ours writes."""
     generator = torch.Generator().manual_seed(0)
 
@@ -206,12 +220,18 @@ def _run_shaken(program: Program, inputs: Sequence[Tensor], magnified: float, sc
 
 def _compare(what: str, got: Any, shaken: Any, right: Tensor, magnified: float) -> None:
     if not isinstance(got, Tensor) or got.shape != right.shape or got.dtype is not right.dtype:
-        raise TorchError(f"optimize: {what}: expected {_described(right)}; the plan returns {_described(got)}")
+        raise TorchError(
+            f"optimize: {what}: expected {_described(right)}; the plan returns {_described(got)}"
+        )
     if right.numel() == 0:
         return
     if not right.is_floating_point():
-        if torch.equal(got, shaken) and not torch.equal(got, right):  # else rounding alone may change it
-            raise TorchError(f"optimize: {what}: {_described(right)} differs from the model's; {_REMEDY}")
+        if torch.equal(got, shaken) and not torch.equal(
+            got, right
+        ):  # else rounding alone may change it
+            raise TorchError(
+                f"optimize: {what}: {_described(right)} differs from the model's; {_REMEDY}"
+            )
         return
     finite = torch.isfinite(right)
     same = torch.equal(torch.nan_to_num(got[~finite], 0.5), torch.nan_to_num(right[~finite], 0.5))
@@ -229,7 +249,9 @@ _REMEDY = "accuracy='exact' runs the model's own operators; the model is untouch
 
 
 def _described(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    return (
+        f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    )
 
 
 def _rms(values: Tensor) -> float:

@@ -57,10 +57,18 @@ def writing_form(node: Node) -> Any:
 
 def _writable(node: Node) -> bool:
     value = node.meta.get("val")
-    if node.target not in _WRITING or not isinstance(value, Tensor) or value.dim() != 4 or value.numel() == 0:
+    if (
+        node.target not in _WRITING
+        or not isinstance(value, Tensor)
+        or value.dim() != 4
+        or value.numel() == 0
+    ):
         return False
     tensors = [value, *(given.meta.get("val") for given in node.all_input_nodes)]
-    return all(isinstance(one, Tensor) and one.dtype is torch.float32 and one.device.type == "cpu" for one in tensors)
+    return all(
+        isinstance(one, Tensor) and one.dtype is torch.float32 and one.device.type == "cpu"
+        for one in tensors
+    )
 
 
 def bring_into_rows(module: GraphModule) -> None:
@@ -138,4 +146,6 @@ def _yields_rows(node: Node) -> bool:
 
 
 def _reads_rows(node: Node) -> bool:
-    return node.target is pooling or (node.target is convolution and not node.meta["operation"].linear)
+    return node.target is pooling or (
+        node.target is convolution and not node.meta["operation"].linear
+    )

@@ -9,7 +9,9 @@ import pytest
 from bestof.selection.policies.bound import SLACK, margins, spare, tail
 
 
-@pytest.mark.parametrize(("trials", "least", "expected"), [(3, 3, 1 / 8), (3, 2, 1 / 2), (4, 0, 1.0), (10, 10, 2**-10)])
+@pytest.mark.parametrize(
+    ("trials", "least", "expected"), [(3, 3, 1 / 8), (3, 2, 1 / 2), (4, 0, 1.0), (10, 10, 2**-10)]
+)
 def test_tail_of_a_fair_coin(trials: int, least: int, expected: float) -> None:
     assert tail(trials, least, 0.5) == pytest.approx(expected)
 
@@ -41,7 +43,9 @@ def test_noise_as_heavy_as_assumed_seldom_exceeds_the_factors() -> None:
     factors = margins(trials, confidence)
     wrong = [0] * len(factors)
     for _ in range(runs):
-        ratios = sorted(1.0 + SLACK / max(draw.random(), 1e-9) * (draw.random() < 0.999) for _ in range(trials))
+        ratios = sorted(
+            1.0 + SLACK / max(draw.random(), 1e-9) * (draw.random() < 0.999) for _ in range(trials)
+        )
         for exceptions, factor in enumerate(factors):
             wrong[exceptions] += ratios[exceptions] > factor
     assert max(wrong) / runs < (1.0 - confidence) + 4 * (0.05 * 0.95 / runs) ** 0.5

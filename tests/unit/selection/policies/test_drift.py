@@ -12,13 +12,19 @@ from bestof.selection.policies.drift import Drift
 
 def test_says_so_when_the_median_has_risen() -> None:
     drift = Drift(1.0, rise=1.25, window=3)
-    assert [drift.tell(seconds) for seconds in (1.0, 1.0, 1.0, 1.3, 1.3, 1.3)] == [False] * 4 + [True, False]
+    assert [drift.tell(seconds) for seconds in (1.0, 1.0, 1.0, 1.3, 1.3, 1.3)] == [False] * 4 + [
+        True,
+        False,
+    ]
     assert drift.now == 1.3
 
 
 def test_says_so_when_the_median_is_far_below() -> None:
     drift = Drift(4.0, speedup=2.0, window=3)
-    assert [drift.tell(seconds) for seconds in (2.1, 2.1, 2.1, 1.9, 1.9, 1.9)] == [False] * 4 + [True, False]
+    assert [drift.tell(seconds) for seconds in (2.1, 2.1, 2.1, 1.9, 1.9, 1.9)] == [False] * 4 + [
+        True,
+        False,
+    ]
 
 
 def test_never_says_faster_where_it_is_told_so() -> None:

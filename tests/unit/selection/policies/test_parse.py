@@ -35,7 +35,10 @@ def test_makes_the_policy(text: str, policy: Policy) -> None:
     [
         ("random", "policy: expected one of race, rounds, window, fixed, got 'random'"),
         ("", "policy: expected one of race, rounds, window, fixed, got ''"),
-        ("rounds:speed=4", "Rounds: expected one of rounds, pruning_speedup, prune_after_round, got 'speed'"),
+        (
+            "rounds:speed=4",
+            "Rounds: expected one of rounds, pruning_speedup, prune_after_round, got 'speed'",
+        ),
         ("rounds:rounds=1.5", "Rounds: rounds: expected an integer, got '1.5'"),
         ("rounds:rounds=0", "Rounds: rounds: expected an integer of at least 1; got 0"),
         ("race:tie", "Race: tie: expected a number, got ''"),

@@ -39,10 +39,20 @@ def test_exact_ties_go_to_the_first_once_that_is_certain() -> None:
 
 
 @pytest.mark.parametrize(("behind", "winner"), [(1.005, 0), (1.015, 1)])
-def test_what_stays_uncertain_ends_with_the_first_inside_half_the_band(behind: float, winner: int) -> None:
-    noise = [0.9, 1.0, 1.0, 1.1]  # of the first alternative, and backwards of the second: ratios 0.82, 1, 1, 1.22
+def test_what_stays_uncertain_ends_with_the_first_inside_half_the_band(
+    behind: float, winner: int
+) -> None:
+    noise = [
+        0.9,
+        1.0,
+        1.0,
+        1.1,
+    ]  # of the first alternative, and backwards of the second: ratios 0.82, 1, 1, 1.22
     search = Race(max_trials=12).start(["a", "b"])
-    calls = play(search, lambda position, call: (behind * noise[call // 2 % 4], noise[-1 - call // 2 % 4])[position])
+    calls = play(
+        search,
+        lambda position, call: (behind * noise[call // 2 % 4], noise[-1 - call // 2 % 4])[position],
+    )
     assert Counter(calls) == {0: 12, 1: 12}
     assert search.winner == winner
 
@@ -52,7 +62,9 @@ def test_a_slow_first_call_does_not_lose_the_race() -> None:
     search = Race().start(["a", "b"])
     told: Counter[int] = Counter()
     while (position := search.ask()) is not None:
-        search.tell(position, (1.5, 1.0)[position] * (first[position] if not told[position] else 1.0))
+        search.tell(
+            position, (1.5, 1.0)[position] * (first[position] if not told[position] else 1.0)
+        )
         told[position] += 1
     assert search.winner == 1
 
@@ -61,7 +73,12 @@ def race_of(*times: list[float], **options: float) -> tuple[int | None, list[int
     """The winner, and how often each was called; the last time of each list is that of all later calls."""
     search = Race(**options).start([str(position) for position in range(len(times))])  # type: ignore[arg-type]
     left = [list(each) for each in times]
-    calls = play(search, lambda position, call: left[position].pop(0) if len(left[position]) > 1 else left[position][0])
+    calls = play(
+        search,
+        lambda position, call: (
+            left[position].pop(0) if len(left[position]) > 1 else left[position][0]
+        ),
+    )
     return search.winner, [calls.count(position) for position in range(len(times))]
 
 
@@ -75,7 +92,9 @@ def test_what_is_far_behind_after_a_slow_first_call_leaves_at_its_second() -> No
     [
         pytest.param([13.0, 18.0, 0.5], id="a slow first call, then one that was late by more"),
         pytest.param([5.8, 5.0, 0.5], id="two late calls that differ by more than a tenth"),
-        pytest.param([9.0, 5.0, 0.5], id="a slow first call, then one that is late by less than six times"),
+        pytest.param(
+            [9.0, 5.0, 0.5], id="a slow first call, then one that is late by less than six times"
+        ),
         pytest.param([5.0, 2.6, 2.7, 0.5], id="two late calls after a slow first one"),
     ],
 )
@@ -100,7 +119,9 @@ def test_a_hopeless_first_call_is_enough_only_where_that_was_said() -> None:
 @pytest.mark.parametrize("late", range(6))
 def test_one_late_call_never_decides(late: int) -> None:
     search = Race().start(["a", "b", "c"])
-    play(search, lambda position, call: (1.2, 1.0, 1.4)[position] * (100.0 if call == late else 1.0))
+    play(
+        search, lambda position, call: (1.2, 1.0, 1.4)[position] * (100.0 if call == late else 1.0)
+    )
     assert search.winner == 1
 
 
@@ -126,7 +147,10 @@ def test_a_hundred_noisy_runs_decide_alike(noise: Callable[[random.Random, int],
     for seed in range(100):
         draw = random.Random(seed)
         search = Race().start(["a", "b", "c", "d"])
-        play(search, lambda position, call, draw=draw: (1.5, 1.12, 1.0, 4.0)[position] * noise(draw, call))
+        play(
+            search,
+            lambda position, call, draw=draw: (1.5, 1.12, 1.0, 4.0)[position] * noise(draw, call),
+        )
         winners[search.winner] += 1
     assert winners == {2: 100}
 
@@ -172,7 +196,10 @@ def test_the_time_spent_on_losers_is_bounded() -> None:
         excess += seconds[position] - 1.0
         calls.append(position)
         assert len(calls) < 1000
-    assert Counter(calls) == {0: 39, 1: 2}  # 10 of 50 seconds are 0.2: 39 of the best and 11 of the other
+    assert Counter(calls) == {
+        0: 39,
+        1: 2,
+    }  # 10 of 50 seconds are 0.2: 39 of the best and 11 of the other
     assert search.winner == 0
 
 

@@ -24,7 +24,11 @@ def play(search: RoundsSearch, seconds: Callable[[int, int], float]) -> list[int
 
 def test_goes_round_in_list_order_and_takes_the_lowest_median() -> None:
     search = Rounds(rounds=3).start(["a", "b", "c"])
-    times = ([3.0, 3.0, 0.1], [2.0, 9.0, 2.0], [4.0, 1.0, 4.0])  # lowest mean: a; lowest median: b; lowest time: a
+    times = (
+        [3.0, 3.0, 0.1],
+        [2.0, 9.0, 2.0],
+        [4.0, 1.0, 4.0],
+    )  # lowest mean: a; lowest median: b; lowest time: a
     assert play(search, lambda position, n: times[position][n]) == [0, 1, 2] * 3
     assert search.winner == 1
 
@@ -39,7 +43,9 @@ def test_settles_after_exactly_rounds_times_alternatives(rounds: int, alternativ
 
 def test_prunes_after_the_round_what_is_slower_than_the_speedup() -> None:
     search = Rounds(rounds=6, pruning_speedup=10.0, prune_after_round=4).start(["a", "b", "c"])
-    calls = play(search, lambda position, n: (10.0, 1.0, 10.5)[position])  # 10.0 is not more than 10 times
+    calls = play(
+        search, lambda position, n: (10.0, 1.0, 10.5)[position]
+    )  # 10.0 is not more than 10 times
     assert calls == [0, 1, 2] * 4 + [0, 1] * 2
     assert search.winner == 1
 
@@ -112,10 +118,22 @@ def test_late_samples_beyond_the_rounds_change_nothing() -> None:
         ({"rounds": 0}, "Rounds: rounds: expected an integer of at least 1; got 0"),
         ({"rounds": 2.0}, "Rounds: rounds: expected an integer of at least 1; got 2.0"),
         ({"rounds": True}, "Rounds: rounds: expected an integer of at least 1; got True"),
-        ({"pruning_speedup": 0.5}, "Rounds: pruning_speedup: expected a number of at least 1, got 0.5"),
-        ({"pruning_speedup": math.nan}, "Rounds: pruning_speedup: expected a number of at least 1, got nan"),
-        ({"pruning_speedup": "4"}, "Rounds: pruning_speedup: expected a number of at least 1, got '4'"),
-        ({"prune_after_round": 0}, "Rounds: prune_after_round: expected an integer of at least 1; got 0"),
+        (
+            {"pruning_speedup": 0.5},
+            "Rounds: pruning_speedup: expected a number of at least 1, got 0.5",
+        ),
+        (
+            {"pruning_speedup": math.nan},
+            "Rounds: pruning_speedup: expected a number of at least 1, got nan",
+        ),
+        (
+            {"pruning_speedup": "4"},
+            "Rounds: pruning_speedup: expected a number of at least 1, got '4'",
+        ),
+        (
+            {"prune_after_round": 0},
+            "Rounds: prune_after_round: expected an integer of at least 1; got 0",
+        ),
     ],
 )
 def test_refuses_what_cannot_be_used(arguments: dict[str, object], message: str) -> None:

@@ -51,7 +51,9 @@ def test_stored_evidence_counts_before_the_window() -> None:
 
 
 @pytest.mark.parametrize(("told", "winner"), [([], 0), ([(0, 3.0)], 0), ([(0, 3.0), (1, 2.0)], 1)])
-def test_what_is_open_at_the_end_settles_on_its_best_so_far(told: list[tuple[int, float]], winner: int) -> None:
+def test_what_is_open_at_the_end_settles_on_its_best_so_far(
+    told: list[tuple[int, float]], winner: int
+) -> None:
     policy = window(start=0, stop=1)
     search = policy.start(["a", "b"])
     for position, seconds in told:
@@ -85,7 +87,9 @@ def test_a_dropped_first_alternative_is_replaced_by_the_next() -> None:
 
 @pytest.mark.parametrize("steps", [(-1, 3), (3, 3), (0, 1.5)])
 def test_refuses_a_window_that_is_none(steps: tuple[int, int]) -> None:
-    with pytest.raises(InvalidArgument, match=r"Window: st(art|op)_step: expected an integer of at least"):
+    with pytest.raises(
+        InvalidArgument, match=r"Window: st(art|op)_step: expected an integer of at least"
+    ):
         Window(*steps)
 
 

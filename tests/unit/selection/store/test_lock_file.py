@@ -62,10 +62,16 @@ def test_nothing_at_all() -> None:
 def test_what_was_exported_comes_back_rounded_as_documented() -> None:
     blur, conv2d = import_records(TEXT)
     assert blur == RECORDS[1]
-    assert (conv2d.key, conv2d.decision, conv2d.updated) == (RECORDS[0].key, "im2row", 1_795_249_000.124)
+    assert (conv2d.key, conv2d.decision, conv2d.updated) == (
+        RECORDS[0].key,
+        "im2row",
+        1_795_249_000.124,
+    )
     fft, im2row = conv2d.evidence
     assert fft == RECORDS[0].evidence[1]
-    assert im2row == Evidence("im2row", "2.1", (1234.57 / 1e6, 0.0012), None, (Child("matmul", "(3, 3)"),))
+    assert im2row == Evidence(
+        "im2row", "2.1", (1234.57 / 1e6, 0.0012), None, (Child("matmul", "(3, 3)"),)
+    )
     assert import_pins(TEXT) == [PINS[1], PINS[0]]
 
 
@@ -98,7 +104,9 @@ _PINS = st.builds(Pin, _TEXTS, _TEXTS, st.none() | _TEXTS, st.none() | _TEXTS)
     st.lists(_RECORDS, max_size=4, unique_by=lambda record: record.key),
     st.lists(_PINS, max_size=4, unique_by=lambda pin: (pin.selector, pin.problem, pin.host)),
 )
-def test_a_round_trip_keeps_everything_but_the_last_digits(records: list[Record], pins: list[Pin]) -> None:
+def test_a_round_trip_keeps_everything_but_the_last_digits(
+    records: list[Record], pins: list[Pin]
+) -> None:
     text = export_records(records, pins)
     shuffled = list(records)
     random.Random(1).shuffle(shuffled)
@@ -108,7 +116,9 @@ def test_a_round_trip_keeps_everything_but_the_last_digits(records: list[Record]
     for old, new in zip(sorted(records, key=lambda record: record.key), back, strict=True):
         assert (new.key, new.decision) == (old.key, old.decision)
         assert new.updated == pytest.approx(old.updated, abs=0.00051, rel=0)
-        for mine, yours in zip(sorted(old.evidence, key=lambda item: item.alternative), new.evidence, strict=True):
+        for mine, yours in zip(
+            sorted(old.evidence, key=lambda item: item.alternative), new.evidence, strict=True
+        ):
             assert (mine.alternative, mine.version, mine.disqualified, mine.children) == (
                 yours.alternative,
                 yours.version,
@@ -132,7 +142,10 @@ WRONG = [
     ('{"format": true}', r"format: expected 1, got True"),
     ('{"format": 2, "pins": [], "records": []}', r"format: expected 1, got 2"),
     ('{"format": 1, "pins": []}', r"records: expected a list, got None"),
-    ('{"format": 1, "pins": [], "records": [], "recods": []}', r"the file: there is no field 'recods'"),
+    (
+        '{"format": 1, "pins": [], "records": [], "recods": []}',
+        r"the file: there is no field 'recods'",
+    ),
     ('{"format": 1, "pins": [], "records": [NaN]}', r"NaN is no number of JSON"),
     ('{"format": 1, "pins": [], "records": [3]}', r"records\[0\]: expected an object, got 3"),
 ]
@@ -143,15 +156,43 @@ CHANGED = [
         r"records\[1\]\.selector: .* got 7",
     ),
     ('"decision": "im2row"', '"decision": 1', r"records\[1\]\.decision: expected a string, got 1"),
-    ('"updated": 0.000', '"updated": "now"', r"records\[0\]\.updated: expected a number, got 'now'"),
-    ('"updated": 0.000', '"updated": 1e999', r"records\[0\]\.updated: expected a number that fits a float, got inf"),
-    ('"updated": 0.000', f'"updated": 1{"0" * 400}', r"records\[0\]\.updated: expected a number that fits a float"),
+    (
+        '"updated": 0.000',
+        '"updated": "now"',
+        r"records\[0\]\.updated: expected a number, got 'now'",
+    ),
+    (
+        '"updated": 0.000',
+        '"updated": 1e999',
+        r"records\[0\]\.updated: expected a number that fits a float, got inf",
+    ),
+    (
+        '"updated": 0.000',
+        f'"updated": 1{"0" * 400}',
+        r"records\[0\]\.updated: expected a number that fits a float",
+    ),
     ('"updated": 0.000', '"upd": 0', r"records\[0\]: there is no field 'upd'"),
-    ("1234.57", "-1", r"records\[1\]\.evidence\[1\]\.microseconds\[0\]: expected a number from 0 on, got -1"),
-    ("1234.57", "true", r"records\[1\]\.evidence\[1\]\.microseconds\[0\]: expected a number from 0 on, got True"),
-    ('"version": "2.1"', '"version": null', r"records\[1\]\.evidence\[1\]\.version: expected a string, got None"),
+    (
+        "1234.57",
+        "-1",
+        r"records\[1\]\.evidence\[1\]\.microseconds\[0\]: expected a number from 0 on, got -1",
+    ),
+    (
+        "1234.57",
+        "true",
+        r"records\[1\]\.evidence\[1\]\.microseconds\[0\]: expected a number from 0 on, got True",
+    ),
+    (
+        '"version": "2.1"',
+        '"version": null',
+        r"records\[1\]\.evidence\[1\]\.version: expected a string, got None",
+    ),
     ('["matmul", "(3, 3)"]', '["matmul"]', r"evidence\[1\]\.children\[0\]: expected a pair"),
-    ('"alternative": "im2row"', '"alternative": "fft"', r"records\[1\]\.evidence\[1\]: 'fft' stands there twice"),
+    (
+        '"alternative": "im2row"',
+        '"alternative": "fft"',
+        r"records\[1\]\.evidence\[1\]: 'fft' stands there twice",
+    ),
     (
         '"selector": "conv2d", "problem": "(1, 3, \'\\u00e9\')"',
         '"selector": "blur", "problem": "None"',
@@ -178,7 +219,10 @@ def test_a_wrong_field_says_where_and_what_was_expected(old: str, new: str, mess
     ("pins", "message"),
     [
         ([{"selector": "s"}], r"pins\[0\]\.alternative: expected a string, got None"),
-        ([{"selector": "s", "alternative": "a", "stage": 1}], r"pins\[0\]: there is no field 'stage'"),
+        (
+            [{"selector": "s", "alternative": "a", "stage": 1}],
+            r"pins\[0\]: there is no field 'stage'",
+        ),
         ([{"selector": "s", "alternative": "a"}] * 2, r"pins\[1\]: .* stands there twice"),
         ({}, r"pins: expected a list"),
     ],

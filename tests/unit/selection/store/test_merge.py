@@ -46,7 +46,9 @@ def test_of_two_versions_the_newer_record_counts() -> None:
 def test_a_disqualification_stays_and_takes_the_decision_with_it() -> None:
     refused, fine = Evidence("a", "1", (), "wrong by 3"), Evidence("a", "1", (1.0, 1.0))
     b = Evidence("b", "1", (3.0,))
-    assert merged(record(1.0, "b", refused, b), record(2.0, "a", fine)) == record(2.0, "b", refused, b)
+    assert merged(record(1.0, "b", refused, b), record(2.0, "a", fine)) == record(
+        2.0, "b", refused, b
+    )
     assert merged(record(1.0, None, refused), record(2.0, "a", fine)).decision is None
 
 
@@ -77,10 +79,14 @@ _RECORDS = st.lists(
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(_RECORDS, _RECORDS)
-def test_the_sides_are_equal_and_merging_again_changes_nothing(ours: list[Record], theirs: list[Record]) -> None:
+def test_the_sides_are_equal_and_merging_again_changes_nothing(
+    ours: list[Record], theirs: list[Record]
+) -> None:
     found = merge(ours, theirs)
     assert found == merge(theirs, ours)
     assert merge(found, found) == found
     assert merge(found, []) == found
     for one in found:
-        assert all(item.disqualified is None for item in one.evidence if item.alternative == one.decision)
+        assert all(
+            item.disqualified is None for item in one.evidence if item.alternative == one.decision
+        )

@@ -20,7 +20,14 @@ from bestof.selection.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
 RECORDS = [
-    Record("s", f"({n},)", "h", "a", (Evidence("a", "1", (1.0, 2.0)), Evidence("b", "1", (3.0,))), float(n))
+    Record(
+        "s",
+        f"({n},)",
+        "h",
+        "a",
+        (Evidence("a", "1", (1.0, 2.0)), Evidence("b", "1", (3.0,))),
+        float(n),
+    )
     for n in range(40)
 ]
 NEW = Record("s", "new", "h", "b", (Evidence("b", "1", (3.0,)),), 1.0)
@@ -82,7 +89,9 @@ def test_a_file_cut_short_anywhere_is_set_aside_and_rebuilt(tmp_path: Path, whol
     assert damaged >= len(whole) // 512 // 2
 
 
-def test_random_bytes_overwritten_never_raise_anything_but_store_errors(tmp_path: Path, whole: bytes) -> None:
+def test_random_bytes_overwritten_never_raise_anything_but_store_errors(
+    tmp_path: Path, whole: bytes
+) -> None:
     random.seed(5)
     for case in range(150):
         folder = tmp_path / str(case)
@@ -102,10 +111,14 @@ def test_random_bytes_overwritten_never_raise_anything_but_store_errors(tmp_path
         damaged = list(folder.glob("*.damaged-*[0-9]"))
         assert len(told) <= 1 + len(damaged), f"case {case}: {told}"
         for target in damaged:
-            assert any(str(target) in text for text in told), f"case {case}: {target} was set aside in silence"
+            assert any(str(target) in text for text in told), (
+                f"case {case}: {target} was set aside in silence"
+            )
 
 
-@pytest.mark.parametrize("row", ["samples = '[1.0'", "samples = '[[1]]'", "children = '[1]'", "samples = x'ff'"])
+@pytest.mark.parametrize(
+    "row", ["samples = '[1.0'", "samples = '[[1]]'", "children = '[1]'", "samples = x'ff'"]
+)
 def test_a_row_that_cannot_be_understood_is_damage(tmp_path: Path, whole: bytes, row: str) -> None:
     path = tmp_path / "decisions.sqlite"
     path.write_bytes(whole)
@@ -139,7 +152,9 @@ def test_every_damaged_file_is_kept_under_a_name_of_its_own(tmp_path: Path, whol
     assert len(list(tmp_path.glob("*.damaged-[0-9]"))) == 3
 
 
-def test_two_stores_that_meet_the_same_damage_set_it_aside_once(tmp_path: Path, whole: bytes) -> None:
+def test_two_stores_that_meet_the_same_damage_set_it_aside_once(
+    tmp_path: Path, whole: bytes
+) -> None:
     path = tmp_path / "decisions.sqlite"
     path.write_bytes(whole)
     first, second = SqliteStore(path), SqliteStore(path)
@@ -221,7 +236,9 @@ def test_what_is_not_ours_is_refused_and_left_untouched(tmp_path: Path, kind: st
     assert [file.name for file in tmp_path.iterdir()] == ["decisions.sqlite"]
 
 
-def test_a_database_with_tables_and_without_an_identity_is_refused_by_the_first_use(tmp_path: Path) -> None:
+def test_a_database_with_tables_and_without_an_identity_is_refused_by_the_first_use(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "decisions.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE recipes (name TEXT)")
@@ -260,7 +277,10 @@ def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_pat
     with pytest.warns(RuntimeWarning, match="full") as told:
         save_all(
             store,
-            [Record("big", str(n), "h", "a", (Evidence("a", "1", (0.1 + n,) * 20),), 1.0) for n in range(200)],
+            [
+                Record("big", str(n), "h", "a", (Evidence("a", "1", (0.1 + n,) * 20),), 1.0)
+                for n in range(200)
+            ],
         )
     assert len(told) == 1
     assert len(store.records("big")) == 200
@@ -322,7 +342,9 @@ def unprivileged(work: Callable[[], None]) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
 @pytest.mark.parametrize("folder_mode", [0o755, 0o555])
 @pytest.mark.parametrize("journal", ["checkpointed", "with a journal"])
-def test_a_read_only_store_is_read_and_writes_stay_in_memory(open_folder: Path, folder_mode: int, journal: str) -> None:
+def test_a_read_only_store_is_read_and_writes_stay_in_memory(
+    open_folder: Path, folder_mode: int, journal: str
+) -> None:
     path = open_folder / "decisions.sqlite"
     made(path)
     if journal == "with a journal":

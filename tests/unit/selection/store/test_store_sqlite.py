@@ -56,7 +56,9 @@ def test_the_file_is_in_wal_mode_and_says_whose_it_is(tmp_path: Path) -> None:
     store = SqliteStore(path)
     store.save(record("p"))
     header = path.read_bytes()[:100]
-    assert header[68:72] == b"best", "in the file itself, although the journal was not played into it yet"
+    assert header[68:72] == b"best", (
+        "in the file itself, although the journal was not played into it yet"
+    )
     assert header[60:64] == bytes([0, 0, 0, 1])
     assert header[18:20] == bytes([2, 2]), "WAL"
     assert store._connection is not None
@@ -127,7 +129,9 @@ def test_a_store_that_nobody_closed_leaves_no_connection_open(tmp_path: Path) ->
     store = SqliteStore(tmp_path / "d")
     store.save(record("p"))
     del store
-    assert [file.name for file in tmp_path.iterdir()] == ["d"], "the last connection that closes removes the journal"
+    assert [file.name for file in tmp_path.iterdir()] == ["d"], (
+        "the last connection that closes removes the journal"
+    )
 
 
 @POSIX
@@ -168,7 +172,9 @@ def test_a_fork_that_python_does_not_see_never_touches_the_connection_of_the_par
 
 
 @POSIX
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # from Python 3.12 on: what is tried here
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded:DeprecationWarning"
+)  # from Python 3.12 on: what is tried here
 def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "d")
     stop = threading.Event()
@@ -183,7 +189,9 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
     thread = threading.Thread(target=save)
     thread.start()
     commands = [f"child {number}" for number in range(20)]
-    statuses = [status_of(lambda command=command: store.save(record(command))) for command in commands]
+    statuses = [
+        status_of(lambda command=command: store.save(record(command))) for command in commands
+    ]
     stop.set()
     thread.join()
     assert statuses == [0] * 20
@@ -203,7 +211,9 @@ from bestof.selection.store.sqlite import SqliteStore
 store = SqliteStore({str(tmp_path / "d")!r})
 store.save(Record("s", "early", "h", "a", (), 1.0))
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     store = SqliteStore(tmp_path / "d")
     assert [found.problem for found in store.records()] == ["early", "late"]
@@ -226,6 +236,9 @@ def test_a_process_killed_after_a_save_has_kept_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", [["--processes", "40", "--saves", "5"], ["--kills", "40"]])
 def test_nothing_is_lost_under_stress(what: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(STRESS), *what], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", str(STRESS), *what],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

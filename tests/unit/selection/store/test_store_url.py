@@ -49,7 +49,9 @@ def test_a_file_by_url_and_by_path(tmp_path: Path, form: str) -> None:
     store.close()
 
 
-def test_a_path_object_a_relative_path_and_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_object_a_relative_path_and_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     stores = [open_store(url) for url in (tmp_path / "x", "x", "sqlite:///x", "./x", "~/x")]
@@ -57,8 +59,12 @@ def test_a_path_object_a_relative_path_and_a_home(tmp_path: Path, monkeypatch: p
     assert urls == [f"sqlite:///{tmp_path / 'x'}"] * 4 + [f"sqlite:///{tmp_path / 'home' / 'x'}"]
 
 
-@pytest.mark.parametrize("url", ["", "postgresql://h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"])
-def test_what_is_no_store_is_told_what_is(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "url", ["", "postgresql://h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"]
+)
+def test_what_is_no_store_is_told_what_is(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     if url == "memory":  # a plain path
         assert isinstance(open_store(url), SqliteStore)
@@ -67,7 +73,9 @@ def test_what_is_no_store_is_told_what_is(url: str, tmp_path: Path, monkeypatch:
         open_store(url)
 
 
-def test_the_default_store_is_one_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_store_is_one_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BESTOF_STORE", str(tmp_path / "d"))
     found = []
     threads = [threading.Thread(target=lambda: found.append(default_store())) for _ in range(8)]
@@ -96,7 +104,9 @@ def test_a_wrong_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
-def test_the_cache_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_is_that_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder() == tmp_path / ".cache"
@@ -110,10 +120,18 @@ def test_the_cache_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("platform", "variable", "folder"),
-    [("darwin", None, "Library/Caches"), ("win32", None, "AppData/Local"), ("win32", "LOCALAPPDATA", "set")],
+    [
+        ("darwin", None, "Library/Caches"),
+        ("win32", None, "AppData/Local"),
+        ("win32", "LOCALAPPDATA", "set"),
+    ],
 )
 def test_the_cache_folders_of_other_systems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, variable: str | None, folder: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+    variable: str | None,
+    folder: str,
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
@@ -125,7 +143,9 @@ def test_the_cache_folders_of_other_systems(
 
 
 @pytest.mark.parametrize("home", ["a file", "no home", "a folder for a file"])
-def test_a_home_that_cannot_be_used_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+def test_a_home_that_cannot_be_used_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -149,7 +169,9 @@ def test_a_home_that_cannot_be_used_is_a_warning(tmp_path: Path, monkeypatch: py
     assert default_store() is store
 
 
-def test_rubbish_in_the_cache_folder_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rubbish_in_the_cache_folder_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bestof.selection.store.default.cache_folder", lambda: tmp_path)
     (tmp_path / "bestof").mkdir()
     (tmp_path / "bestof" / "decisions.sqlite").write_text("rubbish")

@@ -8,7 +8,13 @@ import pytest
 
 from bestof.kernels import conv2d_algorithms, isa
 from bestof.torch.convolution.alternative import DIRECT, summation_bound
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Catalogue
+from bestof.torch.convolution.catalogue import (
+    CATALOGUES,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Catalogue,
+)
 from bestof.torch.convolution.problem import ConvProblem, parse_conv
 
 
@@ -33,12 +39,20 @@ def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
     # im2row is within 2 % of convgemm or behind it on every layer measured; F(6) is beyond the accuracy of float32.
     # That of bfloat16 has two rows under names of their own.
     left_out = {"im2row", "winograd6", "convgemm_bf16"}
-    for catalogue, direction in zip(CATALOGUES, ("forward", "backward_input", "backward_weight"), strict=True):
-        known = {row.name.removeprefix("native ") for row in catalogue.alternatives if row.name.startswith("native ")}
+    for catalogue, direction in zip(
+        CATALOGUES, ("forward", "backward_input", "backward_weight"), strict=True
+    ):
+        known = {
+            row.name.removeprefix("native ")
+            for row in catalogue.alternatives
+            if row.name.startswith("native ")
+        }
         offered = set()
         for groups, channels in ((1, 8), (8, 1)):
             shapes = (1, 9, 9, 8), (8, 3, 3, channels)
-            offered |= set(conv2d_algorithms(*shapes, padding=1, groups=groups, direction=direction))
+            offered |= set(
+                conv2d_algorithms(*shapes, padding=1, groups=groups, direction=direction)
+            )
         assert offered - left_out <= known
 
 
@@ -57,7 +71,10 @@ def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> N
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
 def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
-    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == ["as is", "channels last"]
+    assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == [
+        "as is",
+        "channels last",
+    ]
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
@@ -67,7 +84,9 @@ def test_what_does_not_apply_is_not_offered(catalogue: Catalogue) -> None:
     assert "fft" not in names(catalogue, parse_conv("i64x112x112,k128x3x3,b4,p1"))
     assert "fft" in names(catalogue, parse_conv("i16x64x64,k16x31x31,b16,p15"))
     assert "im2row" not in names(catalogue, parse_conv("i64x224x224,k64x3x3,b64,p1"))
-    assert "channels last" not in names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(input_layout="channels_last"))
+    assert "channels last" not in names(
+        catalogue, parse_conv("i4x9x9,k6x3x3")._replace(input_layout="channels_last")
+    )
     assert "swap: input gradient" not in names(catalogue, parse_conv("i4x9x9,k6x3x3,p3"))
 
 
@@ -82,15 +101,21 @@ def test_bounds_grow_with_what_is_summed_and_with_the_unit_of_the_dtype() -> Non
     assert FORWARD.bound(by_name["im2row"], small) == DIRECT
     assert FORWARD.bound(by_name["im2row"], large).rms == pytest.approx(2e-6)
     assert FORWARD.bound(by_name["fft"], large).maximum == pytest.approx(4e-5)
-    assert FORWARD.bound(by_name["im2row"], small._replace(dtype="float64")).rms == pytest.approx(1e-6 * 2.0**-29)
+    assert FORWARD.bound(by_name["im2row"], small._replace(dtype="float64")).rms == pytest.approx(
+        1e-6 * 2.0**-29
+    )
     row = WEIGHT_GRADIENT.alternatives[2]
-    assert WEIGHT_GRADIENT.bound(row, small._replace(input_shape=(2048, 4, 9, 9))).rms == pytest.approx(2e-6)
+    assert WEIGHT_GRADIENT.bound(
+        row, small._replace(input_shape=(2048, 4, 9, 9))
+    ).rms == pytest.approx(2e-6)
 
 
 def test_sums_taken_term_by_term_promise_what_their_rounding_keeps() -> None:
     assert summation_bound(9, "float32") == DIRECT
     assert summation_bound(4608, "float32").rms == pytest.approx(2.0**-24 * sqrt(768))
-    assert FORWARD.bound(FORWARD.alternatives[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(4608, "float32")
+    assert FORWARD.bound(FORWARD.alternatives[0], parse_conv("i512x9x9,k6x3x3")) == summation_bound(
+        4608, "float32"
+    )
 
 
 def test_gradients_in_bfloat16_of_images_no_wider_than_the_stride_stay_with_pytorch() -> None:

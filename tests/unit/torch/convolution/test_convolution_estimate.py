@@ -36,7 +36,9 @@ def test_the_table_of_winners_was_read() -> None:
 
 
 @pytest.mark.parametrize(("notation", "catalogue", "winner"), WINNERS)
-def test_what_was_measured_to_win_is_not_left_out(notation: str, catalogue: object, winner: str) -> None:
+def test_what_was_measured_to_win_is_not_left_out(
+    notation: str, catalogue: object, winner: str
+) -> None:
     assert catalogue in CATALOGUES
     problem = parse_conv(notation)._replace(threads=2)
     for one in CATALOGUES:
@@ -67,7 +69,9 @@ VGG16 = (
 
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
 @pytest.mark.parametrize("notation", VGG16)
-def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything(notation: str, layout: Layout) -> None:
+def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything(
+    notation: str, layout: Layout
+) -> None:
     if not isa().startswith("avx"):
         pytest.skip(f"the rule is for AVX2 and AVX-512; these kernels are {isa()}")
     problem = parse_conv(notation)._replace(threads=2, input_layout=layout, weight_layout=layout)
@@ -76,7 +80,9 @@ def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything
 
 
 def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
-    few = parse_conv("i3x224x224,k64x3x3,b64,p1")  # by the estimate it wins the gradient of the input, and never did
+    few = parse_conv(
+        "i3x224x224,k64x3x3,b64,p1"
+    )  # by the estimate it wins the gradient of the input, and never did
     assert {"im2row", "channels last", "native convgemm"} <= INPUT_GRADIENT.promising(few)
     # Two by two pixels leave F(4) a ninth of its tile, and a forward convolution takes half of PyTorch's time.
     small = parse_conv("i512x2x2,k512x3x3,b64,p1")
@@ -87,7 +93,9 @@ def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
 
 def test_a_kernel_without_vectors_spares_nobody_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_module, "isa", lambda: "baseline")
-    problem = parse_conv("i64x32x32,k64x3x3,b63,p1")  # no problem of another test, whose answer is remembered
+    problem = parse_conv(
+        "i64x32x32,k64x3x3,b63,p1"
+    )  # no problem of another test, whose answer is remembered
     assert "channels last" in FORWARD.promising(problem)
 
 
@@ -120,10 +128,14 @@ def test_estimates_grow_with_the_batch(notation: str) -> None:
 
 def test_sharing_is_searched_only_where_im2row_is_near_the_best() -> None:
     apart = {
-        notation: FORWARD.cheapest(parse_conv(notation)) + WEIGHT_GRADIENT.cheapest(parse_conv(notation))
+        notation: FORWARD.cheapest(parse_conv(notation))
+        + WEIGHT_GRADIENT.cheapest(parse_conv(notation))
         for notation in ("i64x32x32,k64x3x3,b64,p1", "i256x6x6,k256x5x5,b64")
     }
-    ratios = [estimate.shared_matrix(parse_conv(notation)) / cheapest for notation, cheapest in apart.items()]
+    ratios = [
+        estimate.shared_matrix(parse_conv(notation)) / cheapest
+        for notation, cheapest in apart.items()
+    ]
     assert ratios[0] > estimate.SHARING_MARGIN > 0
     assert ratios[1] < ratios[0]
 
@@ -144,7 +156,9 @@ def test_im2col_pays_for_both_conversions_in_channels_last() -> None:
 
 def test_native_weight_gradients_want_channels_for_a_vector() -> None:
     for layout in ("channels_first", "channels_last"):
-        few = parse_conv("i3x32x32,k64x3x3,b64,p1")._replace(input_layout=layout, weight_layout=layout)  # type: ignore[arg-type]
+        few = parse_conv("i3x32x32,k64x3x3,b64,p1")._replace(
+            input_layout=layout, weight_layout=layout
+        )  # type: ignore[arg-type]
         assert not any(name.startswith("native") for name in WEIGHT_GRADIENT.promising(few))
         assert "native convgemm" in FORWARD.promising(few)
     assert "native convgemm" in WEIGHT_GRADIENT.promising(parse_conv("i16x32x32,k64x3x3,b64,p1"))

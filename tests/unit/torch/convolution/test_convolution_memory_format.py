@@ -33,7 +33,9 @@ def test_channels_last_is_what_pytorch_keeps(shape: tuple[int, ...]) -> None:
     # else, so that the result shows it wherever there is more than one channel.
     for name, view in views(shape).items():
         padded = torch.constant_pad_nd(view, [1, 0, 1, 0])
-        seen = padded.stride() == torch.empty(padded.shape, memory_format=torch.channels_last).stride()
+        seen = (
+            padded.stride() == torch.empty(padded.shape, memory_format=torch.channels_last).stride()
+        )
         assert (layout_of(view) == "channels_last") == seen, name
 
 
@@ -53,7 +55,9 @@ def test_other_is_what_is_neither() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_results_have_the_strides_of_a_fresh_tensor(shape: tuple[int, ...], channels_last: bool) -> None:
+def test_results_have_the_strides_of_a_fresh_tensor(
+    shape: tuple[int, ...], channels_last: bool
+) -> None:
     fresh = torch.empty(shape, memory_format=torch_format(channels_last))
     assert placeholder(fresh, shape, channels_last).stride() == fresh.stride()
     for name, view in views(shape).items():

@@ -13,7 +13,9 @@ from bestof.torch.enable import convolution_override
 
 
 def problem(batch: int = 8, size: int = 16, filters: int = 4, **changes: object) -> ConvProblem:
-    return ConvProblem((batch, 3, size, size), (filters, 3, 3, 3), padding=(1, 1), **changes)._replace()  # type: ignore[arg-type]
+    return ConvProblem(
+        (batch, 3, size, size), (filters, 3, 3, 3), padding=(1, 1), **changes
+    )._replace()  # type: ignore[arg-type]
 
 
 def test_the_nearest_come_first_and_only_what_was_asked_about() -> None:
@@ -28,13 +30,20 @@ def test_other_layers_and_much_larger_images_are_not_near() -> None:
     near: Neighbourhood[ConvProblem] = Neighbourhood(lambda one: one)
     near(problem())
     assert list(near(problem(size=33))) == []
-    for other in (problem(filters=5), problem(stride=(2, 2)), problem(dtype="float64"), problem(threads=2)):
+    for other in (
+        problem(filters=5),
+        problem(stride=(2, 2)),
+        problem(dtype="float64"),
+        problem(threads=2),
+    ):
         assert list(near(other)) == []
     assert list(near(problem(bias=True))) == [problem()]
 
 
 def test_what_else_must_agree() -> None:
-    near: Neighbourhood[tuple[ConvProblem, bool]] = Neighbourhood(lambda pair: pair[0], lambda pair: pair[1])
+    near: Neighbourhood[tuple[ConvProblem, bool]] = Neighbourhood(
+        lambda pair: pair[0], lambda pair: pair[1]
+    )
     near((problem(), True))
     assert list(near((problem(batch=2), False))) == []
     assert list(near((problem(batch=2), True))) == [(problem(), True)]
@@ -65,7 +74,9 @@ def test_the_last_batch_of_an_epoch_takes_the_decision_of_the_others() -> None:
         for _ in range(_PATIENCE):
             torch.conv2d(last, weight)
         tried = [
-            e.alternative for e in selector.journal.entries() if isinstance(e, TrialEntry) and "b5" in str(e.problem)
+            e.alternative
+            for e in selector.journal.entries()
+            if isinstance(e, TrialEntry) and "b5" in str(e.problem)
         ]
         assert set(tried) <= {first.decision}
         for _ in range(2000):

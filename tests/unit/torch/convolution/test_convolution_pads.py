@@ -20,7 +20,9 @@ def test_positive_adds_zeros_and_negative_crops(pads: Pads) -> None:
     (top, bottom), (left, right) = pads
     around = torch.zeros(1, 1, 26, 27)
     around[:, :, 10:16, 10:17] = IMAGE
-    assert torch.equal(pad(IMAGE, pads), around[:, :, 10 - top : 16 + bottom, 10 - left : 17 + right])
+    assert torch.equal(
+        pad(IMAGE, pads), around[:, :, 10 - top : 16 + bottom, 10 - left : 17 + right]
+    )
     image, padding = symmetric_remainder(IMAGE, pads)
     assert min(padding) >= 0
     rows, columns = padding
@@ -28,7 +30,10 @@ def test_positive_adds_zeros_and_negative_crops(pads: Pads) -> None:
 
 
 def test_nothing_is_copied_where_nothing_is_added() -> None:
-    assert pad(IMAGE, ((0, -1), (-2, 0))).untyped_storage().data_ptr() == IMAGE.untyped_storage().data_ptr()
+    assert (
+        pad(IMAGE, ((0, -1), (-2, 0))).untyped_storage().data_ptr()
+        == IMAGE.untyped_storage().data_ptr()
+    )
     image, padding = symmetric_remainder(IMAGE, ((2, 2), (1, 1)))
     assert padding == (2, 1)
     assert image.untyped_storage().data_ptr() == IMAGE.untyped_storage().data_ptr()

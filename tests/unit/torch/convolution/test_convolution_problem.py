@@ -22,12 +22,16 @@ def test_the_problem_of_a_call() -> None:
         torch.get_num_threads(), False,
     )  # fmt: skip
     assert hash(problem) == hash(ConvProblem.of(image, weight, True, (1, 2), (1, 0), (2, 1), 2))
-    backward = ConvProblem.of(image, weight, True, [1, 2], [1, 0], [2, 1], 2, torch.empty(problem.output_shape))
+    backward = ConvProblem.of(
+        image, weight, True, [1, 2], [1, 0], [2, 1], 2, torch.empty(problem.output_shape)
+    )
     assert backward.grad_layout == "channels_first"
 
 
 def test_it_holds_plain_values_only() -> None:
-    problem = ConvProblem.of(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3), False, [1, 1], [0, 0], [1, 1], 1)
+    problem = ConvProblem.of(
+        torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3), False, [1, 1], [0, 0], [1, 1], 1
+    )
     for value in problem:
         assert type(value) in (int, str, bool, tuple)
         if type(value) is tuple:
@@ -65,7 +69,11 @@ def test_what_is_left_out_of_the_notation_takes_pytorchs_defaults() -> None:
 
 def test_whatever_is_unusual_is_told() -> None:
     problem = parse_conv("i3x8x8,k4x3x3")._replace(
-        bias=True, dtype="float64", input_layout="channels_last", grad_layout="other", deterministic=True
+        bias=True,
+        dtype="float64",
+        input_layout="channels_last",
+        grad_layout="other",
+        deterministic=True,
     )
     assert str(problem) == (
         "i3x8x8,k4x3x3,b1,s1,p0,d1,g1 float64 bias input=channels_last gradient=other deterministic"
@@ -120,13 +128,17 @@ def test_shape_and_flops_are_those_of_the_computation(problem: ConvProblem) -> N
 
 
 def test_flops_of_known_layers() -> None:
-    assert parse_conv("i1x3x3,k1x3x3,p1").flops == 2 * 49  # 4 corners see 4 elements, 4 edges 6, the middle 9
+    assert (
+        parse_conv("i1x3x3,k1x3x3,p1").flops == 2 * 49
+    )  # 4 corners see 4 elements, 4 edges 6, the middle 9
     assert parse_conv("i256x56x56,k64x1x1,b4").flops == 2 * 4 * 64 * 256 * 56 * 56
     assert parse_conv("i8x5x5,k8x3x3,g8").flops == 2 * 8 * 9 * 9
 
 
 def test_results_are_channels_last_where_input_or_weight_are() -> None:
     plain = parse_conv("i4x8x8,k4x3x3")
-    for image, weight, gradient in itertools.product(("channels_first", "channels_last", "other"), repeat=3):
+    for image, weight, gradient in itertools.product(
+        ("channels_first", "channels_last", "other"), repeat=3
+    ):
         problem = plain._replace(input_layout=image, weight_layout=weight, grad_layout=gradient)
         assert problem.channels_last == ("channels_last" in (image, weight))

@@ -25,7 +25,10 @@ def test_living_buffers_lie_apart(buffers: list[Buffer]) -> None:
         assert one.offset % 16 == 0  # a cache line
         for other in buffers:
             if one is not other and one.first <= other.last and other.first <= one.last:
-                assert one.offset + one.floats <= other.offset or other.offset + other.floats <= one.offset
+                assert (
+                    one.offset + one.floats <= other.offset
+                    or other.offset + other.floats <= one.offset
+                )
 
 
 def test_a_chain_needs_two_places() -> None:

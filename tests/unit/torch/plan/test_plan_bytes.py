@@ -22,7 +22,9 @@ from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import PYTORCH, UNPACKED
 from bestof.torch.plan.trace import trace
 
-FEATURES = 2100  # 17.6 MB of weights: for a single row these are read as they are, by PyTorch or by matvec
+FEATURES = (
+    2100  # 17.6 MB of weights: for a single row these are read as they are, by PyTorch or by matvec
+)
 X = torch.linspace(-1, 1, 3 * 12 * 12).reshape(1, 3, 12, 12)
 
 
@@ -52,7 +54,9 @@ def memory_of(plan: OptimizedModel) -> Any:
 def test_only_what_the_chosen_algorithms_read_is_kept() -> None:
     model = network()
     plan = bt.optimize(model, X)
-    alive = sum(packed.nbytes for weights in plan._weights.values() for packed in weights._packed.values())
+    alive = sum(
+        packed.nbytes for weights in plan._weights.values() for packed in weights._packed.values()
+    )
     memory = memory_of(plan)
     assert memory.packed == alive > 0
     assert memory.model == bytes_of([*model.parameters(), *model.buffers()])
@@ -62,7 +66,9 @@ def test_only_what_the_chosen_algorithms_read_is_kept() -> None:
     assert chosen["linear_1"] in as_they_are
     # That layer's weight is the model's own, and biases are copies.
     read = [model[8].weight.nbytes, *(part.bias.nbytes for part in (model[0], model[7], model[8]))]
-    assert memory.weights == sum(read) + 4 * 32 + (model[7].weight.nbytes if chosen["linear"] in as_they_are else 0)
+    assert memory.weights == sum(read) + 4 * 32 + (
+        model[7].weight.nbytes if chosen["linear"] in as_they_are else 0
+    )
 
 
 def test_a_released_plan_takes_what_it_says_and_gives_the_same() -> None:
@@ -80,7 +86,9 @@ def test_a_released_plan_takes_what_it_says_and_gives_the_same() -> None:
     assert torch.equal(plan(X), expected)
     after = memory_of(plan)
     assert (after.own, after.model) == (before.own, 0)
-    steps = [step.convolution for step in program_of(plan).borrow().steps if step.convolution is not None]
+    steps = [
+        step.convolution for step in program_of(plan).borrow().steps if step.convolution is not None
+    ]
     assert steps[-1].operation.weights.weight.data_ptr() == last
     assert [step.operation.weights.is_released for step in steps[:2]] == [True, True]
 
@@ -170,7 +178,9 @@ def test_arguments_that_cannot_be_used() -> None:
 
 @pytest.mark.parametrize("algorithm", ["winograd2", "winograd4", "convgemm"])
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_an_algorithm_computes_the_same_without_packing(algorithm: str, channels_last: bool) -> None:
+def test_an_algorithm_computes_the_same_without_packing(
+    algorithm: str, channels_last: bool
+) -> None:
     model: Any = nn.Sequential(nn.Conv2d(16, 24, 3, padding=1)).eval()
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
@@ -225,7 +235,13 @@ def test_a_limited_plan_is_saved_and_loaded() -> None:
 
 
 def test_the_swap_that_costs_least_for_each_byte() -> None:
-    options = {"fast": (1.0, 100), "small": (3.0, 20), "smaller": (9.0, 10), "bad": (2.0, 99), "large": (0.5, 200)}
+    options = {
+        "fast": (1.0, 100),
+        "small": (3.0, 20),
+        "smaller": (9.0, 10),
+        "bad": (2.0, 99),
+        "large": (0.5, 200),
+    }
     layer = _Layer([], options, "fast")
     swap = _cheapest_swap(layer)
     assert swap is not None
@@ -234,8 +250,12 @@ def test_the_swap_that_costs_least_for_each_byte() -> None:
 
 
 def test_the_peak_of_values_is_that_of_eager_mode() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.ReLU()).eval()
-    graph = trace(model, [torch.ones(1, 1, 5, 5)], torch.utils._pytree.tree_flatten(((X,), {}))[1]).graph.graph
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 1), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.ReLU()
+    ).eval()
+    graph = trace(
+        model, [torch.ones(1, 1, 5, 5)], torch.utils._pytree.tree_flatten(((X,), {}))[1]
+    ).graph.graph
     assert peak_of_values(graph) == 4 * 25 * (4 + 2)
 
 
@@ -247,9 +267,15 @@ def test_squares_of_weights_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(verification, "_SQUARED_FLOATS", floats)
         for step in program_of(plan).borrow().steps:
             if (one := step.convolution) is not None:
-                shape = one.x.shape if isinstance(one.x, Tensor) else (1, one.operation.weights.weight.shape[1])
+                shape = (
+                    one.x.shape
+                    if isinstance(one.x, Tensor)
+                    else (1, one.operation.weights.weight.shape[1])
+                )
                 x = torch.rand(shape, generator=torch.Generator().manual_seed(2))
-                whole.append(verification._mean_of_squares(one.operation, x, one.operation.weights.folded()))
+                whole.append(
+                    verification._mean_of_squares(one.operation, x, one.operation.weights.folded())
+                )
     half = len(whole) // 2
     assert half == 4
     assert whole[half:] == pytest.approx(whole[:half], rel=1e-5)

@@ -20,7 +20,9 @@ Content = dict[str, Any]
 
 
 def stored() -> dict[str, Any]:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5), nn.Softplus()).eval()
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5), nn.Softplus()
+    ).eval()
     file = io.BytesIO()
     bt.optimize(model, torch.randn(2, 3, 8, 8)).save(file)
     file.seek(0)
@@ -36,7 +38,9 @@ def loaded(content: dict[str, Any]) -> bt.OptimizedModel:
 
 
 def node(content: Content, target: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in content["programs"][0]["nodes"] if one.get("target") == target)
+    found: dict[str, Any] = next(
+        one for one in content["programs"][0]["nodes"] if one.get("target") == target
+    )
     return found
 
 

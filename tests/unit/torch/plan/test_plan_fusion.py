@@ -117,7 +117,9 @@ def test_poolings() -> None:
 
 
 def test_what_says_nothing_is_dropped() -> None:
-    assert operations(lambda m, x: F.dropout(m.first(x).contiguous().clone(), 0.5, m.training).detach()) == ["conv"]
+    assert operations(
+        lambda m, x: F.dropout(m.first(x).contiguous().clone(), 0.5, m.training).detach()
+    ) == ["conv"]
 
 
 def test_layers_of_two_shapes_share_their_weights() -> None:
@@ -127,6 +129,7 @@ def test_layers_of_two_shapes_share_their_weights() -> None:
         leaves, spec = pytree.tree_flatten(((torch.randn(batch, 4, 6, 6),), {}))
         programs.append(plan.program(leaves, spec)[0])
     first, second = (
-        next(node.meta["operation"].weights for node in one.nodes if "operation" in node.meta) for one in programs
+        next(node.meta["operation"].weights for node in one.nodes if "operation" in node.meta)
+        for one in programs
     )
     assert first is second

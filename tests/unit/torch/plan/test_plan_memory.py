@@ -26,7 +26,9 @@ class Applied(nn.Module):
 
 
 def linear(function: Callable[..., Any], **modules: nn.Module) -> nn.Module:
-    return Applied(function, a=nn.Linear(16, 16), b=nn.Linear(16, 16), c=nn.Linear(16, 16), **modules).eval()
+    return Applied(
+        function, a=nn.Linear(16, 16), b=nn.Linear(16, 16), c=nn.Linear(16, 16), **modules
+    ).eval()
 
 
 _VIEWS: dict[str, Callable[[Any, Tensor], Tensor]] = {

@@ -15,7 +15,9 @@ from bestof.torch.plan.frozen_weights import FrozenWeights
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+    ).eval()
 
 
 def test_the_bias_that_kernels_read_is_the_plans_own() -> None:
@@ -53,7 +55,9 @@ def test_weights_that_are_read_where_they_lie_may_move_to_shared_memory(
     before = plan(x)
     assert set(program.decisions().values()) == {"matvec"}
     read.share_memory()
-    kept = [torch.full((n,), float("nan")) for n in (9, 70, 300, 2048, 630, 21000) for _ in range(20)]
+    kept = [
+        torch.full((n,), float("nan")) for n in (9, 70, 300, 2048, 630, 21000) for _ in range(20)
+    ]
     assert torch.equal(plan(x), before)
     assert kept
 
@@ -80,7 +84,12 @@ def _statistics(one: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_replaced, _other_data, _statistics, *map(_in_place, ("0.bias", "0.weight", "3.weight", "3.bias"))],
+    [
+        _replaced,
+        _other_data,
+        _statistics,
+        *map(_in_place, ("0.bias", "0.weight", "3.weight", "3.bias")),
+    ],
 )
 def test_a_change_is_an_error_at_the_next_call(change: Callable[[nn.Module], None]) -> None:
     original, x = model(), torch.randn(2, 3, 8, 8)

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
-from bestof.torch.plan.mutation import AliasedMutation, changed_argument, refuse_state, remove_mutation
+from bestof.torch.plan.mutation import (
+    AliasedMutation,
+    changed_argument,
+    refuse_state,
+    remove_mutation,
+)
 from bestof.torch.plan.trace import Trace, trace, without_mutation
 
 
@@ -67,7 +72,9 @@ def test_pure_operators_take_the_place(function: Callable[[Tensor], object]) -> 
 
 
 @pytest.mark.parametrize("function", [through_a_view, by_two_names])
-def test_memory_of_several_names_is_left_to_functionalisation(function: Callable[[Tensor], object]) -> None:
+def test_memory_of_several_names_is_left_to_functionalisation(
+    function: Callable[[Tensor], object],
+) -> None:
     x = torch.randn(2, 3)
     with pytest.raises(AliasedMutation):
         remove_mutation(traced(Function(function), x).graph.graph)

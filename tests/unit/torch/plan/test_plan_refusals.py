@@ -18,7 +18,9 @@ from bestof.torch.plan.selection import selector
 
 
 def small() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+    ).eval()
 
 
 def planned() -> tuple[nn.Module, bt.OptimizedModel, Tensor]:
@@ -74,7 +76,8 @@ def test_inputs_that_the_plan_does_not_take() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda p: p.half(), lambda p: p.double(), lambda p: p.to("meta"), lambda p: p.train()]
+    "change",
+    [lambda p: p.half(), lambda p: p.double(), lambda p: p.to("meta"), lambda p: p.train()],
 )
 def test_a_plan_stays_what_it_is(change: Any) -> None:
     model, plan, x = planned()
@@ -214,5 +217,7 @@ def test_explain() -> None:
     for explanation in (plan.explain(x, repeats=1), plan.explain()):
         assert sum(step.share for step in explanation.steps) == pytest.approx(1.0)
         assert explanation.seconds > 0
-        assert any("i3x8x8,k4x3x3" in step.problem and "relu" in step.problem for step in explanation.steps)
+        assert any(
+            "i3x8x8,k4x3x3" in step.problem and "relu" in step.problem for step in explanation.steps
+        )
         assert str(explanation).count("\n") == len(explanation.steps) + 2

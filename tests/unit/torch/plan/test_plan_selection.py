@@ -21,14 +21,23 @@ from bestof.torch.plan import tuning
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.operation import Convolution
-from bestof.torch.plan.selection import Accuracy, FusedProblem, _other_batches, packs, promised_error, selector
+from bestof.torch.plan.selection import (
+    Accuracy,
+    FusedProblem,
+    _other_batches,
+    packs,
+    promised_error,
+    selector,
+)
 
 
 def problem(
     accuracy: Accuracy = "float32", x: tuple[int, ...] = (2, 8, 12, 12), activation: str = "relu"
 ) -> FusedProblem:
     weights = FrozenWeights(torch.randn(8, 8, 3, 3), torch.randn(8), None, 1)
-    return problem_of(Convolution(weights, padding=(1, 1), activation=activation), accuracy, x, False)
+    return problem_of(
+        Convolution(weights, padding=(1, 1), activation=activation), accuracy, x, False
+    )
 
 
 def linear(rows: int, ins: int, outs: int, accuracy: Accuracy = "float32") -> FusedProblem:
@@ -65,13 +74,17 @@ def test_where_winograd_saves_most_only_one_algorithm_multiplies_everything() ->
     weights = FrozenWeights(torch.empty(64, 64, 3, 3), None, None, 1)
     wide = problem_of(Convolution(weights, padding=(1, 1)), "float32", (1, 64, 28, 28), False)
     assert applying(wide) == {"onednn", "convgemm", "winograd2", "winograd4"}
-    strided = problem_of(Convolution(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False)
+    strided = problem_of(
+        Convolution(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False
+    )
     assert {"onednn", "convgemm", "direct", "im2row"} <= applying(strided)
     assert {"direct", "im2row"} <= applying(problem())
 
 
 def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
-    assert applying(linear(1, 4096, 2048)) == applying(linear(2, 4096, 2048)) == {"pytorch", "matvec"}
+    assert (
+        applying(linear(1, 4096, 2048)) == applying(linear(2, 4096, 2048)) == {"pytorch", "matvec"}
+    )
     assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm", "matvec"}
     assert applying(linear(9, 4096, 2048)) == {"pytorch", "convgemm"}
     assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm", "matvec"}
@@ -80,21 +93,36 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_weights_of_bfloat16_are_for_those_who_asked(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bestof.torch.plan.selection.isa", lambda: "avx512_bf16" if fast else "avx512")
+def test_weights_of_bfloat16_are_for_those_who_asked(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "bestof.torch.plan.selection.isa", lambda: "avx512_bf16" if fast else "avx512"
+    )
     pairs = {"convgemm_bf16"} if fast else set()  # elsewhere the same, and slower than float32
     assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
-    assert applying(linear(8, 64, 32, "relaxed")) == {"pytorch", "matvec", "matvec_bf16", "convgemm"} | pairs
+    assert (
+        applying(linear(8, 64, 32, "relaxed"))
+        == {"pytorch", "matvec", "matvec_bf16", "convgemm"} | pairs
+    )
     assert applying(problem("relaxed")) & {"convgemm_bf16"} == pairs
-    assert not {name for name in applying(problem()) | applying(linear(1, 64, 32)) if name.endswith("_bf16")}
+    assert not {
+        name for name in applying(problem()) | applying(linear(1, 64, 32)) if name.endswith("_bf16")
+    }
     weights = FrozenWeights(torch.empty(8, 1, 3, 3), None, None, 8)
-    depthwise = problem_of(Convolution(weights, padding=(1, 1), groups=8), "relaxed", (1, 8, 12, 12), False)
+    depthwise = problem_of(
+        Convolution(weights, padding=(1, 1), groups=8), "relaxed", (1, 8, 12, 12), False
+    )
     assert "convgemm_bf16" not in applying(depthwise)
 
 
 def test_an_undecided_layer_errs_by_what_its_accuracy_allows() -> None:
     assert promised_error(problem(), None) == promised_error(problem(), "winograd4") < 1e-5
-    assert promised_error(problem("relaxed"), None) == promised_error(problem("relaxed"), "convgemm_bf16") > 1e-3
+    assert (
+        promised_error(problem("relaxed"), None)
+        == promised_error(problem("relaxed"), "convgemm_bf16")
+        > 1e-3
+    )
 
 
 def test_layers_with_equal_problems_share_the_decision() -> None:
@@ -103,7 +131,9 @@ def test_layers_with_equal_problems_share_the_decision() -> None:
     plan = bt.optimize(model, torch.randn(1, 8, 12, 12))
     report = selector().report()
     assert len(report.problems) == 1
-    assert {step.algorithm for step in plan.explain().steps if step.algorithm} == {report.problems[0].decision}
+    assert {step.algorithm for step in plan.explain().steps if step.algorithm} == {
+        report.problems[0].decision
+    }
     selector.cache_clear()
 
 
@@ -131,7 +161,9 @@ SELECTORS: dict[str, Callable[[], list[BestOf]]] = {
 
 
 @pytest.mark.parametrize("selectors", SELECTORS.values(), ids=SELECTORS)
-def test_stored_times_of_another_build_of_the_kernels_are_not_believed(selectors: Callable[[], list[BestOf]]) -> None:
+def test_stored_times_of_another_build_of_the_kernels_are_not_believed(
+    selectors: Callable[[], list[BestOf]],
+) -> None:
     alternatives = [alternative for one in selectors() for alternative in one.alternatives]
     assert alternatives
     assert not [one.name for one in alternatives if f"kernels {build()}" not in one.version]
@@ -143,8 +175,12 @@ def test_one_layer_of_each_problem_races_and_as_many_at_a_time_as_memory_allows(
 ) -> None:
     monkeypatch.setattr(tuning, "_RACED_BYTES", budget)
     torch.manual_seed(0)
-    model = nn.Sequential(*[nn.Conv2d(9, 9, 3, padding=1) for _ in range(3)], nn.Conv2d(9, 5, 3)).eval()
-    x = torch.randn(1, 9, 19, 21 + (budget == 1))  # of no other test: the selector knows nothing yet
+    model = nn.Sequential(
+        *[nn.Conv2d(9, 9, 3, padding=1) for _ in range(3)], nn.Conv2d(9, 5, 3)
+    ).eval()
+    x = torch.randn(
+        1, 9, 19, 21 + (budget == 1)
+    )  # of no other test: the selector knows nothing yet
     plan = bt.optimize(model, x, tune=False)
     program = plan.program([x], pytree.tree_flatten(((x,), {}))[1])[0]
     binding = program.borrow()
@@ -162,9 +198,13 @@ def _fails(self: ConvolutionStep) -> None:
     raise RuntimeError("could not create a primitive")
 
 
-def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ConvolutionStep, "_onednn", _fails)
-    model = nn.Sequential(nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)).eval()
+    model = nn.Sequential(
+        nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)
+    ).eval()
     x = torch.randn(1, 7, 23, 29)  # of no other test
     with pytest.warns(BestofWarning, match="could not create a primitive"):
         plan = bt.optimize(model, x)
@@ -175,7 +215,9 @@ def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(monkeyp
 def test_what_is_decided_already_is_not_packed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[str] = []
     pack = FrozenWeights.packed
-    monkeypatch.setattr(FrozenWeights, "packed", lambda self, name: (packed.append(name), pack(self, name))[1])
+    monkeypatch.setattr(
+        FrozenWeights, "packed", lambda self, name: (packed.append(name), pack(self, name))[1]
+    )
     monkeypatch.setenv("BESTOF_FORCE", "fused convolution=convgemm")
     selector.cache_clear()  # orders are read when a selector is made
     try:
@@ -185,7 +227,9 @@ def test_what_is_decided_already_is_not_packed_for_others(monkeypatch: pytest.Mo
     assert set(packed) == {"convgemm"}
 
 
-def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tuning, "_MOST_RUNS", 5)
     model = nn.Sequential(nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)).eval()
     x = torch.randn(1, 7, 33, 29)  # of no other test

@@ -63,16 +63,25 @@ KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "read late": (read_late, ["to channels first"]),
     "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(len(h), 8, 144)), [RESHAPE]),
     "patches": (lambda net, h: net.few(h.flatten(2).transpose(1, 2)), [FLATTEN]),
-    "patches, by a view": (lambda net, h: net.few(h.view(len(h), 8, -1).permute(0, 2, 1)), [RESHAPE]),
+    "patches, by a view": (
+        lambda net, h: net.few(h.view(len(h), 8, -1).permute(0, 2, 1)),
+        [RESHAPE],
+    ),
     "patches, read late": (patches_read_late, [FLATTEN]),
-    "patches, returned": (lambda net, h: (net.few(t := h.flatten(2).transpose(1, 2)), t), [FLATTEN]),
+    "patches, returned": (
+        lambda net, h: (net.few(t := h.flatten(2).transpose(1, 2)), t),
+        [FLATTEN],
+    ),
     "rows of pixels": (lambda net, h: net.pixels(h.flatten(2)), ["to channels first"]),
     "reshaped twice": (lambda net, h: net.many(h.flatten(2).flatten(1)), ["to channels first"]),
     "shuffled": (
         lambda net, h: net.other(h.view(len(h), 2, 4, 12, 12).transpose(1, 2).reshape(h.shape)),
         ["to channels first", RESHAPE],
     ),
-    "groups of channels": (lambda net, h: h.view(len(h), 2, 4, 12, 12).transpose(1, 2) + 1, [RESHAPE]),
+    "groups of channels": (
+        lambda net, h: h.view(len(h), 2, 4, 12, 12).transpose(1, 2) + 1,
+        [RESHAPE],
+    ),
 }
 
 
@@ -82,13 +91,19 @@ def outputs(found: Any) -> list[Tensor]:
 
 def layouts(plan: OptimizedModel) -> list[str]:
     steps = [step.problem for step in plan.explain(repeats=1).steps]
-    return [step for step in steps if "reshape" in step or "flatten" in step or step == "to channels first"]
+    return [
+        step
+        for step in steps
+        if "reshape" in step or "flatten" in step or step == "to channels first"
+    ]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("function", "steps"), KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_values_and_steps(function: Callable[[Any, Tensor], Any], steps: list[str], batch: int) -> None:
+def test_values_and_steps(
+    function: Callable[[Any, Tensor], Any], steps: list[str], batch: int
+) -> None:
     model, x = Net(function).eval(), X[:batch]
     plan = bt.optimize(model, x)
     assert layouts(plan) == steps
@@ -142,7 +157,10 @@ def test_poolings(pool: nn.Module) -> None:
 
 
 def test_memory_of_another_shape_than_a_pooling_yields_is_refused() -> None:
-    x, out = (torch.empty(shape).to(memory_format=torch.channels_last) for shape in ((2, 3, 8, 8), (2, 3, 4, 3)))
+    x, out = (
+        torch.empty(shape).to(memory_format=torch.channels_last)
+        for shape in ((2, 3, 8, 8), (2, 3, 4, 3))
+    )
     with pytest.raises(TorchError, match=r"\(2, 4, 4, 3\); the plan keeps \(2, 4, 3, 3\)"):
         pooling_runner(Pooling("max", (2, 2), (2, 2), (0, 0), True), x, out)
 

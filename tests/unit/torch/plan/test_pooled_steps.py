@@ -28,7 +28,9 @@ def _plan(model: nn.Module, x: Tensor) -> bt.OptimizedModel:
     return bt.optimize(model.eval(), x)
 
 
-@pytest.mark.parametrize("activation", [nn.Identity(), nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2)], ids=str)
+@pytest.mark.parametrize(
+    "activation", [nn.Identity(), nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2)], ids=str
+)
 @pytest.mark.parametrize("size", [(16, 16), (13, 15), (2, 3)], ids=str)
 def test_by_every_algorithm(activation: nn.Module, size: tuple[int, int]) -> None:
     model, x = Layers(activation, nn.MaxPool2d(2)), torch.randn(3, 5, *size)
@@ -42,11 +44,22 @@ def test_by_every_algorithm(activation: nn.Module, size: tuple[int, int]) -> Non
     binding.slots[0] = x
     for run in binding.runs[: [s.convolution for s in binding.steps].index(one)]:
         run()
-    for algorithm in ("onednn", "direct", "convgemm", "winograd2", "winograd4", "winograd2 unpacked"):
+    for algorithm in (
+        "onednn",
+        "direct",
+        "convgemm",
+        "winograd2",
+        "winograd4",
+        "winograd2 unpacked",
+    ):
         one.out.fill_(torch.nan)
         one.runner(algorithm)()
         torch.testing.assert_close(
-            one.out, wanted, rtol=1e-4, atol=1e-5, msg=lambda text, name=algorithm: f"{name}: {text}"
+            one.out,
+            wanted,
+            rtol=1e-4,
+            atol=1e-5,
+            msg=lambda text, name=algorithm: f"{name}: {text}",
         )
 
 
@@ -75,7 +88,9 @@ def test_it_is_saved_and_loaded() -> None:
     plan, file = _plan(model, x), io.BytesIO()
     plan.save(file)
     again = bt.load(io.BytesIO(file.getvalue()))
-    assert [step.problem for step in again.explain().steps] == [step.problem for step in plan.explain(x).steps]
+    assert [step.problem for step in again.explain().steps] == [
+        step.problem for step in plan.explain(x).steps
+    ]
     assert torch.equal(again(x), plan(x))
     assert torch.equal(plan.release()(x), again(x))
 
@@ -83,12 +98,19 @@ def test_it_is_saved_and_loaded() -> None:
 def test_the_pooled_result_lies_apart_from_what_the_step_reads() -> None:
     # 40 channels @12 are pooled to 40 @6, which would fit where the convolution's input lies.
     model = nn.Sequential(
-        nn.Conv2d(3, 40, 3, padding=1), nn.Conv2d(40, 40, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(40, 3, 1)
+        nn.Conv2d(3, 40, 3, padding=1),
+        nn.Conv2d(40, 40, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Conv2d(40, 3, 1),
     ).eval()
     x = torch.randn(2, 3, 12, 12)
     plan = _plan(model, x)
     binding = next(iter(plan._programs.values()))[2].borrow()
-    one = next(s.convolution for s in binding.steps if s.convolution is not None and s.convolution.problem.pooled)
+    one = next(
+        s.convolution
+        for s in binding.steps
+        if s.convolution is not None and s.convolution.problem.pooled
+    )
     begin, end = one.out.data_ptr(), one.out.data_ptr() + one.out.nbytes
     for other in (one.x, one._between):
         assert end <= other.data_ptr() or other.data_ptr() + other.nbytes <= begin
