@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 
-from bestof.bench.conv import PASSES, AlternativeTime, PassTimes, measure_conv
+from bestof.bench.convolution.alternatives import PASSES, AlternativeTime, PassTimes, measure_conv
 from bestof.cli import bench_conv_peers
 from bestof.errors import InvalidArgument
 from bestof.torch.convolution.problem import parse_conv

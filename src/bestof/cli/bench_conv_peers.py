@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
-from bestof.bench.peers.case import PASSES, Case
-from bestof.bench.peers.kept import keep, read_kept
-from bestof.bench.peers.layers import LAYERS, QUICK, parse_case
-from bestof.bench.peers.measure import Sides, measure
-from bestof.bench.peers.result import LayerTimes, Quartiles
-from bestof.bench.peers.table import Reach, Row, reaches, rows_of
+from bestof.bench.convolution.case import PASSES, Case
+from bestof.bench.convolution.kept import keep, read_kept
+from bestof.bench.convolution.layers import LAYERS, QUICK, parse_case
+from bestof.bench.convolution.measure import Sides, measure
+from bestof.bench.convolution.result import LayerTimes, Quartiles
+from bestof.bench.convolution.rows import Reach, Row, reaches, rows_of
 from bestof.errors import BenchError, InvalidArgument
 from bestof.view.quantity import plural
 from bestof.view.roofline import Point, Roof, draw_roofline

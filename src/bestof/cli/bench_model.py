@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bestof.bench.model import Effort, ModelTimes, PeerTime, Progress, measure_model, silent
-from bestof.bench.model_device import check_device
-from bestof.bench.model_job import Job
-from bestof.bench.model_matrix import PROMISE, MatrixRow, measure_matrix
-from bestof.bench.model_peers.table import PEERS, Peer, find_peers
-from bestof.bench.model_picture import check_format, draw
-from bestof.bench.model_reach import promised_jobs, reaches
-from bestof.bench.model_record import (
+from bestof.bench.model.device import check_device
+from bestof.bench.model.job import Job
+from bestof.bench.model.matrix import measure_matrix
+from bestof.bench.model.measure import Effort, Progress, measure_model, silent
+from bestof.bench.model.models import MODELS, find_model
+from bestof.bench.model.peers.table import PEERS, Peer, find_peers
+from bestof.bench.model.promises import promised_jobs, reaches
+from bestof.bench.model.record import (
     keep,
     merged,
     read_kept,
@@ -29,12 +29,13 @@ from bestof.bench.model_record import (
     to_dict,
     write_csv,
 )
-from bestof.bench.model_table import MODELS, find_model
+from bestof.bench.model.result import PROMISE, MatrixRow, ModelTimes, PeerTime
 from bestof.cli.bench_model_layers import HEADINGS as LAYER_HEADINGS
 from bestof.cli.bench_model_layers import layer_rows
 from bestof.cli.reach import print_reaches
 from bestof.cli.seconds import seconds
 from bestof.errors import BestofError, InvalidArgument
+from bestof.view.model_picture import check_format, draw
 from bestof.view.quantity import ratio
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]

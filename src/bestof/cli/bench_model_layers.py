@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bestof.bench.model_layers import LayerTimes
+from bestof.bench.model.result import LayerTimes
 from bestof.view.quantity import ratio
 
 HEADINGS = ("", "layer", "pass", "by", "ms", "ratio")

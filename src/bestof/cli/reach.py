@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bestof.bench.model_reach import Reach
+from bestof.bench.model.promises import Reach
 
 
 def print_reaches(found: Sequence[Reach]) -> None:

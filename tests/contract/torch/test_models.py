@@ -17,8 +17,8 @@ from tuned_program import EachInTurnPolicy, calls_seen
 
 import bestof
 import bestof.torch as integration
-from bestof.bench.model_step import training_step
-from bestof.bench.model_table import MODELS, Model
+from bestof.bench.model.models import MODELS, Model
+from bestof.bench.model.step import training_step
 
 STEPS = 3
 CALLS = 8

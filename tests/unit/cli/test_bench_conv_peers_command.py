@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bestof.bench.peers import measure as measuring
+from bestof.bench.convolution import measure as measuring
 from bestof.cli import bench_conv
 from bestof.errors import BenchError, InvalidArgument
 

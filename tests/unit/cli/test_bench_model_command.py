@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from bestof.bench import model_matrix, model_record
-from bestof.bench.model import Effort, ModelTimes, PeerTime
-from bestof.bench.model_job import Job
-from bestof.bench.model_layers import LayerTimes
-from bestof.bench.model_matrix import MatrixRow
-from bestof.bench.model_peers.table import Peer
+from bestof.bench.model import matrix as model_matrix
+from bestof.bench.model import record as model_record
+from bestof.bench.model.job import Job
+from bestof.bench.model.measure import Effort
+from bestof.bench.model.peers.table import Peer
+from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTime
 from bestof.cli import bench_model, main
 from bestof.errors import TorchError
 

@@ -299,8 +299,8 @@ class ConvolutionLayer:
     def _selector(self, catalogue: Catalogue) -> BestOf:
         originals = self._originals
 
-        def bind(function: object) -> object:
-            return lambda problem, *tensors: function(originals, *tensors, problem)  # type: ignore[operator]
+        def bind(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda problem, *tensors: function(originals, *tensors, problem)
 
         def promising(name: str) -> Callable[[Any], bool]:
             return lambda problem: name in catalogue.promising(problem)
@@ -311,7 +311,7 @@ class ConvolutionLayer:
             [
                 Alternative(
                     row.name, bind(row.function), self._version, supports=promising(row.name)
-                )  # type: ignore[arg-type]
+                )
                 for row in catalogue.alternatives
             ],
             lambda problem, *_: problem,

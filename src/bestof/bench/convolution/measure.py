@@ -1,0 +1,208 @@
+"""The measurement: all sides in turn, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median, quantiles
+from time import sleep
+from typing import NamedTuple
+
+from bestof.bench.convolution.case import Case
+from bestof.bench.convolution.result import LayerTimes, Quartiles, Time
+from bestof.bench.convolution.side import Side
+from bestof.bench.convolution.worker import Prepared
+from bestof.errors import BenchError, WrongResult
+
+NATIVE, MACHINE, PEERS = "native", "machine", ("onednn", "ncnn")
+BFLOAT16_PEERS = ("onednn_bf16",)  # that take part in cases of it
+
+# Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles last 17 ms.
+_PAUSE = 0.02
+
+# Rounds after which native algorithms that are twice as slow as another leave: one slow minute must not send one away.
+_TRIED = 2
+
+# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises, or the rows that
+# round to bfloat16.
+_TOLERANCE = {"float32": 3e-3, "bfloat16": 3e-2}
+
+
+class _Runner(NamedTuple):
+    """One run of one side with one number of threads."""
+
+    threads: int
+    side: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The processes that answered, those of one number of threads after the other, and why the others did not."""
+
+    running: tuple[Side, ...]
+    missing: dict[str, str]
+    versions: dict[str, str]
+
+    @classmethod
+    def start(cls, threads: Sequence[int], stack: ExitStack, dtype: str = "float32") -> Sides:
+        """Start all that measure cases of `dtype`; they end with `stack`. Raises BenchError where our own side does not
+        answer."""
+        peers = PEERS if dtype == "float32" else (*PEERS, *BFLOAT16_PEERS)
+        running: list[Side] = []
+        missing: dict[str, str] = {}
+        versions: dict[str, str] = {}
+        for count in threads:
+            for name in (MACHINE, NATIVE, *peers):
+                if name in missing:
+                    continue
+                try:
+                    side = stack.enter_context(Side(name, count))
+                except BenchError as error:
+                    if name in (MACHINE, NATIVE):
+                        raise
+                    missing[name] = str(error)
+                else:
+                    running.append(side)
+                    versions[name] = side.version
+        return cls(tuple(running), missing, versions)
+
+
+def measure(
+    case: Case,
+    layer: str,
+    sides: Sides,
+    *,
+    rounds: int,
+    seconds: float,
+    pause: Callable[[float], None] = sleep,
+) -> tuple[LayerTimes, ...]:
+    """Measure one case, with each number of threads that `sides` have.
+
+    In a round every run has `seconds`, after those of all others, so that a slower minute of the machine is one for all
+    of them. Raises WrongResult where a native algorithm disagrees with a peer.
+    """
+    by_key = {(side.threads, side.name): side for side in sides.running}
+    prepared: dict[_Runner, Prepared] = {}
+    failed: dict[str, str] = dict(sides.missing)
+    for (threads, name), side in by_key.items():
+        try:
+            runs = side.prepare(case)
+        except BenchError as error:
+            if name in (MACHINE, NATIVE):
+                raise
+            failed[name] = str(error)
+            continue
+        if not runs:
+            failed[name] = "has no such pass"
+        prepared.update({_Runner(threads, name, run): one for run, one in runs.items()})
+    _compare(case, layer, prepared)
+    times: dict[_Runner, list[float]] = {runner: [] for runner in prepared}
+    slow: set[_Runner] = set()
+    for number in range(rounds):
+        if number == _TRIED:
+            slow = _slow(times)
+        for runner, samples in times.items():
+            if number >= _TRIED and runner in slow:
+                continue
+            if runner.threads > 1:
+                pause(_PAUSE)
+            samples.append(median(by_key[runner.threads, runner.side].time(runner.name, seconds)))
+    return tuple(
+        _layer_times(case, layer, threads, times, prepared, failed)
+        for threads in dict.fromkeys(side.threads for side in sides.running)
+    )
+
+
+def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
+    """The native runs whose best round took more than twice as long as another's."""
+    first = {runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE}
+    best = {
+        threads: min(seconds for runner, seconds in first.items() if runner.threads == threads)
+        for threads in {runner.threads for runner in first}
+    }
+    return {runner for runner, seconds in first.items() if seconds > 2 * best[runner.threads]}
+
+
+def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
+    """Hold the results against each other: a fast wrong one must not win."""
+    rows = [(runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE]
+    reference = next((samples for runner, samples in rows if runner.side != NATIVE), rows[0][1])
+    tolerance = _TOLERANCE[case.dtype]
+    rms = (sum(value * value for value in reference) / max(len(reference), 1)) ** 0.5
+    for runner, samples in rows:
+        worst = max((abs(a - b) for a, b in zip(samples, reference, strict=True)), default=0.0)
+        if not worst <= tolerance * rms:
+            raise WrongResult(
+                f"{case.direction} of {layer}, batch {case.batch}: {runner.side} {runner.name} is {worst / rms:.1e} of "
+                f"the rms away from the others, where {tolerance:.0e} is allowed"
+            )
+
+
+def _quartiles(values: Sequence[float]) -> Quartiles:
+    if len(values) < 2:
+        return Quartiles(values[0], values[0], values[0])
+    return Quartiles(*quantiles(values, n=4, method="inclusive"))
+
+
+def _layer_times(
+    case: Case,
+    layer: str,
+    threads: int,
+    times: dict[_Runner, list[float]],
+    prepared: dict[_Runner, Prepared],
+    failed: dict[str, str],
+) -> LayerTimes:
+    own = {runner: samples for runner, samples in times.items() if runner.threads == threads}
+    peers = {
+        runner.side: samples
+        for runner, samples in own.items()
+        if runner.side not in (MACHINE, NATIVE)
+    }
+    peak, bandwidth = (
+        max(
+            (prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind)
+        )
+        for kind in ("multiply-add", "copy")
+    )
+
+    def time(runner: _Runner, samples: list[float]) -> Time:
+        ratios = {
+            peer: _quartiles([other / mine for other, mine in zip(others, samples, strict=False)])
+            for peer, others in peers.items()
+            if runner.side == NATIVE
+        }
+        one = prepared[runner]
+        return Time(
+            runner.side,
+            runner.name,
+            _quartiles(samples),
+            len(samples),
+            one.work,
+            one.scratch_bytes,
+            ratios,
+        )
+
+    return LayerTimes(
+        layer,
+        case.notation,
+        case.direction,
+        case.batch,
+        threads,
+        case.flops,
+        case.bytes,
+        peak,
+        bandwidth,
+        tuple(time(runner, samples) for runner, samples in own.items() if runner.side != MACHINE),
+        failed,
+        case.dtype,
+    )
+
+
+def _machine(times: dict[_Runner, list[float]], kind: str) -> Iterator[tuple[_Runner, list[float]]]:
+    return (
+        (runner, samples)
+        for runner, samples in times.items()
+        if runner.side == MACHINE and kind in runner.name
+    )

@@ -1,0 +1,1 @@
+"""`bestof bench model`: whole models, run by bestof and by other libraries."""

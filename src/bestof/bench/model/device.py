@@ -1,0 +1,55 @@
+"""The device that models are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from bestof.bench.model.peers.prepared import Prepared, Run
+from bestof.errors import InvalidArgument
+
+DEVICES = ("cpu", "cuda")
+
+
+def check_device(name: str) -> None:
+    """Raises InvalidArgument where there is no such device here."""
+    if name not in DEVICES:
+        raise InvalidArgument(f"--device: expected one of {', '.join(DEVICES)}; got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        backend: Any = torch.backends.cuda  # has no annotations
+        built = "sees no CUDA device" if backend.is_built() else "was built without CUDA"
+        raise InvalidArgument(
+            f"--device cuda: PyTorch {torch.__version__} {built}; measure with --device cpu, or where torch.cuda."
+            f"is_available() is true"
+        )
+
+
+def waited_for(prepared: Prepared, device: str) -> Prepared:
+    """The same, but that a call ends once the device has done its work."""
+    if device == "cpu":
+        return prepared
+    replaced = prepared.replaced
+    return replace(
+        prepared,
+        run=_waited(prepared.run),
+        replaced=None if replaced is None else lambda: _replaced(replaced),
+    )
+
+
+def _waited(run: Run) -> Run:
+    def waited() -> Any:
+        result = run()
+        torch.cuda.synchronize()
+        return result
+
+    return waited
+
+
+@contextmanager
+def _replaced(original: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
+    with original() as run:
+        yield _waited(run)

@@ -1,0 +1,83 @@
+"""Is any model slower with ours than without? Each in its own process, in turn with what ours replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from statistics import median, quantiles
+
+from bestof.bench.model.job import Job
+from bestof.bench.model.measure import Alone, Effort, Progress, silent
+from bestof.bench.model.peers.table import Peer
+from bestof.bench.model.result import MatrixRow
+from bestof.bench.process import PeerProcess
+from bestof.errors import TorchError
+
+
+def measure_matrix(
+    jobs: Sequence[Job],
+    peers: Sequence[Peer],
+    effort: Effort,
+    *,
+    kept: Iterable[MatrixRow] = (),
+    keep: Callable[[MatrixRow], object] = lambda _: None,
+    alone: Alone = nullcontext,
+    progress: Progress = silent,
+) -> tuple[MatrixRow, ...]:
+    """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'.
+
+    `kept`: rows that need not be measured again, the last of equal ones. `keep` is told every new row that has a time.
+    """
+    pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
+    known = {(row.job, row.name): row for row in kept}
+    rows = []
+    for number, (job, peer) in enumerate(pairs):
+        row = known.get((job, peer.name))
+        if row is None:
+            progress(f"{job}: {peer.label}", number, len(pairs))
+            try:
+                row = _row(job, peer, effort, alone)
+                keep(row)
+            except TorchError as error:
+                row = MatrixRow(job, peer.name, reason=str(error))
+        rows.append(row)
+    return tuple(rows)
+
+
+def _can(peer: Peer, job: Job) -> bool:
+    return peer.ours and job.device in peer.devices and (peer.trains or not job.train)
+
+
+def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
+    with PeerProcess(job.by(peer.name)) as process:
+        process.ask("prepare", patience=effort.patience)
+        with alone():
+            settled = process.ask(
+                "settle", patience=effort.patience + effort.settle, limit=effort.settle, least=0
+            )
+            pair = process.ask(
+                "pair",
+                patience=effort.patience,
+                rounds=effort.rounds,
+                seconds=effort.seconds,
+                least=effort.calls,
+            )
+    allowed = peer.tolerance_on(job.device)
+    if not pair["difference"] <= allowed:
+        raise TorchError(
+            f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+        )
+    ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
+    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return MatrixRow(
+        job,
+        peer.name,
+        median(pair["own"]),
+        median(pair["replaced"]),
+        median(ratios),
+        low,
+        high,
+        settled["settled"],
+        settled["trials"],
+        pair["difference"],
+    )

@@ -1,0 +1,255 @@
+"""How fast a model runs by ourselves and by every peer: each in its own process, in turn, and no result wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bestof.bench.model.error import relative_error
+from bestof.bench.model.job import Job
+from bestof.bench.model.layers import layer_times
+from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, Peer
+from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
+from bestof.bench.process import PeerProcess
+from bestof.errors import InvalidArgument, TorchError
+
+# Steps whose losses are compared: in the first one nothing has been learned from a wrong gradient.
+_COMPARED_STEPS = 3
+_ROUNDED = "reference-bfloat16.npy"
+_MEMORY_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured: so many rounds; in each, every peer runs for so many seconds and at least so many calls.
+
+    `settle`: seconds after which a peer that still tries alternatives is timed as it is. `steps`: calls at least whose
+    times are kept from the beginning. `patience`: seconds for the preparation of a peer.
+    """
+
+    rounds: int = 7
+    seconds: float = 0.5
+    calls: int = 2
+    settle: float = 120.0
+    steps: int = 0
+    patience: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "calls"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"{name}: expected at least 1; got {getattr(self, name)}")
+        for name in ("seconds", "settle", "steps"):
+            if getattr(self, name) < 0:
+                raise InvalidArgument(f"{name}: expected at least 0; got {getattr(self, name)}")
+
+
+Alone = Callable[[], AbstractContextManager[object]]
+"""Entered around what is timed: whoever shares the machine waits there until it is quiet."""
+Progress = Callable[[str, int, int], object]
+"""Told what is going on, and which step of how many that is."""
+
+
+def silent(_text: str, _step: int, _steps: int) -> None:
+    """The progress that nobody sees."""
+
+
+@dataclass(slots=True)
+class _Runner:
+    """A peer on its way: its process until it fails, and what is known."""
+
+    peer: Peer
+    process: PeerProcess | None = None
+    reason: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    first: list[float] = field(default_factory=list)
+    rounds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def times(self) -> list[float]:
+        """Of all rounds."""
+        return [seconds for one in self.rounds for seconds in one]
+
+    def ask(self, order: str, patience: float, **arguments: Any) -> dict[str, Any] | None:
+        """Its answer; None where it failed, now or before."""
+        if self.process is None or self.reason is not None:
+            return None
+        try:
+            return self.process.ask(order, patience=patience, **arguments)
+        except TorchError as error:
+            self.reason = str(error)
+            return None
+
+
+def measure_model(
+    job: Job,
+    peers: Sequence[Peer],
+    effort: Effort = Effort(),
+    *,
+    layers: bool = False,
+    alone: Alone = nullcontext,
+    progress: Progress = silent,
+) -> ModelTimes:
+    """Measure one job by these peers. PyTorch as it is runs in any case: results are compared with its.
+
+    A peer that is missing, fails or is wrong has no time, but a reason. `layers`: with what the first of ours that
+    chooses measured for each convolution.
+    """
+    peers = [
+        peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)
+    ]
+    runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + peers]
+    steps = len(runners) * 2 + effort.rounds
+    with ExitStack() as stack, TemporaryDirectory() as folder:
+        reference = Path(folder, "reference.npy")
+        for number, runner in enumerate(runners):
+            progress(f"{runner.peer.label}: prepares", number, steps)
+            _prepare(runner, job, effort, stack, Path(folder), reference)
+        with alone():
+            for number, runner in enumerate(runners):
+                progress(f"{runner.peer.label}: settles", len(runners) + number, steps)
+                _settle(runner, effort)
+            for number in range(effort.rounds):
+                # Nobody always follows the same one, whose caches and clock rate it would inherit.
+                for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
+                    progress(
+                        f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps
+                    )
+                    answer = runner.ask(
+                        "time", effort.patience, seconds=effort.seconds, least=effort.calls
+                    )
+                    if answer is not None:
+                        runner.rounds.append(answer["seconds"])
+        for runner in runners:
+            _check_again(runner, job, effort, Path(folder), reference)
+        found = _layers(runners, effort) if layers else ()
+        for runner in runners:
+            _weigh(runner, effort)
+    wanted = [runner for runner in runners if runner.peer in peers]
+    best = _best(wanted)
+    return ModelTimes(
+        job,
+        None if best is None else best.peer.name,
+        tuple(_time(one, best) for one in wanted),
+        found,
+    )
+
+
+def _prepare(
+    runner: _Runner, job: Job, effort: Effort, stack: ExitStack, folder: Path, reference: Path
+) -> None:
+    missing = runner.peer.missing
+    if missing:
+        runner.reason = f"not installed: {', '.join(missing)}"
+        return
+    runner.process = stack.enter_context(PeerProcess(job.by(runner.peer.name)))
+    answer = runner.ask("prepare", effort.patience)
+    file = reference if runner.peer is REFERENCE else folder / f"{runner.peer.name}.npy"
+    first = runner.ask("first", effort.patience, file=str(file), calls=_COMPARED_STEPS)
+    if answer is None or first is None:
+        return
+    runner.facts["prepare_seconds"] = answer["seconds"] + first["seconds"][0]
+    runner.facts["prepare_bytes"] = answer["peak"]
+    runner.first = first["seconds"]
+    if runner.peer is REFERENCE and not job.train:
+        runner.ask("rounded", effort.patience, file=str(reference.with_name(_ROUNDED)))
+        runner.reason = None  # a model that autocast cannot run is measured all the same
+    _compare(runner, job, file, reference)
+
+
+def _settle(runner: _Runner, effort: Effort) -> None:
+    answer = runner.ask(
+        "settle",
+        effort.patience + effort.settle,
+        limit=effort.settle,
+        least=max(0, effort.steps - len(runner.first)),
+    )
+    if answer is not None:
+        runner.first += answer["seconds"]
+        if runner.peer.ours:
+            runner.facts["settled"] = answer["settled"]
+
+
+def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, reference: Path) -> None:
+    """What ours chose at last computes the same too."""
+    if job.train or not runner.peer.ours:
+        return
+    file = folder / f"{runner.peer.name}-again.npy"
+    if runner.ask("again", effort.patience, file=str(file)) is not None:
+        _compare(runner, job, file, reference)
+
+
+def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
+    if not reference.exists():
+        runner.reason = runner.reason or "PyTorch as it is failed: there is nothing to compare with"
+        return
+    expected, got = np.load(reference).astype(np.float64), np.load(file).astype(np.float64)
+    if expected.size != got.size:
+        runner.reason = f"wrong: {got.shape} values in place of {expected.shape}"
+        return
+    error = relative_error(got.reshape(expected.shape), expected)
+    runner.facts["error"] = max(error, runner.facts.get("error", 0.0))
+    allowed = runner.peer.tolerance_on(job.device)
+    rounded = reference.with_name(_ROUNDED)
+    if runner.peer.rounds and rounded.exists():
+        lost = relative_error(np.load(rounded).astype(np.float64).reshape(expected.shape), expected)
+        allowed = max(allowed, OVER_AUTOCAST * lost)
+    if not error <= allowed:
+        runner.reason = (
+            f"wrong by {error:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+        )
+
+
+def _weigh(runner: _Runner, effort: Effort) -> None:
+    """The last thing that is asked of a process; one that does not know has its time all the same."""
+    before = runner.reason
+    answer = runner.ask("memory", effort.patience, calls=_MEMORY_CALLS)
+    runner.reason = before
+    if answer is not None:
+        runner.facts["peak_bytes"] = answer["peak"]
+
+
+def _layers(runners: Sequence[_Runner], effort: Effort) -> tuple[LayerTimes, ...]:
+    for runner in runners:
+        answer = runner.ask("layers", effort.patience) if runner.peer.ours else None
+        if answer is not None:
+            found = layer_times(answer["report"], answer["order"])
+            if found:
+                return found
+    return ()
+
+
+def _best(runners: Sequence[_Runner]) -> _Runner | None:
+    others = [one for one in runners if not one.peer.ours and one.reason is None and one.rounds]
+    return min(others, key=lambda one: median(one.times), default=None)
+
+
+def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
+    peer = runner.peer
+    row = PeerTime(peer.name, peer.label, peer.ours, reason=runner.reason, **runner.facts)
+    if runner.reason is not None or not runner.rounds:
+        return row
+    times = runner.times
+    row = replace(
+        row, seconds=median(times), spread=_spread(times), first_seconds=tuple(runner.first)
+    )
+    if best is None:
+        return row
+    ratios = [
+        median(theirs) / median(own) for theirs, own in zip(best.rounds, runner.rounds, strict=True)
+    ]
+    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return replace(row, ratio=median(ratios), low=low, high=high)
+
+
+def _spread(times: Sequence[float]) -> float | None:
+    if len(times) < 2:
+        return None
+    low, _, high = quantiles(times, n=4, method="inclusive")
+    return (high - low) / 2

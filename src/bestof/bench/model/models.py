@@ -1,0 +1,110 @@
+"""The models that `bestof bench model` knows: one row a model, written by others, with random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from bestof.errors import InvalidArgument, TorchError
+
+Size = tuple[int, int]
+"""Rows and columns of the images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model. `package` is whose it is; `function` of `module` builds it for a size, at full width or narrow.
+
+    `size` is that of the images where nobody asks for another; `narrow_size` goes with the narrow form, in which tests
+    run the same architecture in milliseconds. `dense`: it labels every pixel in place of the image.
+    """
+
+    name: str
+    package: str
+    module: str
+    function: str
+    size: Size = (224, 224)
+    narrow_size: Size = (64, 64)
+    dense: bool = False
+
+    def check_size(self, size: Size) -> None:
+        """Raises InvalidArgument for a size that it does not take."""
+        if min(size) < 32 or size[0] % 32 or size[1] % 32:
+            raise InvalidArgument(
+                f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}"
+            )
+
+    def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
+        """A module from images (N, 3, rows, columns) to logits; equal arguments, equal weights; in training mode.
+
+        Raises TorchError where the package is missing, InvalidArgument where it has no such size.
+        """
+        if find_spec(self.package) is None:
+            raise TorchError(
+                f"model {self.name}: it comes from {self.package}, which is not installed; install it"
+            )
+        function: Any = getattr(import_module(self.module), self.function)
+        size = size or (self.narrow_size if narrow else self.size)
+        self.check_size(size)
+        torch.manual_seed(seed)
+        model: nn.Module = function(size, narrow)
+        _normalize(model, size)
+        return model
+
+
+# Of four images of 224x224. Small ones leave few values for the variances of the last layers, so more of them are seen.
+_PIXELS = 4 * 224 * 224
+
+
+def _normalize(model: nn.Module, size: Size) -> None:
+    """Let the batch norms know what they see.
+
+    Untrained, they divide by one: the logits of a MobileNetV2 come out at 1e-26 then, and nothing wrong in its first
+    layers would ever show.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
+    images = max(4, _PIXELS // (size[0] * size[1]))
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model.train()(torch.randn(images, 3, *size))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+
+
+_CV = "bestof.bench.model.pytorchcv"
+_HF = "bestof.bench.model.transformers"
+
+MODELS = (
+    Model("vgg16", "pytorchcv", _CV, "vgg16"),
+    Model("vgg16-cifar", "pytorchcv", _CV, "vgg16_cifar", size=(32, 32), narrow_size=(32, 32)),
+    Model("resnet18", "pytorchcv", _CV, "resnet18"),
+    Model("resnet34", "pytorchcv", _CV, "resnet34"),
+    Model("resnet50", "pytorchcv", _CV, "resnet50"),
+    Model("densenet121", "pytorchcv", _CV, "densenet121"),
+    Model("mobilenet_v2", "pytorchcv", _CV, "mobilenet_v2"),
+    Model("shufflenet_v2", "pytorchcv", _CV, "shufflenet_v2"),
+    Model("unet", "pytorchcv", _CV, "unet", size=(256, 256), dense=True),
+    Model("resnet50-hf", "transformers", _HF, "resnet50"),
+    Model("mobilenet_v2-hf", "transformers", _HF, "mobilenet_v2"),
+    Model("convnext", "transformers", _HF, "convnext"),
+    Model("vit", "transformers", _HF, "vit"),
+    Model("segformer", "transformers", _HF, "segformer", size=(256, 256), dense=True),
+)
+
+
+def find_model(name: str) -> Model:
+    """The row of this name. Raises InvalidArgument."""
+    found = next((model for model in MODELS if model.name == name), None)
+    if found is None:
+        known = ", ".join(model.name for model in MODELS)
+        raise InvalidArgument(f"there is no model {name!r}; the models are {known}")
+    return found

@@ -1,0 +1,48 @@
+"""PyTorch as it is, in either layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bestof.bench.model.peers.prepared import Prepared
+from bestof.bench.model.step import TrainingStep
+
+
+def prepare(
+    model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
+) -> Prepared:
+    """Weights and example in the layout before anything is timed."""
+    model, example = laid_out(model, example, channels_last)
+    return Prepared(inference(model, example))
+
+
+def prepare_training(
+    model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
+) -> Prepared:
+    """Likewise."""
+    model, images = laid_out(model, step.images, channels_last)
+    return Prepared(step.on(model, images))
+
+
+def laid_out(model: nn.Module, images: Tensor, channels_last: bool) -> tuple[nn.Module, Tensor]:
+    """Both in channels last, or as they are."""
+    if not channels_last:
+        return model, images
+    any_model: Any = model  # PyTorch's annotations lack this form of `to`
+    return any_model.to(memory_format=torch.channels_last), images.to(
+        memory_format=torch.channels_last
+    )
+
+
+def inference(model: nn.Module, example: Tensor) -> Callable[[], Tensor]:
+    """A call of the model without gradients."""
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            return model(example)  # type: ignore[no-any-return]
+
+    return run

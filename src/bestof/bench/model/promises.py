@@ -1,0 +1,143 @@
+"""What whole models are to reach, and what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bestof.bench.model.job import Job
+from bestof.bench.model.result import ModelTimes, PeerTime
+
+THREADS = 2
+# The paper's setting: tuning is paid once, of this many training steps.
+PRICE_STEPS = 240
+PRICE = 0.03
+# Of the process at the peak of a call, over that of PyTorch eager.
+MEMORY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """How many times faster than the best of the others, `against` (empty: all), the best of `ours` is to run a job."""
+
+    job: Job
+    ours: tuple[str, ...]
+    ratio: float
+    against: tuple[str, ...] = ()
+
+
+def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> Promise:
+    return Promise(Job(model, batch, THREADS), (peer,), ratio)
+
+
+def _training(model: str, batch: int, ratio: float) -> Promise:
+    # What `enable` replaces is the better eager layout; the user chooses the layout, with ours as without.
+    job = Job(model, batch, THREADS, train=True)
+    return Promise(job, ("enable", "enable-last"), ratio, ("eager", "eager-last"))
+
+
+PROMISES = (
+    _inference("vgg16", 1, 1.25),
+    _inference("vgg16", 1, 1.4, "optimize-relaxed"),
+    _inference("vgg16", 8, 1.6),
+    _inference("vgg16", 8, 1.8, "optimize-relaxed"),
+    _inference("resnet34", 1, 1.7),
+    _inference("resnet34", 8, 1.9),
+    _inference("resnet50", 1, 1.1),
+    _inference("resnet50", 8, 1.1),
+    _training("vgg16-cifar", 64, 2.0),
+    _training("vgg16", 8, 2.2),
+    _training("resnet34", 8, 1.6),
+)
+PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One figure that was to be reached, and what was; `low` and `high` are quartiles over the rounds, None where the
+    figure is one of medians. `most`: it is to be at most the reach, in place of at least."""
+
+    what: str
+    reach: float
+    reached: float
+    low: float | None = None
+    high: float | None = None
+    most: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether it holds; NaN does not."""
+        return self.reached <= self.reach if self.most else self.reached >= self.reach
+
+
+def promised_jobs() -> tuple[Job, ...]:
+    """Every job of which something is promised, once."""
+    return tuple(dict.fromkeys(promise.job for promise in PROMISES))
+
+
+def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
+    """Every promise that the results speak to."""
+    return tuple(reach for one in results for reach in _reaches(one))
+
+
+def _reaches(times: ModelTimes) -> Iterator[Reach]:
+    for promise in PROMISES:
+        if promise.job == times.job:
+            found = _ratio(times, promise)
+            if found is not None:
+                yield found
+    if times.job in promised_jobs():
+        yield from _memory(times)
+    if times.job == PRICED:
+        for peer in times.peers:
+            if peer.ours and (price := tuning_price(peer)) is not None:
+                yield Reach(
+                    f"{times.job}: tuning by {peer.label}, of {PRICE_STEPS} steps",
+                    PRICE,
+                    price,
+                    most=True,
+                )
+
+
+def _ratio(times: ModelTimes, promise: Promise) -> Reach | None:
+    ours = _fastest([peer for peer in times.peers if peer.name in promise.ours])
+    theirs = _fastest(
+        [
+            peer
+            for peer in times.peers
+            if not peer.ours and (not promise.against or peer.name in promise.against)
+        ]
+    )
+    if ours is None or theirs is None or ours.seconds is None or theirs.seconds is None:
+        return None
+    what = f"{times.job}: {ours.label} over {theirs.label}"
+    if theirs.name == times.best and ours.ratio is not None:
+        return Reach(what, promise.ratio, ours.ratio, ours.low, ours.high)
+    return Reach(what, promise.ratio, theirs.seconds / ours.seconds)
+
+
+def _memory(times: ModelTimes) -> Iterator[Reach]:
+    """What `optimize` takes at the peak of a call, once released, over what PyTorch as it is takes."""
+    took = {peer.name: peer for peer in times.peers if peer.peak_bytes}
+    ours, theirs = took.get("optimize"), took.get("eager")
+    if ours is not None and theirs is not None:
+        what = f"{times.job}: memory of {ours.label} over {theirs.label}"
+        yield Reach(what, MEMORY, (ours.peak_bytes or 0) / (theirs.peak_bytes or 1), most=True)
+
+
+def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
+    return min(
+        (peer for peer in peers if peer.seconds is not None),
+        key=lambda peer: peer.seconds or 0.0,
+        default=None,
+    )
+
+
+def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
+    """What the steps until it was settled took beyond settled ones, over `steps` settled ones; None where it did not
+    settle, or where more than `steps` were needed."""
+    if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= steps:
+        return None
+    return (sum(peer.first_seconds) - len(peer.first_seconds) * peer.seconds) / (
+        steps * peer.seconds
+    )

@@ -1,0 +1,132 @@
+"""Models of pytorchcv with random weights; each is built for a size of the images, at full width or narrow."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from pytorchcv.models.densenet import DenseNet
+from pytorchcv.models.densenet import densenet121 as _densenet121
+from pytorchcv.models.mobilenetv2 import mobilenetv2_w1, mobilenetv2_wd4
+from pytorchcv.models.resnet import ResNet
+from pytorchcv.models.resnet import resnet18 as _resnet18
+from pytorchcv.models.resnet import resnet34 as _resnet34
+from pytorchcv.models.resnet import resnet50 as _resnet50
+from pytorchcv.models.shufflenetv2 import ShuffleNetV2, shufflenetv2_w1
+from pytorchcv.models.unet import UNet, unet_cityscapes
+from pytorchcv.models.vgg import VGG, VGGOutputBlock
+from torch import nn
+
+from bestof.bench.model.models import Size
+
+_FULL = (224, 224)
+_STAGES = (2, 2, 3, 3, 3)
+"""VGG16's convolutions between two poolings."""
+
+
+def vgg16(size: Size, narrow: bool) -> nn.Module:
+    """With the head that fits the size; 4,096 hidden units, or 64 narrow."""
+    model = _vgg(narrow)
+    if size == _FULL and not narrow:
+        return _flattened(model)
+    inputs = (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32)
+    model.output = (
+        _head(inputs, 64, 10) if narrow else VGGOutputBlock(in_channels=inputs, classes=1000)
+    )
+    return _flattened(model)
+
+
+def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
+    """With the head that is usual for images of 32x32: 512 hidden units and ten classes, no dropout."""
+    model = _vgg(narrow)
+    model.output = _head(
+        (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10
+    )
+    return _flattened(model)
+
+
+def resnet18(size: Size, narrow: bool) -> nn.Module:
+    """Basic blocks, two a stage."""
+    return _pooled(_residual((2, 2, 2, 2), False) if narrow else _resnet18(), size)
+
+
+def resnet34(size: Size, narrow: bool) -> nn.Module:
+    """Basic blocks; narrow has fewer of them in the later stages."""
+    return _pooled(_residual((3, 2, 2, 1), False) if narrow else _resnet34(), size)
+
+
+def resnet50(size: Size, narrow: bool) -> nn.Module:
+    """Bottleneck blocks; narrow has one or two a stage."""
+    return _pooled(_residual((2, 2, 1, 1), True) if narrow else _resnet50(), size)
+
+
+def densenet121(size: Size, narrow: bool) -> nn.Module:
+    """Every layer reads all before it; narrow grows by 8 channels a layer in place of 32."""
+    if not narrow:
+        return _pooled(_densenet121(), size)
+    return _pooled(
+        DenseNet([[24, 32], [24, 32], [24, 32]], init_block_channels=16, num_classes=10), size
+    )
+
+
+def mobilenet_v2(size: Size, narrow: bool) -> nn.Module:
+    """Depthwise convolutions between 1x1; narrow is pytorchcv's form of a quarter of the width."""
+    return _pooled(mobilenetv2_wd4(num_classes=10) if narrow else mobilenetv2_w1(), size)
+
+
+def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
+    """Half of the channels pass by, the others are shuffled among them."""
+    if not narrow:
+        return _pooled(shufflenetv2_w1(), size)
+    return _pooled(
+        ShuffleNetV2(
+            [[24] * 2, [32] * 2, [48] * 2],
+            init_block_channels=16,
+            final_block_channels=64,
+            num_classes=10,
+        ),
+        size,
+    )
+
+
+def unet(size: Size, narrow: bool) -> nn.Module:
+    """The encoder's maps are joined to the decoder's; 19 classes a pixel, or 5 narrow."""
+    if not narrow:
+        return unet_cityscapes(in_size=size)  # type: ignore[no-any-return]
+    channels = [[16, 32, 48, 48], [48, 32, 16, 8]]
+    narrow_unet: nn.Module = UNet(channels, init_block_channels=8, in_size=size, num_classes=5)
+    return narrow_unet
+
+
+def _vgg(narrow: bool) -> Any:
+    widths = (8, 16, 32, 64, 64) if narrow else (64, 128, 256, 512, 512)
+    return VGG([[width] * count for width, count in zip(widths, _STAGES, strict=True)])
+
+
+def _flattened(model: Any) -> nn.Module:
+    """The same layers by the same names, with a flatten in between: pytorchcv's `view` refuses channels last."""
+    layers = OrderedDict(features=model.features, flatten=nn.Flatten(), output=model.output)
+    return nn.Sequential(layers)
+
+
+def _head(inputs: int, hidden: int, classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+def _residual(blocks: tuple[int, ...], bottleneck: bool) -> nn.Module:
+    widths = (16, 32, 48, 64)
+    channels = [[width] * count for width, count in zip(widths, blocks, strict=True)]
+    return ResNet(channels, 16, bottleneck=bottleneck, conv1_stride=False, num_classes=10)  # type: ignore[no-any-return]
+
+
+def _pooled(model: Any, size: Size) -> nn.Module:
+    """pytorchcv ends in a mean over 7x7, right for 224x224; over all of the map for every other size."""
+    if size != _FULL:
+        model.features.final_pool = nn.AdaptiveAvgPool2d(1)
+    return model  # type: ignore[no-any-return]

@@ -1,0 +1,82 @@
+"""The results of a measurement of models: plain values that tables, pictures and files are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bestof.bench.model.job import Job
+
+PROMISE = 0.98
+"""No settled model is slower than this part of the speed of what ours replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """One pass of one convolution: medians in seconds of what was tried, in the order of the catalogue."""
+
+    notation: str
+    name: str
+    chosen: str | None
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTime:
+    """One peer. `seconds`: the median a call; `spread`: half the distance between the quartiles.
+
+    `ratio`: how many times faster than the best of those that are not ours, the median over the rounds, with the
+    quartiles `low` and `high`. `error`: the largest difference from PyTorch as it is, in units of the root mean square
+    of the logits, or relative to the loss. `settled`: whether trials had ended. `first_seconds`: of the first calls, in
+    turn, of a peer that was asked for its beginning. `peak_bytes`: of its process at the peak of a call, once what only
+    others need is gone; `prepare_bytes`: at the peak of its preparation. `reason` says why there is no time.
+    """
+
+    name: str
+    label: str
+    ours: bool
+    seconds: float | None = None
+    spread: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    error: float | None = None
+    settled: bool | None = None
+    prepare_seconds: float | None = None
+    first_seconds: tuple[float, ...] = ()
+    peak_bytes: int | None = None
+    prepare_bytes: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTimes:
+    """One job by every peer. `best` is the fastest of those that are not ours."""
+
+    job: Job
+    best: str | None
+    peers: tuple[PeerTime, ...]
+    layers: tuple[LayerTimes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One job by one of ours. `ratio`: how many times faster than what it replaces, the median over the rounds, with
+    the quartiles `low` and `high`; seconds are medians a call; `reason` says why there is none."""
+
+    job: Job
+    name: str
+    seconds: float | None = None
+    replaced_seconds: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    settled: bool | None = None
+    trials: int = 0
+    error: float | None = None
+    reason: str | None = None
+
+    @property
+    def below(self) -> bool:
+        """Whether the promise is broken, beyond what the quartiles leave open."""
+        return self.high is not None and self.high < PROMISE

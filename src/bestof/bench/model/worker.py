@@ -1,0 +1,190 @@
+"""One peer in a process of its own: reads an order a line, in JSON, and answers each with a line.
+
+Several peers carry a pool of threads, an allocator or hooks of their own: in one process they would measure each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from statistics import median
+from time import perf_counter
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+from torch import nn
+
+from bestof.bench.model.device import waited_for
+from bestof.bench.model.error import relative_error
+from bestof.bench.model.job import Job
+from bestof.bench.model.layers import convolution_notations
+from bestof.bench.model.memory import peak_bytes, restart_peak, trim
+from bestof.bench.model.models import find_model
+from bestof.bench.model.peers.prepared import Prepared, Run
+from bestof.bench.model.peers.table import find_peers
+from bestof.bench.model.step import training_step
+from bestof.selection import report_all
+
+# Calls without a trial, one after the other, after which a peer that chooses counts as settled.
+_QUIET_CALLS = 3
+_WARM_CALLS = 2
+
+
+class Worker:
+    """The peer, ready to run. Each public method is an order; all take and give what JSON can write."""
+
+    def __init__(self, job: Job) -> None:
+        torch.set_num_threads(job.threads)
+        self.job = job
+        row = find_model(job.model)
+        self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device)
+        size = job.size or (row.narrow_size if job.narrow else row.size)
+        self._images = torch.randn(
+            job.batch, 3, *size, generator=torch.Generator().manual_seed(0)
+        ).to(job.device)
+        self._prepared: Prepared | None = None
+
+    def prepare(self) -> dict[str, Any]:
+        """Make the model ready: how many seconds that took. Compilers may put it off until the first call."""
+        trim()
+        counted = restart_peak()
+        (peer,) = find_peers((self.job.peer,))
+        module = peer.load()
+        started = perf_counter()
+        if self.job.train:
+            step = training_step(self._model, self._images)
+            prepared = module.prepare_training(self._model, step, self.job.threads, **peer.options)
+        else:
+            prepared = module.prepare(
+                self._model.eval(), self._images, self.job.threads, **peer.options
+            )
+        self._prepared = waited_for(prepared, self.job.device)
+        return {"seconds": perf_counter() - started, "peak": peak_bytes() if counted else None}
+
+    def first(self, file: str, calls: int) -> dict[str, Any]:
+        """What the first call gave, or the losses of the first steps, written to a .npy; seconds of each call."""
+        results, seconds = [], []
+        for _ in range(calls if self.job.train else 1):
+            result, taken = self._timed()
+            results.append(result)
+            seconds.append(taken)
+        np.save(file, np.array(results) if self.job.train else _array(results[0]))
+        return {"seconds": seconds}
+
+    def rounded(self, file: str) -> dict[str, Any]:
+        """What the model gives under PyTorch's autocast to bfloat16, written to a .npy."""
+        with torch.autocast(self.job.device, dtype=torch.bfloat16):
+            np.save(file, _array(self._timed()[0].float()))
+        return {}
+
+    def again(self, file: str) -> dict[str, Any]:
+        """What one more call of inference gives, once settled, written to a .npy."""
+        np.save(file, _array(self._timed()[0]))
+        return {}
+
+    def settle(self, limit: float, least: int) -> dict[str, Any]:
+        """Call until no trial is made any more, at least so often, at most for so many seconds; seconds of each."""
+        trials = self._ready.trials
+        seconds: list[float] = []
+        quiet, count = 0, -1 if trials is None else trials()
+        wanted = _WARM_CALLS if trials is None else _QUIET_CALLS
+        while sum(seconds) < limit and (quiet < wanted or len(seconds) < least):
+            seconds.append(self._timed()[1])
+            before, count = count, -1 if trials is None else trials()
+            quiet = quiet + 1 if count == before else 0
+        return {"seconds": seconds, "settled": quiet >= wanted, "trials": max(count, 0)}
+
+    def time(self, seconds: float, least: int) -> dict[str, Any]:
+        """Call for so many seconds, at least so often, after one call that is not counted; seconds of each."""
+        self._timed()  # another process had the caches
+        return {"seconds": _times(self._ready.run, seconds, least)}
+
+    def pair(self, rounds: int, seconds: float, least: int) -> dict[str, Any]:
+        """In turn with what the peer replaces, in one process: the medians of the rounds of both, in seconds, and the
+        largest difference of what they give where that is no loss, relative as in `relative_error`."""
+        assert self._ready.replaced is not None
+        own, replaced, error = [], [], 0.0
+        for _ in range(rounds):
+            ours = _array(self._timed()[0]).astype(np.float64)
+            own.append(median(self.time(seconds, least)["seconds"]))
+            with self._ready.replaced() as run:
+                theirs = _array(run()).astype(np.float64)
+                replaced.append(median(_times(run, seconds, least)))
+            if not self.job.train:
+                error = max(error, relative_error(ours, theirs))
+        return {"own": own, "replaced": replaced, "difference": error}
+
+    def layers(self) -> dict[str, Any]:
+        """What was measured for each convolution: the report of this process, and the order of the layers."""
+        return {
+            "report": report_all().to_dict(),
+            "order": convolution_notations(self._model, self._images),
+        }
+
+    def memory(self, calls: int) -> dict[str, Any]:
+        """The last order: bytes at the peak of so many calls, by a process that has let go of all that these do not
+        need; None where the system does not tell."""
+        run, alone = self._ready.run, self._ready.alone
+        del self._model
+        self._prepared = None
+        if alone is not None:
+            alone()
+        run()
+        trim()
+        if not restart_peak():
+            return {"peak": None}
+        for _ in range(calls):
+            run()
+        return {"peak": peak_bytes()}
+
+    @property
+    def _ready(self) -> Prepared:
+        assert self._prepared is not None, "prepare comes first"
+        return self._prepared
+
+    def _timed(self) -> tuple[Any, float]:
+        run = self._ready.run
+        started = perf_counter()
+        result = run()
+        return result, perf_counter() - started
+
+
+def _array(result: Any) -> Any:
+    """What a call gave, where NumPy can read it."""
+    return np.asarray(result.cpu() if isinstance(result, torch.Tensor) else result)
+
+
+def _times(run: Run, seconds: float, least: int) -> list[float]:
+    taken: list[float] = []
+    while sum(taken) < seconds or len(taken) < least:
+        started = perf_counter()
+        run()
+        taken.append(perf_counter() - started)
+    return taken
+
+
+def main() -> None:
+    """Orders on the standard input until it ends; answers on the standard output, where nobody else may write."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        _serve(Job.from_dict(json.loads(sys.argv[1])), sys.stdin, answers)
+
+
+def _serve(job: Job, orders: TextIO, answers: TextIO) -> None:
+    worker: Worker | None = None
+    for line in orders:
+        order = json.loads(line)
+        name = order.pop("order")
+        try:
+            worker = worker or Worker(job)
+            answer = getattr(worker, name)(**order)
+        except Exception as error:  # a peer may fail in any way; the row of the table says how
+            text = " ".join(str(error).split())
+            answer = {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

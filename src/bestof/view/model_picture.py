@@ -1,0 +1,253 @@
+"""Pictures of what was measured, drawn by matplotlib; nothing is computed here but what an axis shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
+from bestof.errors import InvalidArgument
+
+# One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for ours.
+_COLOURS = {
+    "eager": "#9aa0a6",
+    "eager-last": "#c4c8cc",
+    "compile": "#5f7a99",
+    "openvino": "#3b6fb6",
+    "onnxruntime": "#5aa9c7",
+    "ncnn": "#6a5fa8",
+    "enable": "#f2a541",
+    "enable-last": "#f7cf8b",
+    "optimize": "#d9482b",
+    "optimize-relaxed": "#8f2314",
+}
+_PASSES = ("forward", "input gradient", "weight gradient")
+
+
+def check_format(file: Path) -> None:
+    """Raises InvalidArgument where the file's ending is unknown to matplotlib."""
+    from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  optional, and slow to import
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix and file.suffix[1:].lower() not in known:
+        raise InvalidArgument(
+            f"{file}: there is no picture of this kind; take one of {', '.join(sorted(known))}"
+        )
+
+
+def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
+    """Draw what there is to draw: the comparison into `file`, and beside it, the name extended, the first steps of
+    training (-steps), the throughput by threads (-threads) and a picture of every model's layers (-layers-MODEL).
+
+    Gives the files. Raises InvalidArgument where matplotlib is missing, or the file's ending is unknown to it.
+    """
+    if find_spec("matplotlib") is None:
+        raise InvalidArgument("pictures need matplotlib: install bestof[plot]")
+    from matplotlib.figure import Figure  # noqa: PLC0415  matplotlib is optional, and slow to import
+
+    pictures: list[tuple[str, Any]] = [("", _comparison(results, Figure))]
+    if any(peer.first_seconds for one in results if one.job.train for peer in one.peers):
+        pictures.append(("-steps", _first_steps([one for one in results if one.job.train], Figure)))
+    if len({one.job.threads for one in results}) > 1:
+        pictures.append(("-threads", _by_threads(results, Figure)))
+    for one in results:
+        if one.layers:
+            mode = "training" if one.job.train else "inference"
+            pictures.append(
+                (f"-layers-{one.job.model}-{mode}-b{one.job.batch}", _layers(one, Figure))
+            )
+    files = []
+    for suffix, picture in pictures:
+        target = file.with_name(f"{file.stem}{suffix}{file.suffix}")
+        try:
+            picture.savefig(target, dpi=160, bbox_inches="tight")
+        except ValueError as error:
+            raise InvalidArgument(f"{target}: {error}") from error
+        files.append(target)
+    return tuple(files)
+
+
+def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
+    """Bars: images a second, as a multiple of PyTorch as it is, a group for each job."""
+    names = [name for name in _COLOURS if any(_seconds(one, name) for one in results)]
+    width = 0.84 / max(1, len(names))
+    picture = figure(figsize=(max(6.0, 0.24 * len(names) * len(results) + 2.5), 4.2))
+    axes = picture.subplots()
+    for number, name in enumerate(names):
+        for group, one in enumerate(results):
+            base, seconds = _seconds(one, "eager"), _seconds(one, name)
+            if base is None or seconds is None:
+                continue
+            left = group - 0.42 + (number + 0.5) * width
+            axes.bar(left, base / seconds, width * 0.92, color=_COLOURS[name])
+            axes.text(
+                left,
+                base / seconds,
+                f" {base / seconds:.1f}",
+                ha="center",
+                va="bottom",
+                fontsize=6,
+                rotation=90,
+            )
+    axes.axhline(1.0, color="#444444", linewidth=0.6)
+    axes.set_xticks(range(len(results)), [_title(one) for one in results], fontsize=8)
+    axes.set_ylabel("times as fast as PyTorch eager")
+    axes.margins(x=0.02, y=0.12)
+    _finish(picture, axes, names, _labels(results))
+    return picture
+
+
+def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
+    """Lines: images a second, step by step from the first."""
+    picture = figure(figsize=(7.5, 3.2 * len(results)))
+    all_axes = picture.subplots(len(results), squeeze=False)
+    for one, axes in zip(results, all_axes[:, 0], strict=True):
+        for peer in one.peers:
+            if peer.first_seconds:
+                rates = [one.job.batch / seconds for seconds in peer.first_seconds]
+                axes.plot(
+                    range(1, len(rates) + 1),
+                    rates,
+                    color=_COLOURS[peer.name],
+                    label=peer.label,
+                    linewidth=1.2,
+                )
+        axes.set_title(_title(one).replace("\n", ", "), fontsize=9)
+        axes.set_xlabel("step")
+        axes.set_ylabel("images a second")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=7)
+    picture.tight_layout()
+    return picture
+
+
+def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
+    """Lines: images a second over the number of threads, a panel for each model and batch."""
+    panels: dict[tuple[str, int, bool], list[ModelTimes]] = {}
+    for one in results:
+        panels.setdefault((one.job.model, one.job.batch, one.job.train), []).append(one)
+    picture = figure(figsize=(4.0 * len(panels), 3.6))
+    all_axes = picture.subplots(1, len(panels), squeeze=False)
+    for (model, batch, train), axes in zip(panels, all_axes[0], strict=True):
+        runs = sorted(panels[model, batch, train], key=lambda one: one.job.threads)
+        for name, colour in _COLOURS.items():
+            points = [
+                (one.job.threads, batch / seconds)
+                for one in runs
+                if (seconds := _seconds(one, name))
+            ]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True), marker="o", markersize=3, color=colour, label=name
+                )
+        axes.set_title(f"{model}, {'training, ' if train else ''}batch {batch}", fontsize=9)
+        axes.set_xticks([one.job.threads for one in runs])
+        axes.set_xlabel("threads")
+        axes.set_ylabel("images a second")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0][-1].legend(frameon=False, fontsize=7)
+    picture.tight_layout()
+    return picture
+
+
+def _layers(one: ModelTimes, figure: Any) -> Any:
+    """Bars: milliseconds of every alternative that was tried, layer by layer, a panel for each pass."""
+    passes = [name for name in _PASSES if any(layer.name == name for layer in one.layers)]
+    names = list(dict.fromkeys(name for layer in one.layers for name in layer.seconds))
+    most = max(sum(layer.name == name for layer in one.layers) for name in passes)
+    picture = figure(figsize=(max(8.0, 0.9 * most), 3.4 * len(passes)))
+    all_axes = picture.subplots(len(passes), squeeze=False)
+    shades = _shades(len(names))
+    for title, axes in zip(passes, all_axes[:, 0], strict=True):
+        layers = [layer for layer in one.layers if layer.name == title]
+        _layer_bars(axes, layers, names, shades)
+        axes.set_title(f"{one.job}: {title}", fontsize=9)
+    handles, labels = all_axes[0, 0].get_legend_handles_labels()
+    picture.tight_layout()
+    picture.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=5,
+        frameon=False,
+        fontsize=7,
+    )
+    return picture
+
+
+def _layer_bars(
+    axes: Any, layers: Sequence[LayerTimes], names: Sequence[str], shades: Sequence[Any]
+) -> None:
+    width = 0.86 / len(names)
+    for number, name in enumerate(names):
+        points = [
+            (place, layer.seconds[name] * 1e3)
+            for place, layer in enumerate(layers)
+            if name in layer.seconds
+        ]
+        lefts = [place - 0.43 + (number + 0.5) * width for place, _ in points]
+        axes.bar(
+            lefts, [height for _, height in points], width * 0.95, color=shades[number], label=name
+        )
+        for left, (place, height) in zip(lefts, points, strict=True):
+            if layers[place].chosen == name:
+                axes.plot(left, height, marker="v", markersize=4, color="black")
+    axes.set_yscale("log")
+    axes.set_ylabel("ms")
+    axes.set_xticks(
+        range(len(layers)), [_layer_title(layer.notation) for layer in layers], fontsize=6
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _shades(count: int) -> list[Any]:
+    from matplotlib import colormaps  # noqa: PLC0415  as above
+
+    return [colormaps["tab20"](number % 20) for number in range(count)]
+
+
+def _layer_title(notation: str) -> str:
+    fields = notation.split(",")
+    return "\n".join(
+        fields[:2] + [field for field in fields[3:] if field[0] in "sg" and field[1:] != "1"]
+    )
+
+
+def _finish(picture: Any, axes: Any, names: Sequence[str], labels: dict[str, str]) -> None:
+    from matplotlib.patches import Patch  # noqa: PLC0415  as above
+
+    axes.spines[["top", "right"]].set_visible(False)
+    handles = [Patch(color=_COLOURS[name], label=labels[name]) for name in names]
+    picture.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.89),
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+    )
+
+
+def _labels(results: Sequence[ModelTimes]) -> dict[str, str]:
+    return {peer.name: peer.label for one in results for peer in one.peers}
+
+
+def _peer(one: ModelTimes, name: str) -> PeerTime | None:
+    return next((peer for peer in one.peers if peer.name == name), None)
+
+
+def _seconds(one: ModelTimes, name: str) -> float | None:
+    peer = _peer(one, name)
+    return None if peer is None else peer.seconds
+
+
+def _title(one: ModelTimes) -> str:
+    job = one.job
+    size = "" if job.size is None else f" {job.size[0]}x{job.size[1]}"
+    mode = "training, " if job.train else ""
+    return f"{job.model}{size}\n{mode}batch {job.batch}, {job.threads} thread{'' if job.threads == 1 else 's'}"
