@@ -15,7 +15,7 @@ struct CCalls {
   // y[i][c][r] = x[i][r][c]; nothing is empty.
   void (*turn)(const float* x, long images, long rows, long columns, float* y);
   // See conv/fingerprint.h.
-  void (*fingerprint)(const float* w, long filters, long elements, float* sums);
+  unsigned long long (*fingerprint)(const void* memory, long bytes);
 };
 
 }  // namespace bestof

@@ -104,8 +104,8 @@ void turn(const float* x, long images, long rows, long columns, float* y) {
   kernels().transpose_blocked(x, axes, y, omp_get_max_threads());
 }
 
-void fingerprint(const float* w, long filters, long elements, float* sums) {
-  kernels().fingerprint(w, filters, elements, sums, omp_get_max_threads());
+unsigned long long fingerprint(const void* memory, long bytes) {
+  return kernels().fingerprint(memory, bytes, omp_get_max_threads());
 }
 
 constexpr CCalls kCalls = {convolve, turn, fingerprint};
@@ -114,13 +114,9 @@ std::size_t address_of(const void* object) {
   return reinterpret_cast<std::size_t>(object);
 }
 
-nb::bytes fingerprint_of(std::size_t w, long filters, long elements) {
-  std::vector<float> sums(filters);
-  {
-    nb::gil_scoped_release release;
-    fingerprint(reinterpret_cast<const float*>(w), filters, elements, sums.data());
-  }
-  return nb::bytes(sums.data(), sums.size() * sizeof(float));
+unsigned long long fingerprint_of(std::size_t memory, long bytes) {
+  nb::gil_scoped_release release;
+  return fingerprint(reinterpret_cast<const void*>(memory), bytes);
 }
 
 }  // namespace

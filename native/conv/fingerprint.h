@@ -3,13 +3,10 @@
 
 namespace bestof {
 
-// sums[k]: those of the elements of filter k, each times a factor between 1 and 2 of its own, so
-// that no exchange of elements goes unseen. What it misses is below the rounding of the sum of one
-// filter, and shows where an image is zero under all that is large in the filter: who can tell in
-// another way too whether weights were written to, should. Sums that cross filters would let a
-// large one hide what changes in its neighbours. By any number of threads the same bits; not by
-// every instruction set.
-BESTOF_EACH_ISA(void fingerprint(const float* w, long filters, long elements, float* sums,
-                                 int threads);)
+// Returns a hash of the bits of `memory`. If one element of at most 4 bytes changes, by one bit or
+// more, the hash changes for certain. If several change, it stays the same with a chance of about
+// 2^-32, for no magnitude hides another one. Every number of threads gives the same hash; different
+// instruction sets give different ones.
+BESTOF_EACH_ISA(unsigned long long fingerprint(const void* memory, long bytes, int threads);)
 
 }  // namespace bestof

@@ -16,7 +16,7 @@ struct Kernels {
   const Algorithm* const* algorithms;
   int algorithm_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
-  void (*fingerprint)(const float* w, long filters, long elements, float* sums, int threads);
+  unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

@@ -5,8 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace shim {
 
@@ -21,7 +19,7 @@ class Lent {
     int64_t version;  // how often they had been written to
     const void* packed;
     PyObject* owner;  // of `packed`
-    std::vector<float> fingerprint;
+    uint64_t fingerprint;
   };
 
   // Under Python's lock. False where somebody still holds what was here.

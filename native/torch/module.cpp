@@ -5,8 +5,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
-
 #include "determinism.h"
 #include "shim.h"
 #include "tensor_version.h"
@@ -54,11 +52,9 @@ struct Loan {
 
 std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t packed_address,
                            std::size_t address, uint64_t key, int64_t version,
-                           nb::bytes fingerprint) {
-  std::vector<float> sums(fingerprint.size() / sizeof(float));
-  std::memcpy(sums.data(), fingerprint.data(), sums.size() * sizeof(float));
+                           uint64_t fingerprint) {
   shim::Lent* lent =
-      shim.lend({at(address), key, version, at(packed_address), packed.ptr(), std::move(sums)});
+      shim.lend({at(address), key, version, at(packed_address), packed.ptr(), fingerprint});
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 

@@ -1,8 +1,5 @@
 #include "native_convolution.h"
 
-#include <cstring>
-#include <vector>
-
 #include "tensor_version.h"
 
 namespace shim {
@@ -108,16 +105,12 @@ class Borrowed {
   const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
   // False where none are lent that were packed from these, as they are now.
   bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight,
-            const float* data, uint64_t key, int64_t filters, int64_t elements) {
-    // Writes through `.data` are in no version; those that a sum over a filter rounds away are in
-    // no fingerprint.
-    std::vector<float> sums(static_cast<size_t>(filters));
+            const float* data, uint64_t key, int64_t elements) {
+    // A write through `.data` raises no version, so the bits are compared too.
     from_ = lent.take(data, key, version_of(weight), &weights_);
     if (from_ == nullptr) return false;
-    kernels.fingerprint(data, filters, elements, sums.data());
-    // By their bits: a NaN is like itself.
-    return weights_->fingerprint.size() == sums.size() &&
-           std::memcmp(weights_->fingerprint.data(), sums.data(), sums.size() * sizeof(float)) == 0;
+    return kernels.fingerprint(data, elements * static_cast<long>(sizeof(float))) ==
+           weights_->fingerprint;
   }
 
  private:
@@ -137,7 +130,7 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   // First: where it is for Python to pack them, nothing was turned in vain.
   Borrowed borrowed;
   if (key_ != 0 && !borrowed.take(lent, *kernels_, weight, w, key_ + (filters == Layout::kRows),
-                                  s.filters, s.depth * s.kernel_height * s.kernel_width))
+                                  s.filters * s.depth * s.kernel_height * s.kernel_width))
     return false;
   Made turned, turned_weight, result, rows;
   if (key_ == 0 && filters == Layout::kPlanes) {

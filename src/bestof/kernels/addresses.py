@@ -7,8 +7,8 @@ from bestof.kernels.conv import Conv2dPlan
 
 __all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
 
-# fingerprint(w, filters, elements): float32 numbers, one a filter, that change when its elements do (see
-# native/conv/fingerprint.h). c_calls(): what native/bindings/c_calls.h describes.
+# fingerprint(memory, bytes) hashes the bits at an address (see native/conv/fingerprint.h).
+# c_calls() returns the address of the table that native/bindings/c_calls.h describes.
 
 
 def plan_address(plan: Conv2dPlan) -> int:

@@ -64,5 +64,5 @@ class Shim:
         address: int,
         key: int,
         version: int,
-        fingerprint: bytes,
+        fingerprint: int,
     ) -> Loan | None: ...

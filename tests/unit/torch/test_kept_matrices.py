@@ -61,6 +61,19 @@ def test_a_changed_source_gets_nothing() -> None:
     assert kept.take(source, "g") is None
 
 
+def test_a_source_changed_through_data_gets_nothing() -> None:
+    kept, source = KeptMatrices(), torch.full((3,), 1e8)
+    kept.keep(source, "g", matrix())
+    source.data[1] = torch.nextafter(source[1], torch.tensor(2e8))
+    assert kept.take(source, "g") is None
+
+
+def test_a_source_that_is_not_dense_is_not_kept() -> None:
+    kept, source = KeptMatrices(), torch.zeros(4, 6)[:, ::2]
+    kept.keep(source, "g", matrix())
+    assert len(kept) == 0
+
+
 def test_what_is_kept_last_counts_and_dropping_forgets() -> None:
     kept, source = KeptMatrices(), torch.zeros(3)
     kept.keep(source, "g", matrix(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,7 @@ from bestof import kernels
 from bestof.selection import Fixed, use_policy
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.enable import convolution_override
+from bestof.torch.fingerprint import fingerprint_of
 
 
 @pytest.fixture
@@ -34,6 +36,53 @@ def test_a_large_filter_hides_no_change_of_its_neighbour(cache: PackedWeightsCac
     first = cache.get(weight, "winograd4", 1)
     weight.data[1, 0, 0, 0] += 1.0
     assert cache.get(weight, "winograd4", 1) is not first
+
+
+def test_a_large_channel_hides_no_change_of_the_others(cache: PackedWeightsCache) -> None:
+    weight = filters()
+    weight.data[:, 0] = 1e6
+    weight.data[:, 1:] *= 1e-3
+    first = cache.get(weight, "winograd4", 1)
+    weight.data[:, 1:] *= 2
+    assert cache.get(weight, "winograd4", 1) is not first
+
+
+@pytest.mark.parametrize("isa", kernels.isas())
+def test_the_last_bit_of_any_element_changes_the_fingerprint(isa: str) -> None:
+    usual = kernels.isa()
+    kernels.use_isa(isa)
+    try:
+        for count in (1, 7, 16, 130, 1000, 16385, 40000):
+            values = torch.randn(count)
+            bits = values.view(torch.int32)
+            seen = {fingerprint_of(values)}
+            places = range(count) if count <= 130 else random.Random(count).sample(range(count), 50)
+            for place in (*places, count - 1):
+                bits[place] ^= 1
+                seen.add(fingerprint_of(values))
+                bits[place] ^= 1
+            assert fingerprint_of(values) in seen
+            assert len(seen) == 1 + len({*places, count - 1})
+    finally:
+        kernels.use_isa(usual)
+
+
+def test_a_fingerprint_is_the_same_by_any_number_of_threads(own_process: None) -> None:
+    values = torch.randn(300_001)
+    alone = fingerprint_of(values)
+    torch.set_num_threads(2)
+    assert fingerprint_of(values) == alone
+
+
+def test_fingerprints_tell_signs_exchanges_and_lengths_apart() -> None:
+    ones = torch.ones(64 * 64)
+    signs = [ones, -ones, *(ones.clone() for _ in range(3))]
+    signs[2].view(64, 64)[0] = -1
+    signs[3].view(64, 64)[:, 0] = -1
+    signs[4].view(64, 64)[1] = -1
+    lengths = [torch.zeros(n) for n in (1, 2, 16, 17, 16384, 16385)]
+    assert len({fingerprint_of(one) for one in (*signs, *lengths)}) == len(signs) + len(lengths)
+    assert fingerprint_of(torch.zeros(4, 6)[:, ::2]) is None
 
 
 def test_weights_packed_for_another_instruction_set_are_packed_anew(

@@ -1,4 +1,4 @@
-"""Lowered matrices on their way from a forward pass to its backward pass."""
+"""Lowered matrices, kept from a forward pass for its backward pass."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-# Backward passes ask in reverse order, so where this is not enough the first layers of a network build theirs again.
+from bestof.torch.fingerprint import fingerprint_of
+
+# Backward passes ask in reverse order. If this is too little, the first layers of a network build
+# their matrices again.
 _LIMIT_BYTES = 2**30
 
 
 class _Kept(NamedTuple):
     source: weakref.ref[Tensor]
     version: int
+    fingerprint: int
     matrix: Tensor
 
 
 class KeptMatrices:
-    """Keeps a matrix as long as the very tensor that it was made from: a forward whose backward never comes leaks
-    nothing, for the graph is what keeps that tensor alive.
+    """Keeps lowered matrices, each as long as the tensor that it was made from.
 
-    Autograd hands the backward pass the tensor object of the forward pass, unless hooks on saved tensors replace it;
-    these find nothing here, and build the matrix again. Tensors that the program itself holds (batches in a list, each
-    evaluated with gradients on) are bounded by `limit` bytes: the oldest matrices leave.
+    The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
+    leaks nothing. Autograd hands the backward pass the tensor object of the forward pass. If hooks
+    on saved tensors replace it, nothing is found and the backward pass builds the matrix again.
 
-    Takes no lock, for a weak reference may be cleared at any place: each step is one operation on a dictionary. Where
-    two threads meet, a matrix may be lost, which costs time, but none is ever given for another.
+    A matrix is given only while its tensor's version and fingerprint stand still, so a write
+    through `.data` between the passes is noticed. The matrices take at most `limit` bytes: the
+    oldest leave first. This bounds programs that hold their inputs, such as batches in a list.
+
+    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
+    on a dictionary. If two threads meet, a matrix may be lost, which only costs time.
     """
 
     def __init__(self, limit: int = _LIMIT_BYTES) -> None:
@@ -39,7 +46,7 @@ class KeptMatrices:
 
     @property
     def entries(self) -> dict[Any, Any]:
-        """What is kept, always in this very dict: for who asks for its length without the interpreter's lock."""
+        """The dict of all entries, always the same object: C++ reads its length without a lock."""
         return self._kept
 
     @property
@@ -48,10 +55,15 @@ class KeptMatrices:
         return sum(kept.matrix.nbytes for kept in list(self._kept.values()))
 
     def keep(self, source: Tensor, geometry: Hashable, matrix: Tensor) -> None:
-        """Keep what was made from `source`; `geometry` is what the matrix depends on beside the values."""
-        if (
-            source.is_inference() or matrix.nbytes > self._limit
-        ):  # no backward pass follows; or none could be kept
+        """Keep the matrix of `source`; `geometry` is what the matrix depends on beside its values.
+
+        Nothing is kept for an inference tensor, for a source that is not dense, or for a matrix
+        above the limit.
+        """
+        if source.is_inference() or matrix.nbytes > self._limit:
+            return
+        bits = fingerprint_of(source)
+        if bits is None:
             return
         key = (id(source), geometry)
         kept = self._kept
@@ -62,7 +74,7 @@ class KeptMatrices:
                 kept.pop(key, None)
 
         kept.pop(key, None)  # so that it is the youngest
-        kept[key] = _Kept(weakref.ref(source, forget), source._version, matrix)
+        kept[key] = _Kept(weakref.ref(source, forget), source._version, bits, matrix)
         excess = self.size - self._limit
         for old, entry in list(kept.items()):
             if excess <= 0:
@@ -71,14 +83,19 @@ class KeptMatrices:
             excess -= entry.matrix.nbytes
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
-        """The matrix of `source`, which is then no longer kept; None where there is none, or the source has changed."""
+        """Return the matrix of `source` and forget it; None if there is none or `source` changed."""
         found = self._kept.pop((id(source), geometry), None)
-        if found is None or found.source() is not source or found.version != source._version:
+        if (
+            found is None
+            or found.source() is not source
+            or found.version != source._version
+            or found.fingerprint != fingerprint_of(source)
+        ):
             return None
         return found.matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
-        """Forget the matrix of `source`: it was not made for the forward pass that now runs."""
+        """Forget the matrix of `source`: the forward pass that now runs did not make it."""
         if self._kept:
             self._kept.pop((id(source), geometry), None)
 

@@ -1,4 +1,4 @@
-"""Weights as a native algorithm wants them, kept from one forward pass to the next."""
+"""Packed weights, kept from one forward pass to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bestof.kernels import PackedWeights, isa, pack_weights
-from bestof.kernels.addresses import fingerprint, packed_address
+from bestof.kernels.addresses import packed_address
+from bestof.torch.fingerprint import fingerprint_of
 from bestof.torch.shim import Loan, Shim
 
 
@@ -18,23 +19,24 @@ class _Kept(NamedTuple):
     source: weakref.ref[Tensor]
     version: int
     address: int
-    fingerprint: bytes
+    fingerprint: int
     packed: PackedWeights
     loan: Loan | None  # ends when this does
 
 
 class PackedWeightsCache:
-    """Keeps what was packed as long as the very tensor that it was packed from, and as its values stand still.
+    """Keeps packed weights as long as the tensor that they were packed from stands still.
 
-    They do where its version, its address and a fingerprint agree: programs also write to weights through `.data`,
-    which no version tells. Reading the weights for the fingerprint takes 0.25 ms where packing 512 x 512 filters of
-    3 x 3 for F(4) takes ten times that and more. Takes at most `limit` bytes: the oldest leave.
+    At each call the tensor's version, its address and its fingerprint are compared. The fingerprint
+    notices writes through `.data` and NumPy, which raise no version. It takes 0.25 ms for 512 x 512
+    filters of 3 x 3; packing them for F(4) takes more than ten times that. The packed weights take
+    at most `limit` bytes: the oldest leave first.
 
-    What is kept is lent to `shim`, where there is one, for calls that Python does not see: these find it by address,
-    key and version, and compare the fingerprint as well.
+    If there is a `shim`, the packed weights are lent to it for calls that Python does not see.
+    Those calls find them by address, key and version, and compare the fingerprint too.
 
-    Takes no lock, for a weak reference may be cleared at any place: each step is one operation on a dictionary. Where
-    two threads meet, weights may be packed twice.
+    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
+    on a dictionary. If two threads meet, weights may be packed twice.
     """
 
     def __init__(self, limit: int) -> None:
@@ -51,16 +53,19 @@ class PackedWeightsCache:
         return sum(kept.packed.nbytes for kept in list(self._kept.values()))
 
     def get(self, weight: Tensor, algorithm: str, groups: int) -> PackedWeights | None:
-        """The weights (K, C/g, R, S) packed for `algorithm`; None where they cannot be watched, or none may be kept."""
+        """Return the weights (K, C/g, R, S) packed for `algorithm`.
+
+        Returns None for weights that cannot be watched (inference tensors, strides that are not
+        dense) and if the limit is 0.
+        """
         if self.limit <= 0 or weight.is_inference():  # which has no version
             return None
-        rows = weight.detach().permute(0, 2, 3, 1)
-        dense = rows if rows.is_contiguous() else weight.detach()
-        if not dense.is_contiguous():
+        now = fingerprint_of(weight)
+        if now is None:
             return None
+        rows = weight.detach().permute(0, 2, 3, 1)
         key = (id(weight), algorithm, groups)
         found = self._kept.get(key)
-        now = _fingerprint(dense)
         if (
             found is not None
             and found.source() is weight
@@ -75,7 +80,7 @@ class PackedWeightsCache:
         if packed.nbytes <= self.limit:
             loan = None
             if self.shim is not None and weight.dtype is torch.float32:
-                lent = lending_key(algorithm, groups, tuple(weight.shape)) + (dense is rows)
+                lent = lending_key(algorithm, groups, tuple(weight.shape)) + rows.is_contiguous()
                 loan = self.shim.lend(packed, packed_address(packed), address, lent, version, now)
             self._keep(
                 key,
@@ -110,11 +115,8 @@ class PackedWeightsCache:
 
 
 def lending_key(algorithm: str, groups: int, shape: tuple[int, ...]) -> int:
-    """By which weights of this shape are lent for an algorithm: an even number, not 0, the next one where they were
-    packed from rows."""
+    """Return the even number above 0 by which the shim finds weights of this shape.
+
+    Weights in channels last are lent by the number after it.
+    """
     return 2 * (hash((algorithm, groups, shape)) % (1 << 62)) + 2
-
-
-def _fingerprint(dense: Tensor) -> bytes:
-    filters = dense.reshape(dense.shape[0], -1).float()
-    return fingerprint(filters.data_ptr(), *filters.shape)
