@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import threading
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.accuracy import Accuracy, parse_accuracy
+from bestof.torch.plan.eager_run import described, eager_outputs
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
 from bestof.torch.plan.fusion import drop_unread_attributes, fuse
@@ -181,16 +181,13 @@ class OptimizedModel(nn.Module):
         if model is None:
             if (other := self._for_other_threads(leaves, spec)) is not None:
                 return other
-            shapes = "; ".join(
-                ", ".join(str(tuple(leaf.shape)) for leaf in known[0] if isinstance(leaf, Tensor))
-                for known in self._programs.values()
-            )
             raise TorchError(
-                f"optimize: this plan was loaded or released, and serves the inputs that it was planned for ({shapes}, "
-                f"contiguous as they were); call the plan with other shapes before saving or releasing it"
+                f"optimize: got {described(leaves)}; this plan was loaded or released, and serves only inputs with "
+                f"the types, shapes and strides that it was planned for ({self._planned_for()}): call the plan with "
+                f"the others before saving or releasing it"
             )
         self._check_unchanged(model)
-        traced = trace(model, leaves, spec)
+        traced = trace(model, leaves, spec, self._planned_for())
         eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
         try:
             changes_inputs = remove_mutation(traced.graph.graph)
@@ -215,6 +212,9 @@ class OptimizedModel(nn.Module):
             for leaf in leaves
         ]
         return kept, spec, program, traced.structure
+
+    def _planned_for(self) -> str:
+        return "; ".join(described(known[0]) for known in self._programs.values())
 
     def _for_other_threads(self, leaves: list[Any], spec: Any) -> Planned | None:
         """The plan of a file for these inputs, which was bound to another number of threads."""
@@ -331,7 +331,7 @@ def optimize(
             leaves, spec
         )  # before the model runs, which might change more than is known of it yet
     with torch.autocast("cpu", enabled=False):
-        expected = _outputs(model, args, kwargs)
+        expected = eager_outputs(model, args, kwargs)
         program, _ = plan.program(leaves, spec)
         inputs = [
             leaf.detach().resolve_conj().resolve_neg()
@@ -346,20 +346,6 @@ def optimize(
         verify(program, inputs, expected)
     return_freed_memory()
     return plan
-
-
-def _outputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What the model returns, flattened, on copies: a model may change its arguments and buffers, a plan never does."""
-    args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
-    memo: dict[int, Any] = {id(one): one for one in model.parameters()}
-    memo |= {id(one): one.detach().clone() for one in model.buffers()}
-    with torch.no_grad():
-        try:
-            return pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
-        except Exception as error:
-            raise TorchError(
-                f"optimize: the model itself does not run on the example inputs: {type(error).__name__}: {error}"
-            ) from error
 
 
 def load(file: str | Path | BinaryIO) -> OptimizedModel:

@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
+from bestof.torch.plan.eager_run import eager_outputs, first_line
 
 Values = Sequence[Any]
 
@@ -47,29 +48,32 @@ class Trace:
     structure: Any
 
 
-def trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+def trace(model: nn.Module, inputs: Values, spec: Any, known: str = "") -> Trace:
     """The trace of a model for `inputs`, the leaves of (args, kwargs), which nest as `spec` says.
 
     By torch.fx, which follows the operators and evaluates conditions on shapes; where that cannot, by torch.export,
     which reads the program. Tensors carry no data meanwhile, so a model whose course depends on values is refused:
     TorchError.
+    If the model itself does not run on the inputs, the TorchError says so, and what inputs are `known` to work.
     """
     with _State.lock:
-        return _trace(model, inputs, spec)
+        return _trace(model, inputs, spec, known)
 
 
-def _trace(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
     try:
         return _by_fx(model, inputs, spec)
     except TorchError:
         raise
     except Exception as by_fx:
+        # Inputs that the model refuses are no limit of the tracer, and torch.export logs 100 lines.
+        eager_outputs(model, *pytree.tree_unflatten(list(inputs), spec), known)
         try:
             return _by_export(model, inputs, spec)
         except Exception as by_export:
             raise TorchError(
-                f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx ({_first_line(by_fx)}) nor by "
-                f"torch.export ({_first_line(by_export)}); optimise the parts of it whose course does not depend on "
+                f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx ({first_line(by_fx)}) nor by "
+                f"torch.export ({first_line(by_export)}); optimise the parts of it whose course does not depend on "
                 f"the values of tensors"
             ) from by_fx
 
@@ -145,7 +149,7 @@ def _make_attributes(traced: GraphModule, first: int, state: Sequence[Tensor]) -
 
 def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-    with _silent("torch.export._trace"):
+    with _silent("torch.export._trace"), _silent("torch._subclasses.fake_tensor"):
         exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
     return _by_fx(exported, inputs, spec)
 
@@ -160,11 +164,6 @@ def without_mutation(traced: Trace) -> Trace:
         with placeholders[0].fake_mode if placeholders else torch._subclasses.FakeTensorMode():
             tracer = make_fx(functional, tracing_mode="real", _allow_non_fake_inputs=True)
             return Trace(tracer(*placeholders), traced.structure)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 @contextmanager

@@ -1,0 +1,53 @@
+"""Run a model in PyTorch's eager mode without a trace: on copies of its inputs and buffers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from bestof.errors import TorchError
+
+
+def eager_outputs(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: str = ""
+) -> list[Any]:
+    """Return the flattened outputs of the model.
+
+    The model runs on copies of its arguments and buffers, so that a model that writes to them
+    leaves the originals unchanged. If the model raises, raise TorchError with the first line of
+    its error; `known` describes inputs that are known to work.
+    """
+    given = described(pytree.tree_leaves((args, kwargs)))
+    args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    memo: dict[int, Any] = {id(one): one for one in model.parameters()}
+    memo |= {id(one): one.detach().clone() for one in model.buffers()}
+    with torch.no_grad():
+        try:
+            return pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
+        except Exception as error:
+            raise TorchError(
+                f"optimize: {type(model).__name__} does not run on {given}: {first_line(error)}"
+                f"{known and f'; the plan was made for {known}'}"
+            ) from error
+
+
+def described(leaves: Sequence[Any]) -> str:
+    """Return the shapes and dtypes of flattened inputs, in words."""
+    parts = (
+        f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
+        if isinstance(leaf, Tensor)
+        else repr(leaf)[:40]
+        for leaf in leaves
+    )
+    return ", ".join(parts) or "no arguments"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
