@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import operator
 import platform
 from dataclasses import asdict
@@ -19,6 +17,7 @@ from bestof.errors import TorchError
 from bestof.kernels import isa
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.depends import DEPENDS
+from bestof.torch.plan.container import Tensors, read, write
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.fusion import convolution, pooling
 from bestof.torch.plan.operation import Convolution, Pooling
@@ -26,8 +25,6 @@ from bestof.torch.plan.program import Program
 from bestof.torch.plan.soundness import check_decisions, check_program
 from bestof.torch.plan.writing import columns, rows
 
-_FORMAT = "bestof plan"
-_VERSION = 2
 _MARKERS: dict[str, Any] = {
     "bestof.convolution": convolution,
     "bestof.pooling": pooling,
@@ -41,25 +38,9 @@ _NAMES = {target: name for name, target in _MARKERS.items()}
 Planned = tuple[list[Any], Any, Program, Any]
 
 
-class _Tensors:
-    """The distinct tensors of a plan, by number."""
-
-    def __init__(self) -> None:
-        self.values: list[Tensor] = []
-        self._numbers: dict[int, int] = {}
-
-    def number(self, value: Tensor | None) -> int | None:
-        if value is None:
-            return None
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = len(self.values)
-            self.values.append(value)
-        return self._numbers[id(value)]
-
-
 def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned]) -> None:
     """Write the planned shapes to a file. TorchError where an operator has no name that another process knows."""
-    tensors = _Tensors()
+    tensors = Tensors()
     weights: dict[int, tuple[int, dict[str, Any]]] = {}
     programs = [
         {
@@ -77,40 +58,14 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
         "weights": [encoded for _, encoded in weights.values()],
         "programs": programs,
     }
-    detached = [value.detach() for value in tensors.values]
-    text = json.dumps(content)
-    stored = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "sha256": _digest(text, detached),
-        "content": text,
-    }
-    torch.save({**stored, "tensors": detached}, file)
+    write(file, content, tensors.values)
 
 
 def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
     """(accuracy, the planned shapes) of a file. TorchError for what is no plan, damaged, or of another version."""
-    name = "the given file object" if hasattr(file, "read") else str(file)
+    content, tensors = read(file)
+    name = str(file) if isinstance(file, str | Path) else "the given file object"
     try:
-        stored = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise TorchError(f"load: there is no file {name}") from None
-    except Exception as error:
-        raise TorchError(
-            f"load: {name} is no plan, or damaged: {type(error).__name__}; save it again"
-        ) from error
-    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise TorchError(f"load: {name} is no plan; expected a file that plan.save has written")
-    if stored.get("version") != _VERSION:
-        raise TorchError(
-            f"load: {name} has version {stored.get('version')!r} of the format; this bestof reads version {_VERSION}: "
-            f"optimise the model again, and save it"
-        )
-    try:
-        tensors = stored["tensors"]
-        if stored["sha256"] != _digest(stored["content"], tensors):
-            raise ValueError("damaged: the checksum is another")
-        content = json.loads(stored["content"])
         parse_accuracy(content["accuracy"], "accuracy")
         weights = [_decoded_weights(one, tensors) for one in content["weights"]]
         here = content["host"] == _host()
@@ -138,14 +93,6 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
 def _host() -> list[str]:
     """What decisions depend on."""
     return [platform.machine(), platform.processor(), isa(), *DEPENDS]
-
-
-def _digest(text: str, tensors: list[Tensor]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 # How inputs and outputs nest: tuples, lists and dicts, which need no code to be read
@@ -181,7 +128,7 @@ def _decoded_structure(encoded: Any) -> Any:
 
 
 def _encoded_graph(
-    program: Program, tensors: _Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
+    program: Program, tensors: Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     nodes = []
     for node in [*program.nodes, program.output]:
@@ -205,7 +152,7 @@ def _encoded_graph(
 
 
 def _encoded_convolution(
-    operation: Convolution, tensors: _Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
+    operation: Convolution, tensors: Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     frozen = operation.weights
     if id(frozen) not in weights:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import collections
 import io
 import json
+import random
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +17,27 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.plan.file import _digest
+from bestof.torch.plan.container import read, write
 
 Content = dict[str, Any]
 
 
-def stored() -> dict[str, Any]:
+def saved() -> bytes:
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5), nn.Softplus()
     ).eval()
     file = io.BytesIO()
     bt.optimize(model, torch.randn(2, 3, 8, 8)).save(file)
-    file.seek(0)
-    found: dict[str, Any] = torch.load(file, weights_only=True)
-    return found
+    return file.getvalue()
 
 
-def loaded(content: dict[str, Any]) -> bt.OptimizedModel:
+def stored() -> tuple[Content, list[Tensor]]:
+    return read(io.BytesIO(saved()))
+
+
+def loaded(content: Content, tensors: list[Tensor]) -> bt.OptimizedModel:
     file = io.BytesIO()
-    torch.save(content, file)
+    write(file, content, tensors)
     file.seek(0)
     return bt.load(file)
 
@@ -80,29 +85,88 @@ _CHANGES = [
 
 @pytest.mark.parametrize("change", _CHANGES)
 def test_a_file_that_no_plan_has_written(change: Callable[[Content], None]) -> None:
-    file = stored()
-    content = json.loads(file["content"])
+    content, tensors = stored()
     change(content)
-    file["content"] = json.dumps(content)
-    file["sha256"] = _digest(file["content"], file["tensors"])
     with pytest.raises(TorchError, match="cannot be read here"):
-        loaded(file)
+        loaded(content, tensors)
 
 
 def test_a_bias_that_is_too_short() -> None:
-    file = stored()
-    file["tensors"] = [one[:2] if one.shape == (8,) else one for one in file["tensors"]]
-    file["sha256"] = _digest(file["content"], file["tensors"])
+    content, tensors = stored()
     with pytest.raises(TorchError, match="bias"):
-        loaded(file)
+        loaded(content, [one[:2] if one.shape == (8,) else one for one in tensors])
 
 
-def test_a_weight_that_changed_in_the_file() -> None:
-    file = stored()
-    assert loaded(file)
-    file["tensors"][0].view(-1)[0] += 1
-    with pytest.raises(TorchError, match="checksum"):
-        loaded(file)
+@pytest.mark.parametrize(
+    "place", [[0, 0, [2**40], [1], "torch.float32"], [0, -1, [2], [1], "torch.float32"]]
+)
+def test_a_tensor_outside_of_its_memory(place: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checksums are right, and PyTorch would allocate what is missing."""
+    dumps = json.dumps
+
+    def with_place(content: Content) -> str:
+        content["tensors"][0] = place
+        return dumps(content)
+
+    monkeypatch.setattr(json, "dumps", with_place)
+    with pytest.raises(TorchError, match="outside of its memory"):
+        loaded(*stored())
+
+
+def test_a_mutated_or_cut_file_gives_one_error() -> None:
+    """Every byte is under a checksum, and no more is allocated than the file is long."""
+    content = saved()
+    generator = random.Random(0)
+    for _ in range(1500):
+        changed = bytearray(content)
+        if generator.random() < 0.3:
+            del changed[generator.randrange(len(changed)) :]
+        else:
+            for _ in range(generator.choice((1, 1, 4, 64))):
+                # Half of them in the header, whose numbers say how much to read.
+                end = generator.choice((56, len(changed)))
+                changed[generator.randrange(end)] ^= generator.randrange(1, 256)
+            if changed == content:
+                continue
+        with pytest.raises(TorchError, match="the given file object") as raised:
+            bt.load(io.BytesIO(changed))
+        assert "\n" not in str(raised.value)
+
+
+def test_a_header_that_claims_more_than_the_file_allocates_nothing() -> None:
+    content = bytearray(saved())
+    content[16:24] = (2**62).to_bytes(8, "little")
+    tracemalloc.start()
+    try:
+        with pytest.raises(TorchError, match="ends within its text"):
+            bt.load(io.BytesIO(content))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_that_tensors_share_is_written_once() -> None:
+    weight = torch.arange(1000.0)
+    file = io.BytesIO()
+    write(file, {}, [weight, weight.view(10, 100).t(), weight[5:7]])
+    assert len(file.getvalue()) < 6000
+    file.seek(0)
+    whole, turned, part = read(file)[1]
+    assert torch.equal(whole, weight)
+    assert torch.equal(turned, weight.view(10, 100).t())
+    assert turned.stride() == (1, 100)
+    assert torch.equal(part, weight[5:7])
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan"
+    path.write_bytes(b"old")
+    with pytest.raises(TorchError, match="dense tensors"):
+        write(path, {}, [torch.ones(2).to_sparse()])
+    with pytest.raises(TorchError, match=r"save: .*nowhere.* cannot be written"):
+        write(tmp_path / "nowhere" / "plan", {}, [])
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_outputs_that_nest_in_a_type_of_their_own() -> None:
