@@ -131,7 +131,7 @@ def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
 
 def _storage(file: BinaryIO, count: int, checksum: str) -> Tensor:
     memory = torch.empty(count, dtype=torch.uint8)
-    view = memoryview(memory.numpy())
+    view = memory.numpy().data
     done = 0
     while done < count:
         chunk = file.read(min(count - done, 2**24))
@@ -179,7 +179,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _bytes(memory: Tensor) -> memoryview:
-    return memoryview(memory.numpy())
+    return memory.numpy().data
 
 
 @contextmanager

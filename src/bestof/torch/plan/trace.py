@@ -67,7 +67,8 @@ def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
         raise
     except Exception as by_fx:
         # Inputs that the model refuses are no limit of the tracer, and torch.export logs 100 lines.
-        eager_outputs(model, *pytree.tree_unflatten(list(inputs), spec), known)
+        args, kwargs = pytree.tree_unflatten(list(inputs), spec)
+        eager_outputs(model, args, kwargs, known)
         try:
             return _by_export(model, inputs, spec)
         except Exception as by_export:
