@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from importlib import import_module, metadata
 
 from bestof.cli.command import Command, Subcommand
+from bestof.cli.missing import advice
 from bestof.errors import BestofError, InvalidArgument
+from bestof.view.printable import printable
 
 # A subcommand's module is imported when it is called, so `bestof --help` reads neither the engine nor rich nor torch.
 COMMANDS = (
@@ -37,9 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _find(arguments[0]) if arguments else None
     if command is None:
         return _without_command(arguments)
-    subcommand: Subcommand = import_module(command.module)
     try:
+        subcommand: Subcommand = import_module(command.module)
         outcome = subcommand.call(arguments[1:])
+    except ImportError as error:
+        told = advice(error, _named(arguments))
+        if told is None:
+            raise
+        print(f"bestof: {told}", file=sys.stderr)
+        return 1
     except BestofError as error:
         print(f"bestof: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
@@ -77,5 +85,10 @@ def _without_command(arguments: list[str]) -> int:
     parser.error(f"a command is missing; the commands are {names}")
 
 
+def _named(arguments: list[str]) -> str:
+    """Return the command with its subcommand: what stands before the first option, at most two words."""
+    return " ".join(arguments[: 2 if arguments[0] in ("bench", "store") else 1])
+
+
 def _one_line(error: BestofError) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable(" ".join(str(error).split()), None) or type(error).__name__

@@ -47,7 +47,7 @@ def call(argv: Sequence[str]) -> int:
     cases = _cases(options)
     threads = _numbers(options.threads, "--threads")
     if options.roofline is not None and find_spec("matplotlib") is None:
-        raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[peers]'")
+        raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[plot]'")
     results = read_kept(options.keep) if options.keep else []
     there = {result.key for result in results}
     wanted = [(case, [n for n in threads if (*_key(case), n) not in there]) for case in cases]

@@ -52,7 +52,10 @@ def call(argv: Sequence[str]) -> int:
 
 def _torch(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
-        raise BestofError("bench dispatch: --torch needs PyTorch: install bestof[torch]")
+        raise BestofError(
+            "bench dispatch --torch needs PyTorch, which is not installed; "
+            "pip install 'bestof[torch]'"
+        )
     from bestof.bench import torch_dispatch  # noqa: PLC0415  torch is optional, and slow to import
 
     rows = torch_dispatch.measure(options.repeats, options.calls)

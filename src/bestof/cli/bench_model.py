@@ -83,7 +83,9 @@ def call(argv: Sequence[str]) -> int:
     if options.matrix and options.png:
         parser.error("there is no picture of the --matrix")
     if options.png and find_spec("matplotlib") is None:
-        raise InvalidArgument("--png needs matplotlib: install bestof[plot]")
+        raise InvalidArgument(
+            "--png needs matplotlib, which is not installed; pip install 'bestof[plot]'"
+        )
     for option, file in (("--csv", options.csv), ("--png", options.png), ("--keep", options.keep)):
         if file is not None:
             _check_writable(option, Path(file))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 
 from bestof import selection
@@ -19,16 +20,17 @@ def call(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     if options.file is not None and options.store is not None:
         raise InvalidArgument("a report file and --store were both given; name one of them")
-    if options.html is not None and not options.html.lower().endswith(".html"):
-        raise InvalidArgument(f"cannot write HTML to {options.html!r}: its name must end in .html")
-    page = None if options.html is None else ReportFile.at(options.html)
+    page = None if options.html is None else ReportFile.at(_page_name(options.html))
     report = (
         _saved(options.file)
         if options.file is not None
         else selection.store_report(kept(options.store))
     )
     if page is not None:
-        page.write(report)
+        try:
+            page.write(report)
+        except OSError as error:
+            raise StoreError(f"cannot write {page.path!r}: {error.strerror or error}") from error
         print(f"written to {page.path}")
     elif options.json:
         print(render(report, "json"))
@@ -57,8 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument(
         "--tree", action="store_true", help="print the tree of decisions alone: what was chosen"
     )
-    form.add_argument("--html", metavar="PAGE", help="write an HTML page, PAGE.html")
+    form.add_argument("--html", metavar="PAGE", help="write an HTML page to PAGE.html")
     return parser
+
+
+def _page_name(text: str) -> str:
+    """Return the name of the HTML file: `.html` is added to a name without an ending."""
+    ending = os.path.splitext(text)[1].lower()
+    if ending not in ("", ".html"):
+        raise InvalidArgument(f"cannot write HTML to {text!r}: its name must end in .html")
+    return text if ending else f"{text}.html"
 
 
 def _saved(path: str) -> Report:

@@ -8,10 +8,13 @@ from typing import Protocol
 
 from bestof.selection.duration import duration
 from bestof.selection.report import Report, SelectorReport
+from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
 # More selectors than this are counted, not listed: the summary ends a program's output and must not bury it.
 _LISTED = 4
+# A longer name of a selector is shortened: the column of names is as wide as the longest.
+_LABEL = 60
 
 
 class PassRow(Protocol):
@@ -50,7 +53,7 @@ def summary_lines(
     script: str, seconds: float, report: Report, torch: TorchSummary | None, store: str | None
 ) -> list[str]:
     """The lines for a program that ran for `seconds`; `store` is the URL where decisions are kept, None for nowhere."""
-    title = f"bestof: {script} ran {duration(seconds)}"
+    title = f"bestof: {printable(script)} ran {duration(seconds)}"
     if torch is not None and torch.layers:
         rows = _torch_rows(torch, seconds)
     elif any(selector.problems for selector in report.selectors):
@@ -58,6 +61,7 @@ def summary_lines(
     else:
         return [f"{title}; no selector was called, so there was nothing to choose"]
     rows.append(("kept in", store or "this process only: the store is off"))
+    rows = [(printable(label, _LABEL), printable(text)) for label, text in rows]
     width = max(len(label) for label, _ in rows)
     return [title, *(f"  {label:<{width}}  {text}" for label, text in rows)]
 
@@ -75,7 +79,8 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
     rows.append(
         (
             "saved",
-            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch as is would have taken",
+            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch's own kernels would have taken "
+            f"(settled calls; what keep_freed saves is not counted)",
         )
     )
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))

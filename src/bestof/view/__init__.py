@@ -1,7 +1,7 @@
-"""Tables, trees and pages of reports: everything here reads plain values, and computes nothing.
+"""Tables, trees, pages and pictures: all of it drawn from plain values; nothing is measured here.
 
-Text is drawn by rich where it is installed (`pip install bestof[view]`), and plainly where it is not. It is imported
-when the first text is drawn: 60 ms that the programs under `bestof run` do not pay.
+Text is drawn by rich if it is installed (`pip install 'bestof[view]'`), and plainly if not. rich is
+imported when the first text is drawn: programs under `bestof run` do not pay its 60 ms.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bestof.selection.record import Record
 from bestof.selection.registry import report_all
 from bestof.selection.report import Report
 from bestof.view.html import html
+from bestof.view.printable import printable_json, printable_record, printable_report
 from bestof.view.quantity import age, plural
 
 _HINT = "(install bestof[view] for tables and colours)"
@@ -28,51 +29,58 @@ def render(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """The report as text, JSON or an HTML page; `width` in columns and `color` are for text alone.
+    """Return the report as text, JSON or an HTML page.
 
-    The JSON is that of `Report.to_dict`, which `report_from_dict` reads back.
+    `width` in columns and `color` apply to text only. `report_from_dict` reads the JSON back. Text
+    shortens names of more than 400 characters; JSON and HTML hold them whole.
     """
     if format == "json":
-        return json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
+        content = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
+        return printable_json(content)
     if format == "html":
-        return html(report)
+        return html(printable_report(report, most=None))
     if format != "text":
         raise InvalidArgument(f"there is no format {format!r}; take text, json or html")
+    shown = printable_report(report)
     if not _rich():
-        return f"{report}\n{_HINT}"
+        return f"{shown}\n{_HINT}"
     from bestof.view.text import text  # noqa: PLC0415  rich is optional, and slow to import
 
-    return text(report, width, color)
+    return text(shown, width, color)
 
 
 def report(format: Literal["text", "json", "html"] = "text") -> str:
-    """What is known of every selector of the process: tables and the tree of decisions, JSON, or an HTML page."""
+    """Return what is known of every selector of the process: tables and the tree of decisions, JSON or HTML."""
     return render(report_all(), format)
 
 
 def print_report(report: Report) -> None:
-    """Print the report to the standard output, in colour and full width where that is a terminal."""
+    """Print the report to the standard output; on a terminal in colour and full width."""
     if _rich() and sys.stdout.isatty():
         from bestof.view.text import print_text, terminal  # noqa: PLC0415  rich is optional, and slow to import
 
-        print_text(report, terminal())
+        print_text(printable_report(report), terminal())
     else:
         print(render(report))
 
 
 def print_chosen(report: Report) -> None:
-    """Print the tree of decisions to the standard output: what was chosen, its time, and its speed-up over the first
-    alternative, for all problems of the selectors that nest; without rich, the whole report."""
+    """Print the tree of decisions to the standard output, for all problems of the selectors that nest.
+
+    A line shows the chosen alternative, its time, and its speed-up over the first alternative.
+    Without rich, the whole report is printed.
+    """
     if _rich():
         from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  rich is optional, and slow to import
 
-        print_chosen(report, terminal())
+        print_chosen(printable_report(report), terminal())
     else:
         print(render(report))
 
 
 def print_records(records: Sequence[Record], url: str, now: float) -> None:
     """Print what the store of this URL holds to the standard output; `now` is seconds since the epoch."""
+    records = [printable_record(one) for one in records]
     if _rich():
         from bestof.view.text import print_records, terminal  # noqa: PLC0415  rich is optional, and slow to import
 
@@ -82,9 +90,8 @@ def print_records(records: Sequence[Record], url: str, now: float) -> None:
     for one in records:
         samples = sum(len(evidence.samples) for evidence in one.evidence)
         decision = one.decision or "unsettled"
-        print(
-            f"{one.selector}  {one.problem}  {decision}  {plural(samples, 'sample')}  {age(now - one.updated)}"
-        )
+        counted, old = plural(samples, "sample"), age(now - one.updated)
+        print(f"{one.selector}  {one.problem}  {decision}  {counted}  {old}")
     print(_HINT)
 
 

@@ -27,6 +27,7 @@ p.price, .state { color: var(--soft); } p.price { margin: .2rem 0 .8rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: left; vertical-align: top; }
+td, h2, li { overflow-wrap: anywhere; }
 thead th { color: var(--soft); font-weight: normal; }
 tbody th { padding-top: .7rem; overflow-wrap: anywhere; } tbody th .state { font-weight: normal; }
 .number { text-align: right; white-space: nowrap; }

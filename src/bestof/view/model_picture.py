@@ -44,7 +44,9 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     Gives the files. Raises InvalidArgument where matplotlib is missing, or the file's ending is unknown to it.
     """
     if find_spec("matplotlib") is None:
-        raise InvalidArgument("pictures need matplotlib: install bestof[plot]")
+        raise InvalidArgument(
+            "pictures need matplotlib, which is not installed; pip install 'bestof[plot]'"
+        )
     from matplotlib.figure import Figure  # noqa: PLC0415  matplotlib is optional, and slow to import
 
     pictures: list[tuple[str, Any]] = [("", _comparison(results, Figure))]

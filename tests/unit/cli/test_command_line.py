@@ -63,3 +63,14 @@ def test_a_program_s_errors_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "bestof.cli.run", types.SimpleNamespace(call=call))
     with pytest.raises(StoreError, match="its own"):
         main(["run"])
+
+
+def test_an_error_shows_escape_sequences_as_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(arguments: list[str]) -> int:
+        raise StoreError("no decision of '\x1b[2Jname'")
+
+    monkeypatch.setitem(sys.modules, "bestof.cli.report", types.SimpleNamespace(call=call))
+    assert main(["report"]) == 1
+    assert capsys.readouterr().err == "bestof: no decision of '\\x1b[2Jname'\n"

@@ -165,6 +165,19 @@ def test_report_of_the_store(
     assert page.read_text() == render(REPORT, "html") + "\n"
 
 
+def test_a_page_without_an_ending_gets_one(
+    store: OpenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "--html", "demo"]) == 0
+    assert (tmp_path / "demo.html").read_text() == render(REPORT, "html") + "\n"
+    assert "demo.html" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.html"]
+
+
 def test_report_of_a_file(
     store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

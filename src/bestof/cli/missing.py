@@ -1,0 +1,28 @@
+"""What to install if a command needs a package that is not there."""
+
+from __future__ import annotations
+
+# The top-level module, its name in prose, and the extra of bestof that brings it.
+_EXTRAS = {
+    "numpy": ("NumPy", "kernels"),
+    "torch": ("PyTorch", "torch"),
+    "rich": ("rich", "view"),
+    "matplotlib": ("matplotlib", "plot"),
+    "onnx": ("ONNX", "peers"),
+    "onnxruntime": ("ONNX Runtime", "peers"),
+    "openvino": ("OpenVINO", "peers"),
+    "ncnn": ("ncnn", "peers"),
+    "transformers": ("transformers", "dev"),
+}
+
+
+def advice(error: ImportError, command: str) -> str | None:
+    """Return one line that says what `command` needs and how to install it.
+
+    None if the error has another cause than an optional package that is missing.
+    """
+    found = _EXTRAS.get((error.name or "").partition(".")[0])
+    if found is None or not isinstance(error, ModuleNotFoundError):
+        return None
+    name, extra = found
+    return f"{command} needs {name}, which is not installed; pip install 'bestof[{extra}]'"

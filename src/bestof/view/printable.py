@@ -1,0 +1,84 @@
+"""Names and reasons made safe to show: a name may hold anything, also what steers a terminal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TypeVar
+from zlib import crc32
+
+from bestof.selection.record import Record
+from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+
+# A longer text is shortened in tables. 400 characters are five lines of a terminal.
+_MOST = 400
+
+_Text = TypeVar("_Text", str, "str | None")
+
+
+def printable(text: _Text, most: int | None = _MOST) -> _Text:
+    """Return the text with each character that cannot be printed written as its escape, such as \\x1b.
+
+    A text of more than `most` characters loses its middle. What stands there instead holds a
+    checksum, so that two long names which differ in the middle stay apart. None stays None.
+    """
+    if text is None:
+        return text
+    shown = text if text.isprintable() else "".join(map(_escaped, text))
+    if most is None or len(shown) <= most:
+        return shown
+    middle = f" …({len(text):,} characters, crc {crc32(shown.encode()):08x})… "
+    return shown[: most * 3 // 5] + middle + shown[-most // 4 :]
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode()
+
+
+def printable_json(text: str) -> str:
+    """Return the same JSON with the characters that cannot be printed escaped, apart from line ends."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def printable_report(report: Report, most: int | None = _MOST) -> Report:
+    """Return the report with every name and reason made printable."""
+    return Report(tuple(_selector(one, most) for one in report.selectors))
+
+
+def printable_record(record: Record) -> Record:
+    """Return the record with the names that a table shows made printable."""
+    return replace(
+        record,
+        selector=printable(record.selector),
+        problem=printable(record.problem),
+        decision=printable(record.decision),
+    )
+
+
+def _selector(one: SelectorReport, most: int | None) -> SelectorReport:
+    problems = tuple(_problem(problem, most) for problem in one.problems)
+    return replace(one, selector=printable(one.selector, most), problems=problems)
+
+
+def _problem(one: ProblemReport, most: int | None) -> ProblemReport:
+    return replace(
+        one,
+        problem=printable(one.problem, most),
+        decision=printable(one.decision, most),
+        source=printable(one.source, most),
+        alternatives=tuple(_alternative(row, most) for row in one.alternatives),
+    )
+
+
+def _alternative(one: AlternativeReport, most: int | None) -> AlternativeReport:
+    reason = None if one.reason is None else printable(" ".join(one.reason.split()), most)
+    return replace(
+        one,
+        name=printable(one.name, most),
+        reason=reason,
+        children=tuple((printable(a, most), printable(b, most)) for a, b in one.children),
+    )

@@ -1,0 +1,38 @@
+"""`make demo` runs the program as a user would, and says where the command is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> list[str]:
+    """The commands of `make demo`, as make would run them."""
+    if shutil.which("make") is None:
+        pytest.skip("make is missing")
+    # -o: nothing is installed, whatever is out of date.
+    done = subprocess.run(
+        ["make", "-n", "-o", ".venv/installed", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in done.stdout.splitlines() if not line.startswith("make")]
+
+
+def test_the_demo_runs_the_default_policy(recipe: list[str]) -> None:
+    (run,) = [line for line in recipe if "bestof run" in line]
+    assert "--policy" not in run
+
+
+def test_the_last_line_and_the_readme_say_where_the_command_is(recipe: list[str]) -> None:
+    assert recipe[-1].startswith("echo")
+    assert ".venv/bin/bestof" in recipe[-1]
+    assert ".venv/bin/bestof" in (ROOT / "README.md").read_text(encoding="utf-8")

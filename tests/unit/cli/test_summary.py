@@ -1,0 +1,45 @@
+"""The summary at the end of a run: what it counts, and names that it must not print raw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bestof.cli.summary import summary_lines
+from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+
+
+@dataclass(frozen=True)
+class Pass:
+    name: str = "forward"
+    problem: str = "p"
+    chosen: str | None = "winograd4"
+    seconds_as_is: float | None = 2.0
+    seconds_chosen: float | None = 1.0
+    calls: int = 7
+
+
+@dataclass(frozen=True)
+class Tuned:
+    layers: int = 1
+    passes: tuple[Pass, ...] = (Pass(),)
+    seconds_saved: float = 7.0
+    seconds_tuning: float = 0.5
+    trials: int = 4
+
+
+def test_saved_says_what_it_counts() -> None:
+    lines = summary_lines("train.py", 13.0, Report(()), Tuned(), None)
+    (saved,) = [line for line in lines if line.split()[0] == "saved"]
+    assert "7.00 s of the 20.0 s that PyTorch's own kernels would have taken" in saved
+    assert "settled calls" in saved
+    assert "keep_freed saves is not counted" in saved
+
+
+def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None:
+    rows = (AlternativeReport("\x1b[31mred", "chosen", 1.0),)
+    problem = ProblemReport("n", "\x1b[31mred", "measured", rows)
+    selectors = (SelectorReport("s" * 5000, 1, (problem,), 1), SelectorReport("t", 1, (problem,)))
+    lines = summary_lines("a\x1b[2J.py", 1.0, Report(selectors), None, "sqlite:///x")
+    assert all(line.isprintable() for line in lines)
+    assert any("\\x1b[31mred 1" in line for line in lines)
+    assert max(map(len, lines)) < 250
