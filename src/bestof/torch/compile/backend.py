@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from bestof.errors import BestofWarning, TorchError
+from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.enable import enabled
 from bestof.torch.plan.frozen_weights import versions
-from bestof.torch.plan.model_state import is_unchanged
+from bestof.torch.plan.model_state import Bits, is_unchanged
 from bestof.torch.plan.optimized import OptimizedModel, optimize
 
 Compiled = Callable[..., Any]
@@ -23,27 +23,40 @@ Compiled = Callable[..., Any]
 _REMADE = 3
 
 
-def bestof_backend(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-    """What PyTorch calls with each graph of a compiled program; it answers with what runs the graph.
+def bestof_backend(
+    graph: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Compiled:
+    """Return the function that runs one graph of a compiled program. PyTorch calls this.
 
-    A graph that no gradient is asked of runs as a plan, made at its first call. Any other goes through PyTorch's
-    autograd tracer; the convolutions of its forward and backward pass are then chosen as under `enable`.
+    If no gradient is asked of a graph, it runs as a plan, which its first call makes. Other graphs
+    go through PyTorch's autograd tracer; the convolutions of their forward and backward passes are
+    then chosen as under `enable`. options: `{"check_weights": True}` makes a new plan also after
+    writes that PyTorch does not count.
     """
+    given = dict(options or {})
+    check_weights = given.pop("check_weights", False)
+    if given or not isinstance(check_weights, bool):
+        raise InvalidArgument(
+            f"torch.compile: options: backend 'bestof' expects {{'check_weights': True or False}}; "
+            f"got {dict(options or {})}"
+        )
     wants = any(isinstance(one, Tensor) and one.requires_grad for one in example_inputs)
     if torch.is_grad_enabled() and wants:
         return _training(graph, example_inputs)
-    return InferenceGraph(graph)
+    return InferenceGraph(graph, check_weights)
 
 
 class InferenceGraph:
-    """A graph without gradients: run as a plan, or as it is where no plan can be made; that is warned of once.
+    """A graph without gradients, run as a plan.
 
-    Parameters and buffers are inputs of the graph. The plan freezes those of the first call, and is made again where a
-    later call brings others, or other memory. What is written in place through `parameter.data` is not noticed.
+    Parameters and buffers are inputs of the graph. The plan freezes those of the first call. If a
+    later call brings other ones, or changed ones, the graph makes a new plan. A write that PyTorch
+    does not count (through `parameter.data` or NumPy) is noticed only with `check_weights`. If no
+    plan can be made, the graph warns once and runs as it is.
     """
 
-    def __init__(self, graph: GraphModule) -> None:
-        self._graph = graph
+    def __init__(self, graph: GraphModule, check_weights: bool = False) -> None:
+        self._graph, self._check_weights = graph, check_weights
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._static = [
             position
@@ -58,6 +71,7 @@ class InferenceGraph:
         self._frozen: list[Tensor] = []
         self._versions: list[int] = []
         self._twins: list[Tensor] = []  # they keep the memory that was frozen
+        self._bits: Bits | None = None
         self._made = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -77,10 +91,13 @@ class InferenceGraph:
             self._made += 1
             self._frozen, self._versions = given, versions(given)
             self._twins = [one.detach() for one in given]
+            self._bits = Bits(given) if self._check_weights else None
             self._plan = self._make(args, given)
             return self._plan
 
     def _is_frozen(self, given: Sequence[Tensor]) -> bool:
+        if self._bits is not None and not self._bits.are_unchanged():
+            return False
         return all(
             one is other and is_unchanged(one, version, twin)
             for one, other, version, twin in zip(

@@ -43,14 +43,16 @@ class OptimizedModel(nn.Module):
     It has no parameters of its own, and no training mode; any number of threads may call it.
     """
 
-    def __init__(self, model: nn.Module | None, accuracy: Accuracy) -> None:
+    def __init__(
+        self, model: nn.Module | None, accuracy: Accuracy, check_weights: bool = False
+    ) -> None:
         super().__init__()
         self.accuracy = accuracy
         self.training = False
         self.pure = False
         # No submodule: its parameters are not the plan's. A list, for copies share it: released is released.
         self._original = [model]
-        self._state = ModelState(model)
+        self._state = ModelState(model, check_weights)
         self._weights: dict[Any, Any] = {}
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
@@ -119,6 +121,15 @@ class OptimizedModel(nn.Module):
             inputs = program.made_up_inputs()
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return explain(program, inputs, repeats, model_bytes(self._original[0]))
+
+    def check_weights(self) -> None:
+        """Raise TorchError if a bit of the model's parameters and buffers has changed.
+
+        This reads all of them. `optimize(..., check_weights=True)` does it at each call. A plan
+        that was loaded or released has no model, and nothing to check.
+        """
+        self._state.check()
+        self._state.check_bits()
 
     def release(self) -> OptimizedModel:
         """Let go of the model, and of every weight that the planned shapes keep in other layouts: the plan itself.
@@ -281,12 +292,13 @@ def optimize(
     tune: bool = True,
     pure: bool = False,
     memory: int | Literal["eager"] | None = None,
+    check_weights: bool = False,
 ) -> OptimizedModel:
     """A module that computes what `model` does, for inference on the CPU, as a fused plan.
 
     model: in evaluation mode; it stays as it is, and shares the parameters that the plan does not transform. The plan
     is frozen: a parameter or buffer that is changed or replaced later is an error at the next call, not a new result.
-    What is written in place through `parameter.data`, which PyTorch does not count, is not noticed: optimise again.
+    A write that PyTorch does not count (through `parameter.data` or NumPy) is noticed only with `check_weights`.
     example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when they first come.
     accuracy: `exact` runs the model's own operators in their own layout; `float32` keeps within what float32 sums
     promise; `relaxed` allows Winograd's F(6), an rms error of 2.5e-5 a layer, and operands rounded to bfloat16 inside
@@ -296,6 +308,8 @@ def optimize(
     pure: refuse a model that changes its inputs; else only the plan's outputs tell of such a change.
     memory: how many MiB the plan may take once it is released, or "eager" for no more than the model itself at its
     peak; where that is too few, as few as possible. None: what the fastest algorithms take, see `plan.explain()`.
+
+    check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has changed.
 
     The outputs for the example inputs are compared with the model's before the plan is handed out. Raises TorchError
     where the model cannot be traced, does not run on the example inputs, or the outputs differ by more than rounding
@@ -322,7 +336,11 @@ def optimize(
         )
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
-    plan = OptimizedModel(model, accuracy)
+    if not isinstance(check_weights, bool):
+        raise InvalidArgument(
+            f"optimize: check_weights: expected True or False; got {check_weights!r}"
+        )
+    plan = OptimizedModel(model, accuracy, check_weights)
     plan.pure = pure
     plan._check_unchanged(model)
     leaves, spec = pytree.tree_flatten((args, kwargs))

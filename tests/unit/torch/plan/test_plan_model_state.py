@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import bestof.torch as bt
-from bestof.errors import TorchError
-from bestof.torch.compile.backend import InferenceGraph
+from bestof.errors import InvalidArgument, TorchError
+from bestof.torch.compile.backend import InferenceGraph, bestof_backend
 from bestof.torch.plan.frozen_weights import FrozenWeights
 
 
@@ -123,3 +124,69 @@ def test_a_compiled_graph_notices_other_memory() -> None:
     assert run._is_frozen([weight])
     weight.data = torch.zeros(3)
     assert not run._is_frozen([weight])
+
+
+def _behind_a_large_channel(original: nn.Module) -> None:
+    original[0].weight.data[:, 1:] *= 2
+
+
+def _by_numpy(original: nn.Module) -> None:
+    original[2].weight.detach().numpy()[-1, -1] += 1
+
+
+def _one_bit(original: nn.Module) -> None:
+    original[0].weight.data.view(torch.int32)[0, 0, 0, 0] ^= 1
+
+
+def _statistics_uncounted(original: nn.Module) -> None:
+    original[3].running_mean.data[-1] += 1e-6
+
+
+_UNCOUNTED = [_behind_a_large_channel, _by_numpy, _one_bit, _statistics_uncounted]
+
+
+@pytest.mark.parametrize("change", _UNCOUNTED)
+def test_check_weights_notices_writes_that_pytorch_does_not_count(
+    change: Callable[[nn.Module], None],
+) -> None:
+    original, x = model(), torch.randn(2, 3, 8, 8)
+    original[0].weight.data[:, 0] = 1e6
+    plan = bt.optimize(original, x)
+    sure = bt.optimize(original, x, check_weights=True)
+    plan.check_weights()
+    expected = sure(x)
+    assert torch.equal(copy.deepcopy(sure)(x), expected)
+    change(original)
+    plan(x)  # by default only versions and addresses are compared
+    for check in (plan.check_weights, lambda: sure(x), lambda: copy.deepcopy(sure)(x)):
+        with pytest.raises(TorchError, match="a write that PyTorch does not count"):
+            check()
+    assert sure.release()(x).shape == expected.shape  # no model is left that could change
+
+
+def test_weights_that_move_keep_their_bits() -> None:
+    original, x = model(), torch.randn(2, 3, 8, 8)
+    plan = bt.optimize(original, x, check_weights=True)
+    expected = plan(x)
+    original.share_memory()
+    assert torch.equal(plan(x), expected)
+    original[0].weight.data[0] += 1
+    with pytest.raises(TorchError, match="does not count"):
+        plan(x)
+
+
+def test_a_compiled_graph_plans_anew_after_an_uncounted_write() -> None:
+    original, x = model(), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        compiled = torch.compile(original, backend="bestof", options={"check_weights": True})
+        torch.testing.assert_close(compiled(x), original(x), rtol=1e-4, atol=1e-5)
+        _behind_a_large_channel(original)
+        torch.testing.assert_close(compiled(x), original(x), rtol=1e-4, atol=1e-5)
+
+
+def test_options_that_the_backend_does_not_have() -> None:
+    graph = torch.fx.symbolic_trace(model())
+    with pytest.raises(InvalidArgument, match="check_weights"):
+        bestof_backend(graph, [], options={"check_weight": True})
+    with pytest.raises(InvalidArgument, match="check_weights"):
+        bt.optimize(model(), torch.randn(2, 3, 8, 8), check_weights="yes")  # type: ignore[arg-type]
