@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.errors import TorchError
+from bestof.errors import NoAlternative, TorchError
 from bestof.torch.accuracy import ACCURACIES, Accuracy
 from bestof.torch.configuration import Configuration
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
@@ -21,12 +21,17 @@ from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
+from bestof.torch.modes import hidden_from_modes
 from bestof.torch.shim import make_shim
 
 # A subclass may mean something else by the operations that alternatives are made of.
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # Calls whose problems stay known; a program whose shapes never repeat must not grow.
 _REMEMBERED = 4096
+# A stride, padding or dilation that no image has, and elements of an image, its padding included,
+# that no memory holds. PyTorch answers or refuses such a call at once.
+_ABSURD = 2**24
+_LARGEST = 2**36
 _DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
 _deterministic, _tracing, _threads = (
     torch._C._get_deterministic_algorithms,
@@ -125,9 +130,13 @@ class ConvolutionOverride:
         self.layer = ConvolutionLayer(self.originals, device)
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
+        self._forward_kernel = hidden_from_modes(self._convolution)
+        self._backward_kernel = hidden_from_modes(self._backward)
         self._shim = None
         if by_shim and device is CPU:
-            self._shim = make_shim(self._convolution, self._backward, self.layer.kept.entries)
+            self._shim = make_shim(
+                self._forward_kernel, self._backward_kernel, self.layer.kept.entries
+            )
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget
@@ -160,9 +169,9 @@ class ConvolutionOverride:
     def _put_in(self) -> None:
         library = _Library("aten", "IMPL")
         try:
-            library.impl("convolution", self._convolution, self.device.key, allow_override=True)
+            library.impl("convolution", self._forward_kernel, self.device.key, allow_override=True)
             library.impl(
-                "convolution_backward", self._backward, self.device.key, allow_override=True
+                "convolution_backward", self._backward_kernel, self.device.key, allow_override=True
             )
         except BaseException:
             library._destroy()
@@ -242,7 +251,7 @@ class ConvolutionOverride:
         if _is_valid(input.shape, weight.shape, stride, padding, dilation, groups):
             problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups)
             problem = problem._replace(device=key[-2], accuracy=key[-1])  # type: ignore[arg-type]
-            if min(problem.output_size) < 1:
+            if min(problem.output_size) < 1 or problem.largest_image > _LARGEST:
                 problem = None
         if len(known.problems) >= _REMEMBERED:
             known.problems.clear()
@@ -295,7 +304,12 @@ class ConvolutionOverride:
             and (not is_training or (input.requires_grad and weight.requires_grad))
             and shim.note(generation, found.counts, found.native)
         )
-        return (layer.ask_forward if is_noted else layer.forward)(found, input, weight, bias)
+        try:
+            return (layer.ask_forward if is_noted else layer.forward)(found, input, weight, bias)
+        except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
+            return self.originals.convolution(  # type: ignore[no-any-return]
+                input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+            )
 
     def _backward(
         self,
@@ -342,9 +356,24 @@ class ConvolutionOverride:
             return layer.part_of_backward(trained, grad_output, input, weight, grad_layout, mask)
         found = layer.find_backward(trained, grad_layout)
         is_noted = shim is not None and found.chosen and shim.note(generation, found.counts, None)
-        return (layer.ask_backward if is_noted else layer.backward)(
-            found, grad_output, input, weight, mask
-        )
+        try:
+            return (layer.ask_backward if is_noted else layer.backward)(
+                found, grad_output, input, weight, mask
+            )
+        except NoAlternative:  # as in a forward pass
+            return self.originals.convolution_backward(  # type: ignore[no-any-return]
+                grad_output,
+                input,
+                weight,
+                bias_sizes,
+                stride,
+                padding,
+                dilation,
+                transposed,
+                output_padding,
+                groups,
+                output_mask,
+            )
 
     def _is_bias(self, bias: Tensor, weight: Tensor) -> bool:
         return (
@@ -372,7 +401,7 @@ def _is_valid(
     dilation: Sequence[int],
     groups: int,
 ) -> bool:
-    """Whether there is a 2-D convolution of an input of this shape with a weight of that one."""
+    """Return whether there is a 2-D convolution of these shapes that is worth choosing for."""
     return (
         len(x) == len(w) == 4
         and len(stride) == len(padding) == len(dilation) == 2
@@ -383,4 +412,5 @@ def _is_valid(
         and 0 not in w
         and min(*stride, *dilation) > 0
         and min(padding) >= 0
+        and max(*stride, *padding, *dilation) < _ABSURD
     )

@@ -23,16 +23,20 @@ SMALL = 10**8
 
 @lru_cache(maxsize=1024)
 def good_size(least: int) -> int:
-    """The next even number without a prime factor above 5; FFTs of such sizes are fast, and halve a real axis."""
-    size = least + least % 2
-    while True:
-        rest = size
-        for factor in (2, 3, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return size
-        size += 2
+    """Return the smallest even number from `least` on without a prime factor above 5.
+
+    FFTs of such sizes are fast, and an even one halves a real axis.
+    """
+    best = 2 ** max(1, (least - 1).bit_length())
+    fives = 1
+    while 2 * fives <= best:
+        odd = fives
+        while 2 * odd <= best:
+            twos = 2 ** max(1, (-(-least // odd) - 1).bit_length())
+            best = min(best, odd * twos)
+            odd *= 3
+        fives *= 5
+    return best
 
 
 def transform_size(problem: ConvProblem) -> tuple[int, int]:

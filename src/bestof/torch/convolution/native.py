@@ -61,7 +61,9 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         if problem.frozen and originals.packed is not None:
             packed = originals.packed.get(weight, algorithm, problem.groups)
         w = None if packed is not None else _rows(weight)
-        output = torch.empty(problem.output_shape, dtype=x.dtype, memory_format=torch.channels_last)
+        output = torch.empty(
+            problem.output_shape, dtype=x.dtype, device="cpu", memory_format=torch.channels_last
+        )
         bias = bias.to(x.dtype).contiguous() if bias is not None else None
         _plan(algorithm, "forward", problem).run(
             x.data_ptr(),
@@ -102,7 +104,7 @@ def input_gradient(algorithm: str) -> Callable[..., Tensor]:
     ) -> Tensor:
         grad, w = _rows(grad_output), _rows(weight)
         gradient = torch.empty(
-            problem.input_shape, dtype=grad.dtype, memory_format=torch.channels_last
+            problem.input_shape, dtype=grad.dtype, device="cpu", memory_format=torch.channels_last
         )
         _plan(algorithm, "backward_input", problem).run(
             grad.data_ptr(), w.data_ptr(), gradient.data_ptr()
@@ -120,7 +122,7 @@ def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
     ) -> Tensor:
         grad, x = _rows(grad_output), _rows(input)
         gradient = torch.empty(
-            problem.weight_shape, dtype=grad.dtype, memory_format=torch.channels_last
+            problem.weight_shape, dtype=grad.dtype, device="cpu", memory_format=torch.channels_last
         )
         _plan(algorithm, "backward_weight", problem).run(
             grad.data_ptr(), x.data_ptr(), gradient.data_ptr()

@@ -46,7 +46,9 @@ def forward(
     if problem.frozen and originals.packed is not None:
         packed = originals.packed.get(weight, _ALGORITHM, problem.groups)
     w = None if packed is not None else weight.contiguous(memory_format=torch.channels_last)
-    output = torch.empty(problem.output_shape, dtype=x.dtype, memory_format=torch.channels_last)
+    output = torch.empty(
+        problem.output_shape, dtype=x.dtype, device="cpu", memory_format=torch.channels_last
+    )
     bias = None if bias is None else bias.float().contiguous()
     plan = geometry_plan(
         _ALGORITHM,

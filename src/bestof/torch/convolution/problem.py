@@ -94,6 +94,14 @@ class ConvProblem(NamedTuple):
         return (self.input_shape[0], self.weight_shape[0], *self.output_size)
 
     @property
+    def largest_image(self) -> int:
+        """Elements of the padded input or of the output, whichever has more."""
+        n, c, h, w = self.input_shape
+        k, (p, q) = self.weight_shape[0], self.output_size
+        padded = c * (h + 2 * self.padding[0]) * (w + 2 * self.padding[1])
+        return n * max(padded, k * p * q)
+
+    @property
     def channels_last(self) -> bool:
         """Whether PyTorch returns channels last: output and both gradients follow input and weight, not the gradient
         that comes in."""
