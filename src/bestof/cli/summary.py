@@ -32,6 +32,8 @@ class PassRow(Protocol):
     def seconds_chosen(self) -> float | None: ...
     @property
     def calls(self) -> int: ...
+    @property
+    def rare(self) -> bool: ...
 
 
 class TorchSummary(Protocol):
@@ -47,6 +49,8 @@ class TorchSummary(Protocol):
     def seconds_tuning(self) -> float: ...
     @property
     def trials(self) -> int: ...
+    @property
+    def keeps_freed(self) -> bool: ...
 
 
 def summary_lines(
@@ -74,7 +78,12 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
         )
     ]
     for name in dict.fromkeys(row.name for row in torch.passes):
-        rows.append((name, _counted(row.chosen for row in torch.passes if row.name == name)))
+        chosen = (
+            "unsettled (rare: few calls)" if row.rare else row.chosen
+            for row in torch.passes
+            if row.name == name
+        )
+        rows.append((name, _counted(chosen)))
     as_is = seconds + torch.seconds_saved
     rows.append(
         (
@@ -83,6 +92,8 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
             f"(settled calls; what keep_freed saves is not counted)",
         )
     )
+    if torch.keeps_freed:
+        rows.append(("memory", "freed memory stays in the process; what this saves is not counted"))
     rows.append(("tuning", _price(torch.trials, torch.seconds_tuning, seconds)))
     return rows
 

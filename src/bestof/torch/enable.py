@@ -123,6 +123,11 @@ def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
     return () if _State.pooling is None else (_State.pooling,)
 
 
+def keeps_freed_memory() -> bool:
+    """Return whether freed memory stays in the process at present."""
+    return _State.keeps_freed
+
+
 def _enabling(config: ConfigurationLike) -> Configuration:
     configuration = parse_configuration(config)
     if not configuration.enable:

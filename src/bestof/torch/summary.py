@@ -1,4 +1,4 @@
-"""What tuning came to in this process: what was chosen for each convolution, what it saves, and what it cost."""
+"""Summarizes tuning in this process: what was chosen for each convolution, saved and spent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from dataclasses import dataclass, replace
 from bestof.selection import BestOf
 from bestof.selection.journal import TrialEntry
 from bestof.selection.report import ProblemReport
-from bestof.torch.convolution.layer import AS_IS, INDEPENDENT, JOINT, SHARED, ConvolutionLayer
+from bestof.torch.convolution.layer import (
+    AS_IS,
+    INDEPENDENT,
+    JOINT,
+    PATIENCE,
+    SHARED,
+    ConvolutionLayer,
+)
 from bestof.torch.convolution.problem import ConvProblem
-from bestof.torch.enable import convolution_overrides
+from bestof.torch.enable import convolution_overrides, keeps_freed_memory
 
 
 @dataclass(frozen=True, slots=True)
 class PassSummary:
-    """One problem of one pass (`name`). Seconds are medians a call, of PyTorch as it is and of what was chosen, None
-    where nothing was measured; `calls` are those of this process, by whichever alternative."""
+    """One problem of one pass (`name`).
+
+    `chosen` is None while the problem is unsettled. The seconds are medians of a call, by PyTorch's
+    own kernel and by the chosen alternative; None if nothing was measured. `calls` counts the calls
+    of this process by all alternatives.
+    """
 
     name: str
     problem: str
@@ -26,14 +37,27 @@ class PassSummary:
     seconds_chosen: float | None
     calls: int
 
+    @property
+    def rare(self) -> bool:
+        """Whether the problem is unsettled because it was met too seldom for a search.
+
+        Examples are the last batch of an epoch and a short evaluation. Their first calls take the
+        decision of a neighbour, if there is one.
+        """
+        return self.chosen is None and self.calls <= PATIENCE
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What tuning came to in this process.
+    """The result of tuning in this process.
 
-    layers: distinct convolutions, by whichever passes they were met. seconds_saved: by the settled calls, against
-    PyTorch as it is, by the medians of either; where the search cost more than this, the sum of both is a loss.
-    seconds_tuning: what the trials took beyond calls of what was chosen, or leads so far. trials: timed calls.
+    layers: distinct convolutions that were met in any pass.
+    seconds_saved: by settled calls against PyTorch's own kernels, from the medians of both. It does
+        not count what `memory.keep_freed` saves, because no trial measures that.
+    seconds_tuning: what the trials took beyond calls of the chosen (or leading) alternative. If it
+        is above `seconds_saved`, tuning was a loss so far.
+    trials: timed calls.
+    keeps_freed: whether freed memory stays in the process at present.
     """
 
     layers: int
@@ -41,11 +65,15 @@ class Summary:
     seconds_saved: float
     seconds_tuning: float
     trials: int
+    keeps_freed: bool = False
 
 
 def summary() -> Summary:
-    """What tuning came to in this process so far, also after `disable`; all zero where nothing was enabled."""
-    total = Summary(0, (), 0.0, 0.0, 0)
+    """Return the summary of this process so far, also after `disable`.
+
+    All numbers are zero if nothing was enabled.
+    """
+    total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory())
     for override in convolution_overrides():
         one = _summary(override.layer)
         total = Summary(
@@ -54,6 +82,7 @@ def summary() -> Summary:
             total.seconds_saved + one.seconds_saved,
             total.seconds_tuning + one.seconds_tuning,
             total.trials + one.trials,
+            total.keeps_freed,
         )
     return total
 

@@ -49,6 +49,25 @@ def test_a_step_comes_to_the_same(policy: None) -> None:
     assert calls_seen() > 0
 
 
+@pytest.mark.parametrize("switch", ["exact", "deterministic", "tolerance"])
+def test_gradcheck_while_tuning(switch: str, policy: None) -> None:
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    torch.use_deterministic_algorithms(switch == "deterministic")
+    try:
+        with integration.enabled({"kernel": {"accuracy": "exact"}} if switch == "exact" else None):
+            for _ in range(20):
+                torch.autograd.gradcheck(
+                    functional.conv2d,
+                    (x, w),
+                    fast_mode=True,
+                    nondet_tol=1e-10 if switch == "tolerance" else 0.0,
+                )
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert (calls_seen() > 0) == (switch == "tolerance")
+
+
 @pytest.mark.parametrize("where", ["input", "weight", "both"])
 def test_channels_last(where: str, policy: None) -> None:
     model, x = net(), torch.randn(4, 3, 16, 16)

@@ -11,6 +11,7 @@ import torch
 
 import bestof
 import bestof.torch as integration
+from bestof.cli.summary import summary_lines
 from bestof.selection.journal import DecisionEntry, Journal, TrialEntry
 from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, SelectorReport
@@ -97,6 +98,31 @@ def test_an_unsettled_problem_saves_nothing() -> None:
         0.0,
     )
     assert got.seconds_tuning == 5.0 - 2.0  # against what leads so far
+
+
+@pytest.mark.parametrize(("calls", "rare"), [(1, True), (24, True), (25, False)])
+def test_an_unsettled_problem_of_few_calls_is_rare(calls: int, rare: bool) -> None:
+    seconds: dict[str, float | None] = {"as is": 5.0}
+    unsettled = selector("convolution forward", [(CONVOLUTION, None, seconds)], [], 0.0)
+    settled = selector("convolution forward", [(CONVOLUTION, "as is", seconds)], [], 0.0)
+    assert [row.rare for row in _summary(layer(unsettled, calls)).passes] == [rare]
+    assert [row.rare for row in _summary(layer(settled, calls)).passes] == [False]
+
+
+def test_a_summary_says_what_it_does_not_count() -> None:
+    row = PassSummary("forward", "i1", None, None, None, 3)
+    report = bestof.selection.report.Report(())
+    for keeps in (False, True):
+        lines = summary_lines("x.py", 1.0, report, Summary(1, (row,), 0.0, 0.0, 1, keeps), None)
+        assert any("rare" in line for line in lines)
+        assert any("freed memory" in line and "not counted" in line for line in lines) == keeps
+
+
+def test_a_summary_knows_whether_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for keeps in (False, True):
+        monkeypatch.setattr(_State, "keeps_freed", keeps)
+        assert integration.summary().keeps_freed == keeps
+    monkeypatch.setattr(_State, "keeps_freed", False)
 
 
 def test_convolutions_that_differ_in_bias_or_gradient_layout_alone_are_one_layer() -> None:

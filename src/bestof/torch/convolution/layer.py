@@ -42,7 +42,7 @@ _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 _BY_PYTHON = 40e-6
 # The last, smaller batch of an epoch meets each layer once, or three times where three layers are alike: so many calls
 # of a size that is new take the decision of its neighbour, before a short race verifies it.
-_PATIENCE = 24
+PATIENCE = 24
 # The lowered matrix is R S times the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
 
@@ -429,7 +429,7 @@ def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:
     return {
         "policy": None if shared_policy() else policy,
         "neighbours": neighbourhood,
-        "patience": _PATIENCE,
+        "patience": PATIENCE,
     }
 
 

@@ -6,7 +6,7 @@ import torch
 
 import bestof.torch as integration
 from bestof.selection.journal import TrialEntry
-from bestof.torch.convolution.layer import _PATIENCE
+from bestof.torch.convolution.layer import PATIENCE
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
@@ -71,7 +71,7 @@ def test_the_last_batch_of_an_epoch_takes_the_decision_of_the_others() -> None:
                 break
         assert first.settled
         last = torch.randn(5, 8, 12, 12)
-        for _ in range(_PATIENCE):
+        for _ in range(PATIENCE):
             torch.conv2d(last, weight)
         tried = [
             e.alternative
