@@ -27,12 +27,12 @@ def good_size(least: int) -> int:
 
     FFTs of such sizes are fast, and an even one halves a real axis.
     """
-    best = 2 ** max(1, (least - 1).bit_length())
+    best: int = 2 ** max(1, (least - 1).bit_length())
     fives = 1
     while 2 * fives <= best:
         odd = fives
         while 2 * odd <= best:
-            twos = 2 ** max(1, (-(-least // odd) - 1).bit_length())
+            twos: int = 2 ** max(1, (-(-least // odd) - 1).bit_length())
             best = min(best, odd * twos)
             odd *= 3
         fives *= 5
