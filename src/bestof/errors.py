@@ -54,3 +54,7 @@ class BenchError(BestofError, RuntimeError):
 
 class TorchError(BestofError, RuntimeError):
     """The integration into PyTorch cannot do what was asked of it in the present state of the process."""
+
+
+class ProfileError(BestofError, RuntimeError):
+    """A program cannot be profiled, or a profile cannot be read, compared or projected."""

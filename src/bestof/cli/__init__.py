@@ -24,6 +24,7 @@ COMMANDS = (
         "bestof.cli.store",
         "look after the kept decisions: show, explain, pin, export, merge",
     ),
+    Command("profile", "bestof.cli.profile", "show where the time of a PyTorch program goes"),
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 

@@ -1,0 +1,217 @@
+"""`bestof profile`: where the time of a PyTorch program goes."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
+
+from bestof.cli.after_import import after_import
+from bestof.cli.profile_tables import (
+    DEFAULT_FIELDS,
+    profile_content,
+    profile_csv,
+    profile_lines,
+)
+from bestof.cli.script import Script, find_module, find_script
+from bestof.errors import BestofError, InvalidArgument, ProfileError
+from bestof.profile import Profile, from_log, load_profile, read_log
+from bestof.profile.breakdown import FIELDS
+
+if TYPE_CHECKING:
+    from bestof.profile.schedule import Schedule
+
+_EPILOG = """\
+Everything after the script belongs to the script. Its output stays as it is;
+the tables go to the standard error output when it has ended, also when it
+failed. The recording begins when the script imports torch and ends after
+--steps steps of an optimizer, or calls of the model without gradients.
+
+  bestof profile examples/train_vgg16.py --steps 6
+  bestof profile --steps 20 --keep run.json --trace trace.json train.py
+  bestof profile --show run.json --by module,direction --by implementation
+  bestof profile --log verbose.log --json
+
+Open a trace in https://ui.perfetto.dev. A breakdown can be taken by
+{fields}."""
+
+# The options that take a value, which must be known to find the script behind them.
+_VALUED = ("--steps", "--skip", "--keep", "--trace", "--csv", "--by", "--rows", "--log", "--show")
+
+
+def call(argv: Sequence[str]) -> int | Callable[[], int]:
+    """Parse; print the tables of a log or a kept profile, or return what runs the program."""
+    own, module, rest = _split(argv)
+    options = _parser().parse_args(own)
+    fields = tuple(tuple(text.split(",")) for text in options.by) or DEFAULT_FIELDS
+    for name in {name for by in fields for name in by} - FIELDS.keys():
+        raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
+    if options.steps < 0 or options.skip < 0 or options.rows < 1:
+        raise InvalidArgument("--steps, --skip: expected 0 or more; --rows: expected 1 or more")
+    sources = (options.log is not None) + (options.show is not None) + bool(rest)
+    if sources != 1:
+        raise InvalidArgument("name one of a script, --log FILE and --show FILE")
+    tell = partial(_tell, options, fields)
+    if not rest:
+        kept = load_profile(options.show) if options.show else _of_log(options.log)
+        tell(kept, sys.stdout)
+        return 0
+    for path in (options.keep, options.trace, options.csv):
+        _check_writable(path)
+    script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    return partial(script.run, partial(_prepare, script, options, tell))
+
+
+def _of_log(path: str) -> Profile:
+    return from_log(path, read_log(path))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bestof profile",
+        usage="bestof profile [options] (script.py | -m MODULE) [arguments]\n"
+        "       bestof profile [options] (--log FILE | --show FILE.json)",
+        description="Show where the time of a PyTorch program goes.",
+        epilog=_EPILOG.format(fields=", ".join(FIELDS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
+    add("--log", metavar="FILE", help="read a log of verbose lines of oneDNN and MKL")
+    add("--show", metavar="FILE", help="read a profile that --keep wrote")
+    add(
+        "--steps",
+        type=int,
+        default=10,
+        metavar="N",
+        help="record N steps; 0: all (default: %(default)s)",
+    )
+    add(
+        "--skip", type=int, default=0, metavar="N", help="skip N steps first (default: %(default)s)"
+    )
+    add("--tuned", action="store_true", help="tune PyTorch as `bestof run` does")
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="FIELDS",
+        help="break down by FIELD,...; may be repeated",
+    )
+    add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add("--keep", metavar="FILE", help="write the profile as JSON, for --show and `bestof compare`")
+    add("--trace", metavar="FILE", help="write a Chrome trace, which Perfetto opens")
+    add("--csv", metavar="FILE", help="write the breakdowns as CSV")
+    add("--json", action="store_true", help="print the breakdowns as JSON")
+    return parser
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """Our own options; whether a module is meant; the script or module and its arguments, exactly as they came."""
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        if word == "--":
+            return list(argv[:position]), False, list(argv[position + 1 :])
+        if word == "-m":
+            return list(argv[:position]), True, list(argv[position + 1 :])
+        if not word.startswith("-"):
+            break
+        position += 2 if word in _VALUED else 1
+    return list(argv[:position]), False, list(argv[position:])
+
+
+def _check_writable(path: str | None) -> None:
+    """Refuse a file that cannot be written before the program has run for hours."""
+    if path is None:
+        return
+    existed = os.path.lexists(path)
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if not existed:
+            os.unlink(path)
+    except OSError as error:
+        raise InvalidArgument(f"cannot write to {path!r}: {error.strerror or error}") from error
+
+
+def _prepare(
+    script: Script, options: argparse.Namespace, tell: Callable[[Profile, TextIO], None]
+) -> None:
+    schedules: list[Schedule] = []
+    # First in, last out: the handlers of the program and of everything that it imports run before the tables.
+    atexit.register(_finish, script.name, schedules, os.getpid(), tell)
+    for name in ("keep", "trace", "csv"):
+        if getattr(options, name) is not None:
+            # The program may change its directory.
+            setattr(options, name, os.path.abspath(getattr(options, name)))
+    after_import("torch", partial(_begin, script.name, options, schedules))
+
+
+def _begin(title: str, options: argparse.Namespace, schedules: list[Schedule]) -> None:
+    try:
+        if options.tuned:
+            import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
+
+            integration.enable()
+        from bestof.profile.schedule import Schedule  # noqa: PLC0415  as above
+
+        schedule = Schedule(title, options.skip, options.steps)
+        schedule.start()
+        schedules.append(schedule)
+    except Exception as error:  # the program must run, whatever became of our part in it
+        print(f"bestof: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _finish(
+    name: str, schedules: list[Schedule], process: int, tell: Callable[[Profile, TextIO], None]
+) -> None:
+    if os.getpid() != process:
+        return  # a fork of the program has come to its end
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    try:
+        if not schedules:
+            raise ProfileError(f"{name} did not import torch, so there is nothing to profile")
+        found = schedules[0].stop()
+        if found is None:
+            raise ProfileError(
+                f"{name} ended before --skip steps had passed, so nothing was recorded; pass a smaller --skip"
+            )
+        tell(_with_peak(found), sys.stderr)
+    except BestofError as error:
+        with suppress(OSError, ValueError, AttributeError):
+            print(f"bestof: there is no profile: {error}", file=sys.stderr)
+
+
+def _with_peak(profile: Profile) -> Profile:
+    from bestof.profile.peak import measure_peak  # noqa: PLC0415  imports torch
+
+    return replace(profile, peak=measure_peak())
+
+
+def _tell(
+    options: argparse.Namespace,
+    fields: Sequence[Sequence[str]],
+    profile: Profile,
+    stream: TextIO,
+) -> None:
+    """Write the files that were asked for, and print the tables; a stream may be closed, or None."""
+    if options.keep is not None:
+        profile.save(options.keep)
+    if options.csv is not None:
+        with open(options.csv, "w", encoding="utf-8") as file:
+            file.write(profile_csv(profile, fields))
+    if options.json:
+        text = json.dumps(profile_content(profile, fields), indent=2)
+    else:
+        text = "\n".join(profile_lines(profile, fields, options.rows))
+    with suppress(OSError, ValueError, AttributeError):
+        print(text, file=stream, flush=True)

@@ -1,0 +1,160 @@
+"""The tables of a profile: what is said first, then a breakdown by each field that was asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bestof.profile import Profile
+from bestof.profile.breakdown import Row, breakdown
+from bestof.profile.steady import Steady, steady_of
+from bestof.view.columns import columns
+from bestof.view.quantity import plural
+
+DEFAULT_FIELDS = (
+    ("phase",),
+    ("module",),
+    ("primitive",),
+    ("primitive", "direction", "implementation"),
+)
+
+_HEADINGS = ("calls", "ms", "share", "GFLOP/s", "GB/s", "roofline")
+
+
+def profile_lines(
+    profile: Profile, fields: Sequence[Sequence[str]] = DEFAULT_FIELDS, rows: int = 15
+) -> list[str]:
+    """Return the lines of all tables, each of at most `rows` rows."""
+    steady = steady_of(profile)
+    lines = [*_head(profile, steady)]
+    for by in fields:
+        lines += ["", *_table(steady, breakdown(steady, by, profile.peak), by, rows)]
+    return [*lines, *_tail(profile)]
+
+
+def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the same as a value for JSON: times in seconds, rates in FLOP/s and bytes/s."""
+    steady = steady_of(profile)
+    return {
+        "title": profile.title,
+        "host": dict(profile.host),
+        "peak": None if profile.peak is None else asdict(profile.peak),
+        "seconds": steady.wall,
+        "samples": steady.samples,
+        "steps": steady.steps,
+        "aligned": steady.aligned,
+        "coverage": steady.coverage,
+        "lines": profile.lines,
+        "unattributed": profile.unattributed,
+        "unknown": profile.unknown,
+        "breakdowns": [
+            {
+                "by": list(by),
+                "rows": [
+                    {**asdict(row), "keys": dict(zip(by, row.keys, strict=True))}
+                    for row in breakdown(steady, by, profile.peak)
+                ],
+            }
+            for by in fields
+        ],
+    }
+
+
+def profile_csv(profile: Profile, fields: Sequence[Sequence[str]]) -> str:
+    """Return all rows as CSV: the column `by` names the breakdown, `key` joins its fields by a slash."""
+    steady = steady_of(profile)
+    text = io.StringIO()
+    names = [name for name in Row.__slots__ if name != "keys"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["by", "key", *names])
+    for by in fields:
+        for row in breakdown(steady, by, profile.peak):
+            cells = ["" if (cell := getattr(row, name)) is None else cell for name in names]
+            writer.writerow(["/".join(by), "/".join(row.keys), *cells])
+    return text.getvalue()
+
+
+def _head(profile: Profile, steady: Steady) -> Iterator[str]:
+    host = ", ".join(f"{name} {text}" for name, text in profile.host.items() if text)
+    yield f"profile of {profile.title}" + (f" ({host})" if host else "")
+    if steady.steps:
+        yield (
+            f"{plural(steady.steps, 'step')}; {steady.aligned} issued the same calls"
+            f"{': the least time of each position is taken' if steady.aligned > 1 else ''}"
+        )
+    per = f"{steady.wall * 1e3:.2f} ms a step" if steady.steps else f"{steady.wall * 1e3:.2f} ms"
+    if steady.samples:
+        per += f", {steady.wall * 1e3 / steady.samples:.3f} ms a sample (batch {steady.samples})"
+    yield per
+    if steady.coverage is None:
+        yield "coverage: unknown, as the lines have no timestamps (ONEDNN_VERBOSE_TIMESTAMP=1)"
+    else:
+        yield f"coverage: {steady.coverage:.1%} of the wall time is explained by lines and operations"
+    yield _lines_of(profile)
+    if profile.peak is not None:
+        yield (
+            f"peaks measured on this machine: {profile.peak.flops / 1e9:.0f} GFLOP/s (float32), "
+            f"{profile.peak.bandwidth / 1e9:.1f} GB/s"
+        )
+
+
+def _lines_of(profile: Profile) -> str:
+    inside = [one for one in profile.spans if one.kind == "line"]
+    text = f"lines: {profile.lines} of oneDNN, MKL and bestof"
+    if any(one.kind == "operation" for one in profile.spans):
+        named = sum(bool(one.module or one.module_class) for one in inside)
+        share = named / len(inside) if inside else 1.0
+        text += f"; {share:.1%} attributed to a module, {profile.unattributed} to no operation"
+    return text + (f"; {profile.unknown} not understood" if profile.unknown else "")
+
+
+def _tail(profile: Profile) -> Iterator[str]:
+    for title, texts in (
+        ("lines that were not understood", profile.examples),
+        ("implementations that oneDNN refused", tuple(dict.fromkeys(profile.refusals))),
+        ("notes", profile.notes),
+    ):
+        if texts:
+            yield ""
+            yield f"{title}:"
+            yield from (f"  {text}" for text in texts[:20])
+            if len(texts) > 20:
+                yield f"  and {len(texts) - 20} more"
+
+
+def _table(steady: Steady, rows: Sequence[Row], by: Sequence[str], limit: int) -> Iterator[str]:
+    cells = [(*(_key(key) for key in row.keys), *_cells(row)) for row in rows[:limit]]
+    rest = rows[limit:]
+    if rest:
+        seconds = sum(row.seconds for row in rest)
+        title = f"{len(rest)} more"
+        blank = [""] * (len(by) - 1)
+        share = seconds / steady.wall if steady.wall else 0.0
+        calls = sum(row.calls for row in rest)
+        cells.append(
+            (title, *blank, f"{calls}", f"{seconds * 1e3:.2f}", f"{share:.1%}", "", "", "")
+        )
+    if by == ("phase",) and steady.coverage is not None:
+        gap = steady.wall * (1 - steady.coverage)
+        cells.append(
+            ("(unexplained)", "", f"{gap * 1e3:.2f}", f"{1 - steady.coverage:.1%}", "", "", "")
+        )
+    yield from columns((*by, *_HEADINGS), cells, left=len(by))
+
+
+def _key(text: str) -> str:
+    return text if len(text) <= 70 else f"{text[:69]}…"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row.calls),
+        f"{row.seconds * 1e3:.2f}",
+        f"{row.share:.1%}",
+        "" if row.rate is None else f"{row.rate / 1e9:.1f}",
+        "" if row.bandwidth is None else f"{row.bandwidth / 1e9:.1f}",
+        "" if row.roofline is None else f"{row.roofline:.0%}",
+    )

@@ -1,0 +1,82 @@
+"""Sum a steady step by one or more fields of its spans: module, operation, primitive, direction, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bestof.errors import InvalidArgument
+from bestof.profile.peak import Peak
+from bestof.profile.span import Span
+from bestof.profile.steady import Steady
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a breakdown. `share` is that of the wall time of a step.
+
+    `rate` is FLOP/s and `bandwidth` bytes/s, over the time of the spans whose work is known; None where none is.
+    `roofline` is the least time that the peaks of the machine allow that work, over the time it took.
+    """
+
+    keys: tuple[str, ...]
+    calls: int
+    seconds: float
+    share: float
+    flops: int
+    bytes: int
+    rate: float | None
+    bandwidth: float | None
+    roofline: float | None
+
+
+# What a breakdown can be taken by, and how a span answers.
+FIELDS: dict[str, Callable[[Span], str]] = {
+    "phase": lambda span: span.phase,
+    "module": lambda span: span.module or (f"({span.module_class})" if span.module_class else ""),
+    "class": lambda span: span.module_class,
+    "operation": lambda span: span.operation,
+    "primitive": lambda span: span.name,
+    "source": lambda span: span.source,
+    "direction": lambda span: span.direction,
+    "dtype": lambda span: span.dtype,
+    "layout": lambda span: span.layout,
+    "implementation": lambda span: span.implementation,
+    "problem": lambda span: f"{span.name} {span.problem}",
+}
+
+
+def breakdown(steady: Steady, by: Sequence[str], peak: Peak | None = None) -> list[Row]:
+    """Return the rows, the slowest first; InvalidArgument for a field that does not exist."""
+    for name in by:
+        if name not in FIELDS:
+            raise InvalidArgument(
+                f"there is no breakdown by {name!r}; take some of {', '.join(FIELDS)}"
+            )
+    groups: dict[tuple[str, ...], list[Span]] = {}
+    for span in steady.spans:
+        groups.setdefault(tuple(FIELDS[name](span) for name in by), []).append(span)
+    rows = [_row(keys, spans, steady.wall, peak) for keys, spans in groups.items()]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _row(keys: tuple[str, ...], spans: Sequence[Span], wall: float, peak: Peak | None) -> Row:
+    seconds = sum(span.self_seconds for span in spans)
+    known = [span for span in spans if span.flops or span.bytes]
+    work = sum(span.flops for span in known)
+    moved = sum(span.bytes for span in known)
+    measured = sum(span.self_seconds for span in known)
+    least = None if peak is None else sum(peak.least(span) for span in known)
+    return Row(
+        keys=keys,
+        # An operation whose time its lines explain is no call of its own.
+        calls=sum(1 for span in spans if span.kind == "line")
+        or sum(1 for span in spans if span.self_seconds > 0),
+        seconds=seconds,
+        share=seconds / wall if wall > 0 else 0.0,
+        flops=work,
+        bytes=moved,
+        rate=work / measured if work and measured > 0 else None,
+        bandwidth=moved / measured if moved and measured > 0 else None,
+        roofline=None if least is None or not known or measured <= 0 else least / measured,
+    )

@@ -1,0 +1,128 @@
+"""Divert what C code prints, and nothing else.
+
+oneDNN and MKL write their verbose lines to C's `stdout`. In glibc that is a variable: while it points to a file of
+ours, the lines go there. Descriptor 1 stays as it is, so Python's own output, its order, and `isatty` do not change;
+a program may even close the descriptor. What other C code prints meanwhile is handed on to descriptor 1 as soon as
+`drain` sees it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from bestof.errors import ProfileError
+
+_CHUNK = 1 << 20
+
+
+class COutput:
+    """Diverts C's stdout between `start` and `stop`, and calls `take` with each complete line.
+
+    `take` returns True for a line that it keeps. The other lines are written to descriptor 1. It is called by one
+    thread at a time.
+    """
+
+    def __init__(self, take: Callable[[str], bool]) -> None:
+        self._take = take
+        self._lock = threading.Lock()
+        self._rest = b""
+        self._place = 0
+        self._process = os.getpid()
+        self._diversion: _Diversion | None = None
+        self._before: int | None = None
+
+    def start(self) -> None:
+        """Divert; ProfileError where the C library has no variable `stdout`."""
+        diversion = _diversion()
+        libc, stdout = _library()
+        libc.fflush(None)
+        self._place = os.fstat(diversion.file).st_size
+        self._before, stdout.value = stdout.value, diversion.stream
+        self._diversion = diversion
+        os.register_at_fork(after_in_child=self._in_child)
+
+    def stop(self) -> None:
+        """Restore C's stdout, and hand on what is left, an unfinished line included."""
+        if self._diversion is None or os.getpid() != self._process:
+            return
+        libc, stdout = _library()
+        libc.fflush(self._diversion.stream)
+        # A program that has diverted stdout by itself meanwhile keeps what it did.
+        if stdout.value == self._diversion.stream:
+            stdout.value = self._before
+        self.drain()
+        with self._lock:
+            if self._rest:
+                self._line(self._rest)
+                self._rest = b""
+            self._diversion = None
+
+    def drain(self) -> None:
+        """Take the lines that have come since."""
+        with self._lock:
+            if self._diversion is None:
+                return
+            _library()[0].fflush(self._diversion.stream)
+            while True:
+                data = os.pread(self._diversion.file, _CHUNK, self._place)
+                if not data:
+                    return
+                self._place += len(data)
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                for line in lines:
+                    self._line(line + b"\n")
+
+    def _line(self, line: bytes) -> None:
+        if not self._take(line.decode("utf-8", errors="replace")):
+            try:
+                os.write(1, line)
+            except OSError:  # the program has closed the descriptor, as it may
+                return
+
+    def _in_child(self) -> None:
+        """Give a forked process its own output back: its lines belong to no span of this one."""
+        if self._diversion is not None:
+            _, stdout = _library()
+            if stdout.value == self._diversion.stream:
+                stdout.value = self._before
+            self._diversion = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Diversion:
+    """A file in memory and the C stream that appends to it."""
+
+    file: int
+    stream: int
+
+
+@cache
+def _diversion() -> _Diversion:
+    """The one of the process. It is never closed: C code may have copied the pointer while it was `stdout`."""
+    libc, _ = _library()
+    file = os.memfd_create("bestof-profile", os.MFD_CLOEXEC)
+    # Appending keeps lines of several threads whole.
+    stream = libc.fdopen(os.dup(file), b"a")
+    if not stream:
+        raise ProfileError("cannot divert the output of C code: fdopen failed")
+    return _Diversion(file, stream)
+
+
+def _library() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    libc.fdopen.argtypes = [ctypes.c_int, ctypes.c_char_p]
+    libc.fflush.argtypes = [ctypes.c_void_p]
+    try:
+        return libc, ctypes.c_void_p.in_dll(libc, "stdout")
+    except ValueError as error:
+        raise ProfileError(
+            f"cannot divert the output of C code: the C library of {sys.platform} has no variable `stdout`; "
+            "write the lines of ONEDNN_VERBOSE=1 to a file, and give bestof profile that file"
+        ) from error

@@ -1,0 +1,58 @@
+"""One line that a library printed about one call: oneDNN's verbose line, MKL's, or bestof's own.
+
+A line is read once, from text, and never changed. It says what ran (primitive, implementation, direction), on which
+problem (descriptors, attributes, problem text), for how long, and, where the library tells, when it began. Breakdowns
+count its work, projections replay it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bestof.profile.descriptor import Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A call that was executed. `began` is seconds since the epoch, None where the line has no timestamp."""
+
+    source: str  # onednn, mkl, bestof
+    primitive: str
+    implementation: str
+    direction: str
+    descriptors: tuple[Descriptor, ...]
+    attributes: str
+    auxiliary: str
+    problem: str
+    seconds: float
+    began: float | None = None
+    engine: str = "cpu"
+    text: str = ""
+
+    def descriptor(self, role: str) -> Descriptor | None:
+        """Return the descriptor of a role, None where the primitive has no such tensor."""
+        return next((one for one in self.descriptors if one.role == role and not one.absent), None)
+
+    @property
+    def dtype(self) -> str:
+        """The data types of the tensors that are there, without repetition: `f32`, or `u8:s8:s32`."""
+        present = (one.dtype for one in self.descriptors if not one.absent and one.role != "bia")
+        return ":".join(dict.fromkeys(present))
+
+    @property
+    def layout(self) -> str:
+        """The layouts of source, weights and destination: `abcd Acdb16a aBcd16b`."""
+        return " ".join(
+            one.tag or one.kind for one in self.descriptors if not one.absent and one.role != "bia"
+        )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes two lines the same call on the same problem; times and implementations are left out."""
+        tensors = " ".join(
+            f"{one.role}:{one.dtype}:{one.tag}:{one.strides}" for one in self.descriptors
+        )
+        return (
+            *(self.source, self.primitive, self.direction, tensors),
+            *(self.attributes, self.auxiliary, self.problem),
+        )

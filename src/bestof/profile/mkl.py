@@ -1,0 +1,62 @@
+"""Read the verbose lines of MKL: matrix products in float32, and vector functions, go there and not to oneDNN."""
+
+from __future__ import annotations
+
+import re
+
+from bestof.profile.line import Line
+
+PREFIX = "MKL_VERBOSE"
+
+_CALL = re.compile(
+    r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[\d.]+)(?P<unit>ns|us|ms|s)\b(?P<rest>.*)"
+)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+# The data type by the first letter of a BLAS or LAPACK name.
+_DTYPES = {"S": "f32", "D": "f64", "C": "c64", "Z": "c128"}
+_GEMM = re.compile(r"([SDCZ])GEMM\Z")
+_BATCH = re.compile(r"([SDCZ])GEMM_BATCH")
+
+
+def is_mkl(text: str) -> bool:
+    """Return whether MKL wrote the line."""
+    return text.startswith(PREFIX)
+
+
+def is_header(text: str) -> bool:
+    """Return whether the line tells of the library and not of a call."""
+    return text.startswith((f"{PREFIX} oneMKL", f"{PREFIX} Intel(R)"))
+
+
+def parse(text: str) -> Line:
+    """Parse the line of a call; ValueError where it is not one."""
+    found = _CALL.match(text)
+    if found is None:
+        raise ValueError("not a call of MKL")
+    name, arguments = found["name"].upper(), found["arguments"].split(",")
+    return Line(
+        source="mkl",
+        primitive="matmul" if _GEMM.match(name) or _BATCH.match(name) else name.lower(),
+        implementation=f"mkl:{name.lower()}",
+        direction="",
+        descriptors=(),
+        attributes="",
+        auxiliary="".join(arguments[:2]) if _GEMM.match(name) else "",
+        problem=_problem(name, arguments),
+        seconds=float(found["time"]) * _UNITS[found["unit"]],
+        text=text.rstrip("\n"),
+    )
+
+
+def dtype_of(implementation: str) -> str:
+    """Return the data type that the name of a call tells (`mkl:sgemm`: f32), empty for another name."""
+    letter = implementation.removeprefix("mkl:")[:1].upper()
+    return _DTYPES.get(letter, "")
+
+
+def _problem(name: str, arguments: list[str]) -> str:
+    """The sizes of a matrix product as `MxKxN`-free text `m10n4k4608`; else every argument that is no address."""
+    if _GEMM.match(name) and len(arguments) >= 5:
+        m, n, k = arguments[2:5]
+        return f"m{m}n{n}k{k}"
+    return ",".join(one for one in arguments if not one.startswith("0x"))

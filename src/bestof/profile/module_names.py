@@ -1,0 +1,94 @@
+"""Ranges in PyTorch's profiler that tell which module runs, by hooks on every module's forward pass.
+
+A module is named by its path within the outermost module that is running, as in `layer3.0.conv1`. The hooks are global,
+so the program's modules are not touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from bestof.profile.operation import MODULE
+
+
+class ModuleNames:
+    """Names the running modules between `start` and `stop`.
+
+    `samples` holds the batch of each call of an outermost module, 0 where its first tensor has none.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self._names: dict[int, str] = {}
+        self._local = threading.local()
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Install the hooks."""
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            # Also where the forward pass raises, so that no range stays open.
+            register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def stop(self) -> None:
+        """Remove the hooks, and close the ranges that are open."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for _, range_ in reversed(self._stack()):
+            range_.__exit__(None, None, None)
+        self._stack().clear()
+
+    def _stack(self) -> list[tuple[nn.Module, Any]]:
+        if not hasattr(self._local, "stack"):
+            self._local.stack = []
+        stack: list[tuple[nn.Module, Any]] = self._local.stack
+        return stack
+
+    def enter(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        """Begin the range of a module whose call had begun before `start`."""
+        self._before(module, arguments)
+
+    def _before(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        # PyTorch has listed the hooks of a call before it runs them: one may come after `stop`.
+        if not self._handles or torch.compiler.is_compiling():
+            return
+        stack = self._stack()
+        if not stack:
+            self._learn(module)
+            self.samples.append(_batch(arguments))
+        name = self._names.get(id(module), "")
+        range_: Any = torch.profiler.record_function(f"{MODULE}{type(module).__name__}:{name}")
+        range_.__enter__()
+        stack.append((module, range_))
+
+    def _after(self, module: nn.Module, _arguments: object, _result: object) -> None:
+        stack = self._stack()
+        if not any(one is module for one, _ in stack):
+            return
+        # An inner module whose hook did not run, as its pre-hook raised, ends with the outer one.
+        while stack:
+            one, range_ = stack.pop()
+            range_.__exit__(None, None, None)
+            if one is module:
+                return
+
+    def _learn(self, root: nn.Module) -> None:
+        """Note the names below a module. It may have changed since its last call, so each call looks anew."""
+        for name, module in root.named_modules():
+            self._names[id(module)] = name
+
+
+def _batch(arguments: tuple[Any, ...]) -> int:
+    """The size of the first tensor's first axis."""
+    first = next((one for one in arguments if isinstance(one, torch.Tensor)), None)
+    return 0 if first is None or first.ndim == 0 else int(first.shape[0])

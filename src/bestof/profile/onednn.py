@@ -1,0 +1,88 @@
+"""Read the verbose lines of oneDNN, of every version since 1.0.
+
+A `template:` line names the fields of the lines behind it. Where a log has none (oneDNN before 1.8, or a log that was
+cut), the order that all versions share is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bestof.profile.descriptor import parse_descriptors
+from bestof.profile.line import Line
+
+PREFIXES = ("onednn_verbose", "dnnl_verbose", "mkldnn_verbose")
+
+FIELDS = (
+    *("operation", "engine", "primitive", "implementation", "prop_kind", "memory_descriptors"),
+    *("attributes", "auxiliary", "problem_desc", "exec_time"),
+)
+_TEMPLATE = re.compile(r"(?:prim_)?template:(.*)")
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?\Z")
+# The level of the line, printed since 3.2, which the template does not name.
+_COMPONENTS = ("primitive", "graph", "ukernel", "common")
+
+
+def is_onednn(text: str) -> bool:
+    """Return whether oneDNN wrote the line."""
+    return text.startswith(PREFIXES)
+
+
+def words_of(text: str) -> list[str]:
+    """Split a line at its commas and drop the prefix and the version of the format."""
+    words = text.rstrip("\n").split(",")[1:]
+    return words[1:] if words and re.fullmatch(r"v\d+", words[0]) else words
+
+
+def template_of(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the fields that a template line for primitives names, None for another line."""
+    if "graph" in words[:2]:
+        return None
+    for place, word in enumerate(words[:3]):
+        found = _TEMPLATE.match(word)
+        if found:
+            return (found[1], *words[place + 1 :])
+    return None
+
+
+def is_execution(words: Sequence[str]) -> bool:
+    """Return whether the line tells of a primitive that ran, which `parse` can read."""
+    return _operation(words)[1][:1] == ["exec"] and _operation(words)[0] != "graph"
+
+
+def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
+    """Parse the line of an executed primitive; ValueError where it does not have the fields of the template."""
+    _, rest = _operation(words)
+    names = [name for name in fields if name != "timestamp"]
+    if len(rest) != len(names):
+        raise ValueError(f"expected {len(names)} fields, got {len(rest)}")
+    field = dict(zip(names, rest, strict=True))
+    if not _NUMBER.match(field["exec_time"]):
+        raise ValueError(f"the time must be a number; got {field['exec_time']!r}")
+    stamp = next((word for word in words[:2] if _NUMBER.match(word)), None)
+    return Line(
+        source="onednn",
+        primitive=field["primitive"],
+        implementation=field["implementation"],
+        direction="" if field["prop_kind"] == "undef" else field["prop_kind"],
+        descriptors=parse_descriptors(field["memory_descriptors"]),
+        attributes=field["attributes"],
+        auxiliary=field["auxiliary"],
+        problem=field["problem_desc"],
+        seconds=float(field["exec_time"]) / 1e3,
+        began=None if stamp is None else float(stamp) / 1e3,
+        engine=field["engine"],
+        text=text.rstrip("\n"),
+    )
+
+
+def _operation(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the component, and the words from the operation on; a timestamp and the component stand before it."""
+    rest = list(words)
+    component = ""
+    if rest and _NUMBER.match(rest[0]):
+        rest.pop(0)
+    if rest and rest[0] in _COMPONENTS:
+        component = rest.pop(0)
+    return component, rest

@@ -1,0 +1,72 @@
+"""The operations and ranges that PyTorch's profiler recorded, nested by thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# In front of the names of our own ranges.
+MODULE = "bestof.module:"
+KERNEL = "bestof.kernel:"
+
+BACKWARD = "autograd::engine::evaluate_function: "
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the arguments."""
+
+    name: str
+    start: int
+    end: int
+    thread: int
+    sequence: int
+    forward_thread: int
+    annotation: bool
+    shapes: Sequence[Sequence[int]]
+    dtypes: Sequence[str]
+    parent: Operation | None = None
+    children: list[Operation] = field(default_factory=list)
+
+    def enclosing(self) -> Iterable[Operation]:
+        """Yield itself and everything around it, from inside to outside."""
+        one: Operation | None = self
+        while one is not None:
+            yield one
+            one = one.parent
+
+
+def operations_of(events: Iterable[Any]) -> list[Operation]:
+    """Return the processor's events of Kineto in the order of their beginnings, with parents and children."""
+    found = [
+        Operation(
+            name=event.name(),
+            start=event.start_ns(),
+            end=event.start_ns() + event.duration_ns(),
+            thread=event.start_thread_id(),
+            sequence=event.sequence_nr(),
+            forward_thread=event.fwd_thread_id(),
+            annotation=event.activity_type() == "user_annotation",
+            shapes=event.shapes(),
+            dtypes=event.dtypes(),
+        )
+        for event in events
+        if event.activity_type() in ("cpu_op", "user_annotation")
+    ]
+    found.sort(key=lambda one: (one.start, -one.end))
+    nest(found)
+    return found
+
+
+def nest(operations: Sequence[Operation]) -> None:
+    """Set parents and children; the operations are in the order of their beginnings."""
+    open_: dict[int, list[Operation]] = {}
+    for one in operations:
+        stack = open_.setdefault(one.thread, [])
+        while stack and stack[-1].end <= one.start:
+            stack.pop()
+        if stack:
+            one.parent = stack[-1]
+            stack[-1].children.append(one)
+        stack.append(one)

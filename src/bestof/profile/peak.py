@@ -1,0 +1,50 @@
+"""The peaks of this machine: multiply-adds that wait for nothing, and a copy that no cache holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+from bestof.profile.span import Span
+
+# Multiply-adds of a thread: about 5 ms. Bytes of the copy on either side.
+_STEPS = 1 << 18
+_COPIED = 1 << 26
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """FLOP/s in float32, and bytes/s read and written."""
+
+    flops: float
+    bandwidth: float
+
+    def least(self, span: Span) -> float:
+        """Return the least seconds that a span's work can take; that of other types than float32 is not known."""
+        arithmetic = span.flops / self.flops if span.dtype in ("f32", "") else 0.0
+        return max(arithmetic, span.bytes / self.bandwidth)
+
+
+def measure_peak() -> Peak:
+    """Measure, with the number of threads that PyTorch uses, for about a second; the best round counts.
+
+    On a machine that other programs load the peaks come out lower than they are.
+    """
+    import torch  # noqa: PLC0415  reading logs needs no PyTorch
+
+    from bestof import kernels  # noqa: PLC0415  needs NumPy
+
+    threads = torch.get_num_threads()
+    source = torch.ones(_COPIED // 4)
+    target = torch.zeros(_COPIED // 4)
+    flops = bandwidth = 0.0
+    for _ in range(_ROUNDS):
+        began = perf_counter()
+        done = kernels.multiply_adds(_STEPS, threads=threads)
+        middle = perf_counter()
+        target.copy_(source)
+        ended = perf_counter()
+        flops = max(flops, done / (middle - began))
+        bandwidth = max(bandwidth, 2.0 * _COPIED / (ended - middle))
+    return Peak(flops, bandwidth)

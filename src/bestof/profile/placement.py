@@ -1,0 +1,149 @@
+"""Place the lines of a log into the operations of PyTorch that issued them.
+
+A line of oneDNN tells when it began: it belongs to the innermost operation that was running then. A line of MKL tells
+no time: it stands between its neighbours of oneDNN, and its sizes are those of an operand of the operation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bestof.profile.line import Line
+from bestof.profile.operation import Operation
+from bestof.profile.work import sizes_of
+
+# Lines begin up to this many nanoseconds outside of their operations, as two clocks are read.
+_SLACK = 3_000
+
+# Operations that call one matrix product, and operations that call any number of them.
+_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "addmm",
+        "addmm_",
+        "mm",
+        "bmm",
+        "baddbmm",
+        "baddbmm_",
+        "addmv",
+        "addmv_",
+        "mv",
+        "dot",
+    )
+)
+_MANY_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_scaled_dot_product_flash_attention_for_cpu", "_slow_conv2d_forward"),
+        *("_slow_conv2d_backward", "slow_conv3d_forward", "_convolution", "convolution_backward"),
+        *("_scaled_dot_product_flash_attention_for_cpu_backward", "slow_conv_transpose2d"),
+        *(
+            "slow_conv_dilated2d",
+            "_nested_tensor_softmax_with_shape",
+            "linalg_solve_ex",
+            "_cdist_forward",
+        ),
+    )
+)
+# Of several threads that were inside of an operation, the one inside of these issued the line.
+_ISSUERS = ("conv", "mkldnn", "onednn", "linear", "mm", "matmul", "lstm", "gru", "attention")
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A line, its interval in nanoseconds since the epoch, and its operation, None where none was found."""
+
+    line: Line
+    start: int
+    end: int
+    operation: Operation | None
+
+
+def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed]:
+    """Place each line; the lines are in the order of the log, the operations in that of their beginnings."""
+    threads: dict[int, list[Operation]] = {}
+    for one in operations:
+        if not one.annotation:
+            threads.setdefault(one.thread, []).append(one)
+    starts = {thread: [one.start for one in own] for thread, own in threads.items()}
+    products = [one for one in operations if one.name in _PRODUCTS or one.name in _MANY_PRODUCTS]
+    bounds = _bounds(lines)
+    placed, next_product = [], 0
+    for line, (low, high) in zip(lines, bounds, strict=True):
+        if line.began is not None:
+            start = round(line.began * 1e9)
+            owner = _at(start, threads, starts)
+            placed.append(Placed(line, start, start + round(line.seconds * 1e9), owner))
+            continue
+        found = _product(line, products, next_product, low, high)
+        if found is None:
+            placed.append(Placed(line, low, low, None))
+            continue
+        owner = products[found]
+        next_product = found + 1 if owner.name in _PRODUCTS else found
+        # A product is the last that its operation does: what stands before it prepares the operands.
+        start = max(owner.start, owner.end - round(line.seconds * 1e9))
+        placed.append(Placed(line, start, owner.end, owner))
+    return placed
+
+
+def _bounds(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """For each line, the end of the last line with a time before it, and the beginning of the next behind it."""
+    low, lows = 0, []
+    for line in lines:
+        lows.append(low)
+        if line.began is not None:
+            low = round((line.began + line.seconds) * 1e9)
+    high, highs = 1 << 62, []
+    for line in reversed(lines):
+        highs.append(high)
+        if line.began is not None:
+            high = round(line.began * 1e9)
+    return list(zip(lows, reversed(highs), strict=True))
+
+
+def _at(
+    time: int, threads: dict[int, list[Operation]], starts: dict[int, list[int]]
+) -> Operation | None:
+    found: Operation | None = None
+    for thread, own in threads.items():
+        index = bisect_right(starts[thread], time + _SLACK) - 1
+        if index < 0:
+            continue
+        inner = next(
+            (
+                one
+                for one in own[index].enclosing()
+                if not one.annotation and one.end + _SLACK >= time
+            ),
+            None,
+        )
+        if inner is not None and (found is None or _issues(inner) > _issues(found)):
+            found = inner
+    return found
+
+
+def _issues(operation: Operation) -> bool:
+    return any(word in operation.name for word in _ISSUERS)
+
+
+def _product(
+    line: Line, products: Sequence[Operation], first: int, low: int, high: int
+) -> int | None:
+    """The index of the operation whose operands have the sizes of the line; else of one that calls any products."""
+    wanted = {value for value in sizes_of(line.problem).values() if value > 1}
+    fallback = None
+    for index in range(first, len(products)):
+        one = products[index]
+        if one.start > high:
+            break
+        if one.end + _SLACK < low:
+            continue
+        if one.name in _PRODUCTS:
+            if wanted <= {axis for shape in one.shapes[:3] if shape for axis in shape}:
+                return index
+        elif fallback is None:
+            fallback = index
+    return fallback

@@ -1,0 +1,164 @@
+"""Capture a region of a program: the lines of oneDNN and MKL, and the operations of PyTorch, at the same time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from bestof.errors import ProfileError
+from bestof.profile.c_output import COutput
+from bestof.profile.log import Log
+from bestof.profile.module_names import ModuleNames
+from bestof.profile.operation import operations_of
+from bestof.profile.profile import Profile
+from bestof.profile.timeline import merge
+
+_STAMP = "ONEDNN_VERBOSE_TIMESTAMP"
+
+# One capture at a time: verbose levels, hooks and the profiler are the process's.
+_running = threading.Lock()
+
+
+class Recorder:
+    """A capture between `start` and `stop`; also a context manager, with the profile in `profile` afterwards.
+
+    What was captured is kept where the region raises. A second capture inside of one raises ProfileError, and so does
+    a capture inside of `torch.profiler.profile`.
+    """
+
+    def __init__(self, title: str = "region") -> None:
+        self._title = title
+        self._log = Log()
+        self._output = COutput(self._take)
+        self._names = ModuleNames()
+        self._profiler: torch.profiler.profile | None = None
+        self._began = 0
+        self._forwards = False
+        self._stop_draining = threading.Event()
+        self._profile: Profile | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """The profile; ProfileError before the end of the capture."""
+        if self._profile is None:
+            raise ProfileError("the capture has not ended; read `profile` after the `with` block")
+        return self._profile
+
+    def start(self) -> None:
+        """Begin."""
+        if not _running.acquire(blocking=False):
+            raise ProfileError("a capture is already running in this process; end it first")
+        try:
+            if torch._C._autograd._profiler_enabled():
+                raise ProfileError(
+                    "PyTorch's profiler is already running; capture outside of torch.profiler.profile"
+                )
+            self._output.start()
+        except BaseException:
+            _running.release()
+            raise
+        # oneDNN reads this when it prints its first line. Who asked for lines by himself goes on getting them.
+        self._forwards = _level() > 0
+        os.environ.setdefault(_STAMP, "1")
+        # Kineto would tell of its own beginning and end.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+        threading.Thread(target=self._drain, name="bestof-capture", daemon=True).start()
+        self._names.start()
+        self._profiler = torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
+        )
+        _set_verbose(1)
+        self._profiler.start()
+        self._began = time.time_ns()
+
+    def stop(self) -> Profile:
+        """End, and return the profile."""
+        if self._profiler is None:
+            raise ProfileError("the capture was not started")
+        ended = time.time_ns()
+        self._names.stop()
+        self._profiler.stop()
+        _set_verbose(_level())
+        self._stop_draining.set()
+        self._output.stop()
+        _running.release()
+        results = self._profiler.profiler
+        assert results is not None
+        assert results.kineto_results is not None
+        operations = operations_of(results.kineto_results.events())
+        self._profile = merge(
+            self._title, self._log, operations, self._names.samples, self._began, ended, _host()
+        )
+        self._profiler = None
+        return self._profile
+
+    def enter(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        """Take in a module whose call had begun before `start`."""
+        self._names.enter(module, arguments)
+
+    def __enter__(self) -> Recorder:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._profiler is not None:
+            self.stop()
+
+    def _take(self, text: str) -> bool:
+        return self._log.add(text) and not self._forwards
+
+    def _drain(self) -> None:
+        """Hand the program's own output on while it runs, and keep the memory of the file small."""
+        while not self._stop_draining.wait(0.02):
+            self._output.drain()
+
+
+def _level() -> int:
+    """The level of oneDNN's lines that the environment asks for."""
+    for name in ("ONEDNN_VERBOSE", "DNNL_VERBOSE"):
+        text = os.environ.get(name, "")
+        if text:
+            return min(int(text), 2) if text.isdecimal() else int(text not in ("none", "0"))
+    return 0
+
+
+def _set_verbose(level: int) -> None:
+    verbose: Callable[[int], int] | None
+    for name in ("mkldnn_set_verbose", "mkl_set_verbose"):
+        verbose = getattr(torch._C._verbose, name, None)
+        if verbose is not None:
+            # MKL has no second level.
+            verbose(level if name.startswith("mkldnn") else min(level, 1))
+
+
+def _host() -> dict[str, str]:
+    return {
+        "processor": _processor(),
+        "threads": str(torch.get_num_threads()),
+        "processors": str(len(os.sched_getaffinity(0))),
+        "torch": torch.__version__,
+        "isa": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for text in file:
+                if text.startswith("model name"):
+                    return text.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,81 @@
+"""Begin and end a recording by the steps of a program that knows nothing of it.
+
+A step ends with an optimizer's step. Without gradients it is a call of an outermost module. The recording begins and
+ends where an outermost module is about to be called, so that no range is cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from bestof.profile.profile import Profile
+from bestof.profile.recorder import Recorder
+
+
+class Schedule:
+    """Records `steps` steps after the first `skip`; all, where `steps` is 0."""
+
+    def __init__(self, title: str, skip: int, steps: int) -> None:
+        self._recorder = Recorder(title)
+        self._skip = skip
+        self._steps = steps
+        self._done = 0
+        self._depth = threading.local()
+        self._state = "waiting"
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Watch for steps, and begin at once where none is to be skipped."""
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, always_call=True),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
+        if self._skip == 0:
+            self._begin()
+
+    def stop(self) -> Profile | None:
+        """End the recording if it is running; the profile, None where the program ended before it began."""
+        if self._state == "running":
+            self._end()
+        self._unhook()
+        return self._recorder.profile if self._state == "ended" else None
+
+    def _begin(self) -> None:
+        self._recorder.start()
+        self._state = "running"
+
+    def _end(self) -> None:
+        self._recorder.stop()
+        self._state = "ended"
+
+    def _unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _before(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        depth = getattr(self._depth, "value", 0)
+        self._depth.value = depth + 1
+        if depth > 0:
+            return
+        if self._state == "waiting" and self._done >= self._skip:
+            self._begin()
+            self._recorder.enter(module, arguments)
+        elif self._state == "running" and self._steps and self._done >= self._skip + self._steps:
+            self._end()
+            self._unhook()
+
+    def _after(self, _module: nn.Module, _arguments: object, _result: object) -> None:
+        self._depth.value = getattr(self._depth, "value", 1) - 1
+        if self._depth.value == 0 and not torch.is_grad_enabled():
+            self._done += 1
+
+    def _stepped(self, _optimizer: object, _arguments: object, _keywords: object) -> None:
+        self._done += 1

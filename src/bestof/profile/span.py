@@ -1,0 +1,51 @@
+"""A span: one piece of a profile's time line, with everything that is known of it.
+
+There are two kinds. A *line* is a call that oneDNN, MKL or bestof reported. An *operation* is one of PyTorch's, with
+`self_seconds` for what no line and no inner operation explains. The self times of all spans of a thread add up to the
+time that is explained; a breakdown sums them by one of the fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times are seconds; `start` counts from the beginning of the capture. Unknown text is empty."""
+
+    kind: str  # line, operation
+    source: str  # onednn, mkl, bestof, pytorch
+    name: str  # the primitive, or the operation
+    start: float
+    seconds: float
+    self_seconds: float
+    thread: int = 0
+    step: int = -1  # -1 outside of all steps
+    phase: str = "other"
+    module: str = ""
+    module_class: str = ""
+    operation: str = ""  # the innermost operation of PyTorch that the time belongs to
+    direction: str = ""
+    implementation: str = ""
+    dtype: str = ""
+    layout: str = ""
+    problem: str = ""
+    attributes: str = ""
+    auxiliary: str = ""
+    flops: int = 0
+    bytes: int = 0
+    text: str = ""
+
+    @property
+    def end(self) -> float:
+        """When it ended."""
+        return self.start + self.seconds
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes spans of different steps the same: everything but times and implementation."""
+        return (
+            *(self.source, self.name, self.module, self.phase, self.operation, self.direction),
+            *(self.dtype, self.problem, self.attributes, self.auxiliary),
+        )

@@ -1,0 +1,93 @@
+"""The steady step of a profile: what one step takes when nothing disturbs it.
+
+Steps that issue the same spans in the same order are aligned, and the least time of each position is taken. A profile
+whose steps all differ is represented by the step of median time; one without steps, by all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bestof.profile.profile import Profile
+from bestof.profile.span import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """The spans of one step; `aligned` of `steps` steps were the same.
+
+    `coverage` is the share of the steps' wall time that their spans on the main thread explain, None where the wall
+    time is unknown. `wall` is such that the spans of the main thread cover that share of it. `samples` is 0 where the
+    batch is unknown.
+    """
+
+    spans: tuple[Span, ...]
+    wall: float
+    coverage: float | None
+    steps: int
+    aligned: int
+    samples: int
+
+    @property
+    def explained(self) -> float:
+        """The time of all spans."""
+        return sum(span.self_seconds for span in self.spans)
+
+
+def steady_of(profile: Profile) -> Steady:
+    """Return the steady step."""
+    if not profile.steps:
+        return _whole(profile)
+    by_step: list[list[Span]] = [[] for _ in profile.steps]
+    for span in profile.spans:
+        if span.step >= 0:
+            by_step[span.step].append(span)
+    # The first step builds what the others find: compiled kernels, memory, the optimizer's state.
+    numbers = list(range(1 if len(by_step) > 1 else 0, len(by_step)))
+    keys = {number: tuple(span.key for span in by_step[number]) for number in numbers}
+    usual, count = Counter(keys.values()).most_common(1)[0]
+    if count > 1:
+        numbers = [number for number in numbers if keys[number] == usual]
+        spans = [_least(own) for own in zip(*(by_step[number] for number in numbers), strict=True)]
+    else:
+        numbers = [sorted(numbers, key=lambda one: profile.steps[one].seconds)[len(numbers) // 2]]
+        spans = by_step[numbers[0]]
+    wall = sum(profile.steps[number].seconds for number in numbers)
+    covered = sum(
+        span.self_seconds
+        for number in numbers
+        for span in by_step[number]
+        if span.thread == profile.thread
+    )
+    coverage = min(1.0, covered / wall) if wall > 0 else None
+    least = sum(span.self_seconds for span in spans if span.thread == profile.thread)
+    samples = profile.steps[numbers[0]].samples
+    return Steady(
+        spans=tuple(spans),
+        wall=least / coverage if coverage else least,
+        coverage=coverage,
+        steps=len(profile.steps),
+        aligned=len(numbers),
+        samples=samples,
+    )
+
+
+def _least(spans: Sequence[Span]) -> Span:
+    """The span of one position, with the least self time and the least time of all steps."""
+    return replace(
+        min(spans, key=lambda one: one.self_seconds), seconds=min(one.seconds for one in spans)
+    )
+
+
+def _whole(profile: Profile) -> Steady:
+    covered = sum(one.self_seconds for one in profile.spans if one.thread == profile.thread)
+    return Steady(
+        spans=profile.spans,
+        wall=profile.wall or covered,
+        coverage=min(1.0, covered / profile.wall) if profile.wall else None,
+        steps=0,
+        aligned=0,
+        samples=0,
+    )

@@ -1,0 +1,246 @@
+"""Merge the lines of a log and the operations of PyTorch's profiler into spans on one time line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bestof.profile.attribution import NO_MODULE, Module, modules_of
+from bestof.profile.line import Line
+from bestof.profile.log import Log
+from bestof.profile.mkl import dtype_of
+from bestof.profile.operation import MODULE, Operation
+from bestof.profile.phases import phases_of
+from bestof.profile.placement import Placed, place
+from bestof.profile.profile import Profile, Step
+from bestof.profile.span import Span
+from bestof.profile.work import bytes_of, flops_of
+
+# The profiler's names of data types, as oneDNN spells them.
+_DTYPES = {
+    **{"float": "f32", "double": "f64", "c10::BFloat16": "bf16", "c10::Half": "f16"},
+    **{
+        "int": "s32",
+        "long int": "s64",
+        "signed char": "s8",
+        "unsigned char": "u8",
+        "bool": "boolean",
+    },
+}
+
+
+def merge(
+    title: str,
+    log: Log,
+    operations: Sequence[Operation],
+    samples: Sequence[int],
+    began: int,
+    ended: int,
+    host: Mapping[str, str],
+) -> Profile:
+    """Make the profile of a capture from `began` to `ended`, in nanoseconds since the epoch.
+
+    `samples` holds the batch of each call of an outermost module, in their order.
+    """
+    placed = place(log.lines, operations)
+    modules, phases = modules_of(operations), phases_of(operations)
+    thread = _main_thread(operations)
+    steps = _steps(operations, thread, samples, began)
+    inside: dict[Operation, list[Placed]] = {}
+    for one in placed:
+        if one.operation is not None:
+            inside.setdefault(one.operation, []).append(one)
+    spans = [
+        span
+        for one in operations
+        if not one.annotation
+        for span in _spans(one, inside.get(one, ()), modules[one], phases[one], began)
+    ]
+    spans += [
+        _line_span(one.line, one, 0.0, None, NO_MODULE, "other", began)
+        for one in placed
+        if one.operation is None
+    ]
+    spans.sort(key=lambda one: (one.start, -one.seconds))
+    return Profile(
+        title=title,
+        wall=(ended - began) / 1e9,
+        spans=tuple(_in_steps(spans, steps)),
+        steps=tuple(steps),
+        thread=thread,
+        lines=len(log.lines),
+        unattributed=sum(one.operation is None for one in placed),
+        unknown=log.unknown,
+        examples=tuple(log.examples),
+        refusals=tuple(log.refusals),
+        notes=tuple(log.errors),
+        host=dict(host),
+    )
+
+
+def from_log(title: str, log: Log) -> Profile:
+    """Make a profile of a log alone: without modules and phases, and without what reaches neither oneDNN nor MKL."""
+    stamps = [line.began for line in log.lines if line.began is not None]
+    began = min(stamps, default=0.0)
+    clock, spans = 0.0, []
+    for line in log.lines:
+        start = clock if line.began is None else line.began - began
+        clock = start + line.seconds
+        spans.append(_of_line(line, start, line.seconds, line.seconds))
+    return Profile(
+        title=title,
+        # Without timestamps nobody knows what passed between the lines.
+        wall=max((span.end for span in spans), default=0.0) if stamps else 0.0,
+        spans=tuple(spans),
+        lines=len(log.lines),
+        unknown=log.unknown,
+        examples=tuple(log.examples),
+        refusals=tuple(log.refusals),
+        notes=tuple(log.errors),
+        host={"log": next((text for text in log.information if "oneDNN v" in text), "")},
+    )
+
+
+def _main_thread(operations: Sequence[Operation]) -> int:
+    """The thread whose outermost operations took longest."""
+    busy: Counter[int] = Counter()
+    for one in operations:
+        if one.parent is None:
+            busy[one.thread] += one.end - one.start
+    return busy.most_common(1)[0][0] if busy else 0
+
+
+def _steps(
+    operations: Sequence[Operation], thread: int, samples: Sequence[int], began: int
+) -> list[Step]:
+    """Steps end with an optimizer's step; where there is none, each call of the outermost module is one."""
+    calls = [one for one in operations if one.parent is None and one.name.startswith(MODULE)]
+    batches = dict(zip(calls, samples, strict=False))
+    models = [one for one in calls if not one.name.split(":")[1].endswith("Loss")]
+    ends = [
+        one.end
+        for one in operations
+        if one.thread == thread and one.name.startswith("Optimizer.step#")
+    ]
+    if not ends:
+        return [
+            Step((one.start - began) / 1e9, (one.end - began) / 1e9, batches.get(one, 0))
+            for one in models
+        ]
+    steps = []
+    start = min(one.start for one in operations if one.thread == thread)
+    for end in ends:
+        batch = sum(batches.get(one, 0) for one in models if start <= one.start < end)
+        steps.append(Step((start - began) / 1e9, (end - began) / 1e9, batch))
+        start = end
+    return steps
+
+
+def _spans(
+    one: Operation, lines: Sequence[Placed], module: Module, phase: str, began: int
+) -> list[Span]:
+    """The span of an operation and of the lines that it issued itself."""
+    inner = sum(child.end - child.start for child in one.children if not child.annotation)
+    # Ranges inside of an operation (a checkpoint's modules) are transparent: what they hold is inside too.
+    inner += sum(_held(child) for child in one.children if child.annotation)
+    free = max(0, one.end - one.start - inner)
+    printed = sum(placed.end - placed.start for placed in lines)
+    # Calls that ran on several threads at once add up to more than their operation took.
+    scale = min(1.0, free / printed) if printed else 1.0
+    own = Span(
+        kind="operation",
+        source="pytorch",
+        name=one.name,
+        start=(one.start - began) / 1e9,
+        seconds=(one.end - one.start) / 1e9,
+        self_seconds=max(0.0, free - printed) / 1e9,
+        thread=one.thread,
+        phase=phase,
+        module=module[0],
+        module_class=module[1],
+        operation=one.name,
+        direction="backward" if phase == "backward" else "forward" if phase == "forward" else "",
+        dtype=next((_DTYPES.get(name, name) for name in one.dtypes if name in _DTYPES), ""),
+        problem=":".join("x".join(map(str, shape)) for shape in one.shapes if shape),
+    )
+    return [own] + [
+        _line_span(placed.line, placed, scale, one, module, phase, began) for placed in lines
+    ]
+
+
+def _held(range_: Operation) -> int:
+    return sum(
+        _held(child) if child.annotation else child.end - child.start for child in range_.children
+    )
+
+
+def _line_span(
+    line: Line,
+    placed: Placed,
+    scale: float,
+    owner: Operation | None,
+    module: Module,
+    phase: str,
+    began: int,
+) -> Span:
+    seconds = (placed.end - placed.start) / 1e9
+    return _of_line(
+        line,
+        (placed.start - began) / 1e9,
+        line.seconds,
+        seconds * scale,
+        thread=0 if owner is None else owner.thread,
+        phase=phase,
+        module=module[0],
+        module_class=module[1],
+        operation="" if owner is None else owner.name,
+    )
+
+
+def _of_line(
+    line: Line,
+    start: float,
+    seconds: float,
+    self_seconds: float,
+    *,
+    thread: int = 0,
+    phase: str = "other",
+    module: str = "",
+    module_class: str = "",
+    operation: str = "",
+) -> Span:
+    return Span(
+        kind="line",
+        source=line.source,
+        name=line.primitive,
+        start=start,
+        seconds=seconds,
+        self_seconds=self_seconds,
+        thread=thread,
+        phase=phase,
+        module=module,
+        module_class=module_class,
+        operation=operation,
+        direction=line.direction,
+        implementation=line.implementation,
+        dtype=line.dtype or dtype_of(line.implementation),
+        layout=line.layout,
+        problem=line.problem,
+        attributes=line.attributes,
+        auxiliary=line.auxiliary,
+        flops=flops_of(line),
+        bytes=bytes_of(line),
+        text=line.text,
+    )
+
+
+def _in_steps(spans: Sequence[Span], steps: Sequence[Step]) -> list[Span]:
+    """The same spans with the numbers of their steps; both are in the order of time."""
+    result, number = [], 0
+    for span in spans:
+        while number < len(steps) and span.start >= steps[number].end:
+            number += 1
+        inside = number < len(steps) and span.start >= steps[number].start
+        result.append(replace(span, step=number) if inside else span)
+    return result

@@ -1,0 +1,167 @@
+"""Count the work of a line exactly: floating-point operations, and bytes that must be moved.
+
+A convolution multiplies only where its window meets the image: taps on the padding are not counted. The bytes are each
+tensor once, read or written; a kernel that fits no cache moves more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import prod
+
+from bestof.profile.descriptor import BYTES
+from bestof.profile.line import Line
+from bestof.profile.mkl import dtype_of
+
+_NAMED = re.compile(r"([a-z]+)(\d+)")
+_CONVOLUTIONS = ("convolution", "deconvolution")
+
+
+def sizes_of(problem: str) -> dict[str, int]:
+    """Parse a problem such as `mb2_ic8oc8_ih32oh30kh3sh1dh0ph0`: the sizes by their names."""
+    return {name: int(value) for name, value in _NAMED.findall(problem)}
+
+
+def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: int) -> int:
+    """Count the pairs of result and tap, on one axis, that meet the image; `dilation` is 0 for a dense window."""
+    total = 0
+    for place in range(results):
+        first = place * stride - pad
+        total += sum(0 <= first + tap * (dilation + 1) < size for tap in range(window))
+    return total
+
+
+def flops_of(line: Line) -> int:
+    """Return the floating-point operations of a call; 0 where the primitive moves data or its sizes are unknown."""
+    if line.primitive in _CONVOLUTIONS:
+        return _convolution(sizes_of(line.problem), line.primitive == "deconvolution")
+    count = _FLOPS.get(line.primitive)
+    if count is None:
+        return 0
+    try:
+        return count(line)
+    except (KeyError, ValueError):
+        return 0
+
+
+def bytes_of(line: Line) -> int:
+    """Return the bytes of all tensors of a call, each once; 0 where the line tells no sizes."""
+    if line.source == "mkl":
+        size = sizes_of(line.problem)
+        if not {"m", "n", "k"} <= size.keys():
+            return 0
+        m, n, k = size["m"], size["n"], size["k"]
+        return int((m * k + k * n + m * n) * BYTES.get(dtype_of(line.implementation), 4.0))
+    elements = _elements(line)
+    return int(
+        sum(
+            elements.get(one.role, 0) * BYTES.get(one.dtype, 0.0)
+            for one in line.descriptors
+            if not one.absent
+        )
+    )
+
+
+def _convolution(size: Mapping[str, int], transposed: bool) -> int:
+    pairs = 1
+    for axis in "dhw":
+        if f"i{axis}" not in size and f"o{axis}" not in size:
+            continue
+        inner, outer = size.get(f"i{axis}", 1), size.get(f"o{axis}", 1)
+        if transposed:
+            inner, outer = outer, inner
+        window, stride = size.get(f"k{axis}", 1), size.get(f"s{axis}", 1)
+        pairs *= taps(
+            inner, outer, window, stride, size.get(f"d{axis}", 0), size.get(f"p{axis}", 0)
+        )
+    channels = size.get("ic", 0) * size.get("oc", 0) // size.get("g", 1)
+    return 2 * size.get("mb", 1) * channels * pairs
+
+
+def _matmul(line: Line) -> int:
+    if line.source == "mkl":
+        size = sizes_of(line.problem)
+        return 2 * size["m"] * size["n"] * size["k"]
+    left, right = _matrices(line)
+    return 2 * prod(_broadcast(left[:-2], right[:-2])) * left[-2] * left[-1] * right[-1]
+
+
+def _matrices(line: Line) -> tuple[list[int], list[int]]:
+    """The shapes of `2x3x4:2x4x5`; since 1.x the result's may follow, or `mb2k3n4` stand instead."""
+    shapes = [_shape(text) for text in line.problem.split(":")[:2]]
+    if len(shapes) < 2:
+        raise ValueError(line.problem)
+    return shapes[0], shapes[1]
+
+
+def _broadcast(left: list[int], right: list[int]) -> list[int]:
+    return [max(pair) for pair in zip(left, right, strict=True)]
+
+
+def _shape(text: str) -> list[int]:
+    return [int(one) for one in text.split("x")]
+
+
+def _inner_product(line: Line) -> int:
+    size = sizes_of(line.problem)
+    image = prod(size.get(f"i{axis}", 1) for axis in "dhw")
+    return 2 * size["mb"] * size["ic"] * size["oc"] * image
+
+
+# The gates of each kind of recurrent cell: as many products of the state and of the input are taken in each step.
+_GATES = {"vanilla_rnn": 1, "vanilla_lstm": 4, "vanilla_gru": 3, "lbr_gru": 3}
+
+
+def _rnn(line: Line) -> int:
+    size = sizes_of(line.problem)
+    gates = next((count for name, count in _GATES.items() if name in line.auxiliary), 1)
+    directions = 2 if "bidirectional" in line.auxiliary else 1
+    layers, steps, batch = size["l"], size["t"], size["mb"]
+    state, source = size["dhc"] if "dhc" in size else size["dic"], size["slc"]
+    inputs = layers * source if layers == 1 else source + (layers - 1) * state * directions
+    recurrent = layers * (size.get("sic", state))
+    return 2 * gates * directions * steps * batch * state * (inputs + recurrent)
+
+
+_FLOPS: dict[str, Callable[[Line], int]] = {
+    "matmul": _matmul,
+    "inner_product": _inner_product,
+    "rnn": _rnn,
+}
+
+
+def _elements(line: Line) -> dict[str, int]:
+    """The number of elements of each tensor, by its role."""
+    size = sizes_of(line.problem)
+    if line.primitive in (*_CONVOLUTIONS, "inner_product"):
+        return _convolution_elements(size, line.primitive == "inner_product")
+    if line.primitive == "matmul":
+        try:
+            left, right = _matrices(line)
+        except ValueError:
+            return {}
+        both = prod(_broadcast(left[:-2], right[:-2]))
+        return {
+            "src": prod(left),
+            "wei": prod(right),
+            "dst": both * left[-2] * right[-1],
+            "bia": right[-1],
+        }
+    if re.fullmatch(r"\d+(x\d+)*", line.problem):
+        count = prod(_shape(line.problem))
+        return dict.fromkeys((one.role for one in line.descriptors), count)
+    return {}
+
+
+def _convolution_elements(size: Mapping[str, int], dense: bool) -> dict[str, int]:
+    batch, inputs, outputs = size.get("mb", 1), size.get("ic", 0), size.get("oc", 0)
+    image = prod(size.get(f"i{axis}", 1) for axis in "dhw")
+    result = 1 if dense else prod(size.get(f"o{axis}", 1) for axis in "dhw")
+    window = image if dense else prod(size.get(f"k{axis}", 1) for axis in "dhw")
+    return {
+        "src": batch * inputs * image,
+        "wei": inputs * outputs * window // size.get("g", 1),
+        "dst": batch * outputs * result,
+        "bia": outputs,
+    }
