@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bestof.errors import InvalidArgument
+from bestof.selection.identity import version_of
 
 Function = Callable[..., Any]
 
@@ -26,6 +27,7 @@ class Alternative:
     depends: Sequence[str] = ()
     supports: Callable[[Hashable], bool] | None = None
     mutates: bool = False
+    _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def is_group(self) -> bool:
@@ -39,8 +41,11 @@ class Alternative:
 
     @property
     def version(self) -> str:
-        """What its evidence is valid for: the code that it names, and all that it says it depends on."""
-        return " ".join([*(_identity(function) for function in self.stages), *self.depends])
+        """The identity that its evidence is valid for, see `identity.py`; worked out once, when a selector is made."""
+        if self._version is None:
+            object.__setattr__(self, "_version", version_of(self.stages, self.depends))
+        assert self._version is not None
+        return self._version
 
 
 def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:
@@ -75,12 +80,14 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
             f"{alternative.name!r} has {len(alternative.stages)}" for alternative in parsed
         )
         raise InvalidArgument(f"{where}: every group needs the same number of functions; {lengths}")
+    for alternative in parsed:
+        alternative.version  # noqa: B018  now, while nothing waits for it
     return parsed
 
 
 def _parse(where: str, entry: Any) -> Alternative:
     if isinstance(entry, Alternative):
-        alternative = entry
+        alternative = replace(entry)  # without the identity that another process may have found
     elif isinstance(entry, tuple | list) and len(entry) == 2:
         alternative = Alternative(*entry)
     else:
@@ -118,11 +125,3 @@ def _parse(where: str, entry: Any) -> Alternative:
                 f"{where} ({alternative.name!r}): stage {stage}: expected a callable; got {kind}"
             )
     return alternative
-
-
-def _identity(function: Any) -> str:
-    """Names the code, so that another program's function of the same name is measured for itself."""
-    function = getattr(function, "func", function)  # a partial is named by what it calls
-    module = getattr(function, "__module__", None) or type(function).__module__
-    qualified = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
-    return f"{module}.{qualified or type(function).__qualname__}"

@@ -22,6 +22,7 @@ from bestof.selection.order import Order
 from bestof.selection.plain_trial import try_plainly
 from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
+from bestof.selection.record import Record
 from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
 from bestof.selection.timer import LateTimes, Timer
@@ -294,6 +295,20 @@ class Chooser(Sampler):
                 )
             return policy
 
+    def _tell_namesake(self, tuning: Tuning, record: Record) -> None:
+        """Warn once where the store's evidence is that of another function of this name, not of an earlier version."""
+        known = {evidence.alternative: evidence.version for evidence in record.evidence}
+        for candidate in tuning.candidates:
+            name, mine = candidate.alternative.name, candidate.alternative.version
+            other = known.get(name, mine)
+            there = registry.namesake(self, other) if other != mine else None
+            if there is not None and registry.is_news("namesake", self.name):
+                self._notices.append(
+                    f"{self._where(tuning.problem)}: the store's times of {name!r} are those of another function, "
+                    f"{there}; they order the first trials and decide nothing; give each of the two selectors a name "
+                    f"of its own"
+                )
+
     def _note_disqualified(self, problem: Hashable, candidate: Candidate) -> None:
         name, reason = candidate.alternative.name, candidate.disqualified or ""
         self.journal.add(DisqualificationEntry(problem, name, reason))
@@ -304,6 +319,7 @@ class Chooser(Sampler):
     def _recall(self, tuning: Tuning) -> None:
         record = self._keeper.load(tuning.key)
         if record is not None:
+            self._tell_namesake(tuning, record)
             tuning.replay(record)
         winner = tuning.search.winner
         if winner is None and record is not None:

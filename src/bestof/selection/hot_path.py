@@ -22,6 +22,7 @@ class LongWay:
     name: str
     _stage_count: int
     _settled: dict[Hashable, PythonWinner]
+    _is_selector = True  # for `identity.py`, which does not read what a selector chooses among
 
     def _unhashable(self, problem: Hashable) -> ProblemError:
         """What to raise where a problem was looked up and TypeError came of it; raises the error of a comparison."""

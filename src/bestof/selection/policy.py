@@ -15,6 +15,8 @@ class Search(Protocol):
 
     One that is not asked by the step of a program, or by how often it was asked, may say so by an attribute
     `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little cheaper.
+    One that can call the alternatives of a round in another order may have a method `prefer(order)`: it is called
+    before the first `ask` with every position, the one that is expected to be the fastest first.
     """
 
     def ask(self) -> int | None:

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from bestof.selection.argument import parse_any_policy
+from bestof.selection.identity import has_code_of, places
 from bestof.selection.notice import warn
 from bestof.selection.order import orders
 from bestof.selection.policies import Fixed
@@ -20,6 +21,7 @@ from bestof.selection.trial import detours, forget_other_detours
 
 if TYPE_CHECKING:
     from bestof.selection.best_of import BestOf
+    from bestof.selection.knowledge import Knowledge
 
 # Weak: a selector that its program dropped is freed, with all that it remembers.
 _selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
@@ -43,6 +45,7 @@ _forced_met: set[str] = set()  # the selectors that were made and are named in B
 
 
 _FIRST_ONLY = object()
+_said: set[tuple[str, ...]] = set()  # what a user was told, and is told once a process
 
 
 def register(selector: BestOf) -> None:
@@ -69,6 +72,31 @@ def selectors() -> list[BestOf]:
     with _lock:
         live = list(_selectors)
     return sorted(live, key=lambda selector: selector.number)
+
+
+def namesake(selector: Knowledge, version: str) -> str | None:
+    """Return where the function of a stored version lives, if it is not an earlier version of one of this selector's:
+    it lives elsewhere, or another live selector of the same name has it. None otherwise."""
+    there = places(version)
+    own = {place for one in selector._alternatives for place in places(one.version)}
+    if there and not own.issuperset(there):
+        return ", ".join(there)
+    for other in selectors():
+        if other is selector or other.name != selector.name:
+            continue
+        if any(one.version == version for one in other._alternatives) and not any(
+            has_code_of(one.version, version) for one in selector._alternatives
+        ):
+            return f"{', '.join(there)} of another selector in this program"
+    return None
+
+
+def is_news(*what: str) -> bool:
+    """Return whether this is said for the first time in this process; from now on it is not."""
+    with _lock:
+        news = what not in _said
+        _said.add(what)
+    return news
 
 
 def use_policy(policy: Policy | str | None) -> None:

@@ -236,7 +236,8 @@ class Tuning:
     def inherit(self, taught: Teaching) -> None:
         """Begin as settled, with the decision of another selector."""
         decision = taught.decision
-        self._replay(decision.evidence)
+        # The alternatives are the same; what their objects hold may have changed since.
+        self._replay(decision.evidence, any_version=True)
         self.history = decision.history
         self.unverified = set(taught.unverified)
         self.candidates[decision.position].recursive = taught.recursive
@@ -248,18 +249,23 @@ class Tuning:
         return self.former if self.former in remaining else remaining[0]
 
     def replay(self, record: Record) -> None:
-        """Take the evidence of an earlier run, where it is of the versions at hand."""
-        self._replay(record.evidence)
+        """Take the evidence of an earlier run. That of another version orders the first round, and decides nothing."""
+        stale = self._replay(record.evidence)
+        prefer = getattr(self.search, "prefer", None)
+        if stale and prefer is not None:
+            prefer(sorted(range(len(self.candidates)), key=lambda p: stale.get(p, inf)))
 
-    def _replay(self, kept: Iterable[Evidence]) -> None:
+    def _replay(self, kept: Iterable[Evidence], *, any_version: bool = False) -> dict[int, float]:
+        """Tell the search what is valid; return the medians of other versions, by position."""
         known = {evidence.alternative: evidence for evidence in kept}
+        stale: dict[int, float] = {}
         for position, candidate in enumerate(self.candidates):
             evidence = known.get(candidate.alternative.name)
-            if (
-                evidence is None
-                or not candidate.applies
-                or evidence.version != candidate.alternative.version
-            ):
+            if evidence is None or not candidate.applies:
+                continue
+            if not any_version and evidence.version != candidate.alternative.version:
+                if evidence.seconds is not None and evidence.disqualified is None:
+                    stale[position] = evidence.seconds
                 continue
             candidate.known_children = evidence.children
             if evidence.disqualified is not None:
@@ -269,6 +275,7 @@ class Tuning:
                     if 0.0 <= seconds < inf:
                         self.tell(position, seconds)
         self.unsaved = False
+        return stale
 
     def stored_winner(self, record: Record) -> int | None:
         """The position of a stored decision, None where it no longer stands: its alternative is gone or changed, or

@@ -110,7 +110,8 @@ def test_records_that_leave_nobody_are_not_believed_to_the_end(program: Program)
         with pytest.warns(BestofWarning):
             assert {selector(1) for _ in range(3)} == {"1"}
     swapped = program.selector([("a", str), ("b", bad)], store=store)
-    assert swapped(1) == "1"
+    with pytest.warns(BestofWarning):  # of the other two functions, `b` was the faster: it is first
+        assert swapped(1) == "1"
 
 
 def test_a_problem_that_cannot_be_written_down_is_remembered_by_the_process_alone(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from bestof import BestOf
+from bestof import Alternative, BestOf
 from bestof.selection.policies import Rounds, Window
 from bestof.selection.store.memory import MemoryStore
 
@@ -14,7 +14,7 @@ def test_what_a_window_left_untried_is_tried_by_the_next_run() -> None:
     now, calls, seconds = [0.0], [0], {"a": 10.0, "b": 1.0, "c": 2.0}
     window, store = Window(0, 1, Rounds(3)), MemoryStore()
 
-    def alternative(name: str) -> tuple[str, object]:
+    def alternative(name: str) -> Alternative:
         def called(x: int) -> str:
             calls[0] += 1
             if calls[0] == 2:
@@ -22,7 +22,7 @@ def test_what_a_window_left_untried_is_tried_by_the_next_run() -> None:
             now[0] += seconds[name]
             return name
 
-        return name, called
+        return Alternative(name, called, depends=["the same for both runs, whatever `calls` says"])
 
     def run(policy: object) -> BestOf:
         return BestOf(

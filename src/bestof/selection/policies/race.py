@@ -103,7 +103,7 @@ class RaceSearch:
     asks_ahead = True
     __slots__ = (
         *("_calls", "_contenders", "_handicaps", "_live", "_next"),
-        *("_policy", "_rounds", "_samples", "_seconds", "_winner"),
+        *("_order", "_policy", "_rounds", "_samples", "_seconds", "_turns", "_winner"),
     )
 
     def __init__(self, policy: Race, handicaps: Sequence[float]) -> None:
@@ -111,12 +111,14 @@ class RaceSearch:
         self._handicaps = handicaps
         alternatives = len(handicaps)
         self._live = list(range(alternatives))
+        self._order: Sequence[int] = self._live  # in which a round calls the contenders
         self._samples: list[list[float]] = [
             [] for _ in range(alternatives)
         ]  # the counted ones, in the order taken
         self._calls = [0] * alternatives
         self._seconds = [0.0] * alternatives
         self._contenders: list[int] = []
+        self._turns: list[int] = []  # the same in the order in which a round calls them
         self._rounds = 0  # of the judgement to come
         self._next: int | None = None
         self._winner: int | None = None
@@ -136,6 +138,12 @@ class RaceSearch:
         samples = self._samples[position]
         if self._calls[position] > self._policy.warmup and len(samples) < self._policy.max_trials:
             samples.append(seconds)
+        self._next = None
+
+    def prefer(self, order: Sequence[int]) -> None:
+        """Call the contenders of a round in this order; what is decided does not depend on it."""
+        self._order = order
+        self._turns = [position for position in order if position in self._contenders]
         self._next = None
 
     def drop(self, position: int) -> None:
@@ -158,6 +166,7 @@ class RaceSearch:
 
     def _restart(self) -> None:
         self._contenders = list(self._live)
+        self._turns = [position for position in self._order if position in self._live]
         self._rounds = min(2 if self._policy.hopeless is None else 1, self._policy.max_trials)
         self._winner = self._live[0] if len(self._live) == 1 else None
         self._next = None
@@ -166,7 +175,7 @@ class RaceSearch:
         """Judge as often as the samples allow, and find whom to call next."""
         while self._contenders and self._next is None and self._winner is None:
             behind, fewest = None, self._rounds
-            for position in self._contenders:
+            for position in self._turns:
                 count = len(self._samples[position])
                 if count < fewest:
                     behind, fewest = position, count
@@ -189,6 +198,8 @@ class RaceSearch:
             for position in ranked
             if position == leader or not self._lost(position, leader, ranked, usual)
         ]
+        if len(left) < len(self._contenders):
+            self._turns = [position for position in self._turns if position in left]
         self._contenders = left
         first = left[0]
         if len(left) == 1 or all(self._tied(first, other) for other in left[1:]):

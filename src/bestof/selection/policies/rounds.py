@@ -42,11 +42,12 @@ class RoundsSearch:
     """
 
     asks_ahead = True
-    __slots__ = ("_current", "_live", "_medians", "_next", "_policy", "_samples")
+    __slots__ = ("_current", "_live", "_medians", "_next", "_policy", "_samples", "_turns")
 
     def __init__(self, policy: Rounds, alternatives: int) -> None:
         self._policy = policy
         self._live = list(range(alternatives))
+        self._turns = self._live  # the same in the order in which a round calls them
         self._samples: list[list[float]] = [[] for _ in range(alternatives)]  # each sorted
         self._medians = [0.0] * alternatives
         self._next: int | None = None
@@ -57,7 +58,7 @@ class RoundsSearch:
         if not self._current:
             chosen, fewest, enough = None, self._policy.rounds, self._policy.prune_after_round
             bar = self._bar()
-            for position in self._live:
+            for position in self._turns:
                 count = len(self._samples[position])
                 if count < fewest and not (count >= enough and self._medians[position] > bar):
                     chosen, fewest = position, count
@@ -80,6 +81,12 @@ class RoundsSearch:
         """Take an alternative out for good; dropping it again changes nothing."""
         self._current = False
         self._live = [other for other in self._live if other != position]
+        self._turns = [other for other in self._turns if other != position]
+
+    def prefer(self, order: Sequence[int]) -> None:
+        """Call the alternatives of a round in this order; what is decided does not depend on it."""
+        self._current = False
+        self._turns = [position for position in order if position in self._live]
 
     @property
     def winner(self) -> int | None:

@@ -1,0 +1,299 @@
+"""The identity of an alternative: where its functions live, and a digest of what they do.
+
+Stored evidence is valid for one identity. An edited function has another digest, so it is measured anew. A function of
+the same name in another program has another place, so two programs do not share decisions by accident.
+
+The digest reads code objects (bytecode, constants, names, defaults), the functions that closures and partials hold,
+and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the attributes of a callable object and of the
+object that a method belongs to, one level deep. Compiled functions stand for the version of the module that holds
+them. Global variables, and objects that are neither plain data nor callable, are not read: `depends=` is for those.
+
+A digest holds no address and no order of a hash, so that every process computes the same one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from operator import itemgetter
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+_DEEPEST = 24  # levels of functions and data that are read
+_MOST = 5_000  # values; a closure may hold a whole data set
+_MAIN = ("__main__", "__mp_main__")
+_CODE, _DATA = 12, 8  # digits of the two parts of a digest
+_IDENTITY = re.compile(rf"(?:^|(?<= ))(\S+)#([0-9a-f]{{{_CODE}}})[0-9a-f]{{{_DATA}}}(?= |$)")
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
+
+
+def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) -> str:
+    """Return the text that stored evidence of these functions is valid for.
+
+    `depends` takes the place of data: where it is stated, closures and objects are read for their functions only, so
+    that state which differs from process to process (a path, a counter) does not cost the evidence.
+    """
+    return " ".join([*(_identity(function, data=not depends) for function in functions), *depends])
+
+
+def places(version: str) -> tuple[str, ...]:
+    """Return where the functions of a version live; empty for a version without identities."""
+    return tuple(place for place, _ in _IDENTITY.findall(version))
+
+
+def has_code_of(version: str, other: str) -> bool:
+    """Return whether the functions of two versions differ in nothing but the data that they hold."""
+    return _IDENTITY.findall(version) == _IDENTITY.findall(other)
+
+
+def _identity(function: Callable[..., Any], *, data: bool) -> str:
+    code = _digest(function, _CODE, data=False)
+    held = _digest(function, _DATA, data=True) if data else "0" * _DATA
+    return f"{_place(function)}#{code}{held}"
+
+
+def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
+    digest = hashlib.blake2b(digest_size=digits // 2)
+    try:
+        for token in _Reader(data=data).tokens(function):
+            digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
+    except _TooMuchError:
+        return "f" * digits
+    except Exception as error:  # a user's object may raise whatever it likes when it is read
+        return hashlib.blake2b(type(error).__name__.encode(), digest_size=digits // 2).hexdigest()
+    return digest.hexdigest()
+
+
+def _place(function: Any) -> str:
+    """Return the module (of a script its path) and the name of a function, without blanks."""
+    while type(function) is functools.partial:
+        function = function.func
+    try:
+        module, name = getattr(function, "__module__", None), _name(function)
+    except Exception:  # a user's object may raise whatever it likes when it is read
+        module, name = None, type(function).__qualname__
+    place = (
+        f"{_module_place(module if isinstance(module, str) else type(function).__module__)}:{name}"
+    )
+    return re.sub(r"[\s#%]", lambda found: f"%{ord(found[0]):02x}", place)
+
+
+def _module_place(module: str) -> str:
+    """Return the name of a module; of the main program, the module that was run or the path of its script."""
+    if module not in _MAIN:
+        return module
+    main = sys.modules.get(module)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and module == "__main__":
+        return str(spec.name)
+    path = getattr(main, "__file__", None)
+    return os.path.realpath(path) if isinstance(path, str) else "__main__"
+
+
+class _TooMuchError(Exception):
+    """There is more data than is read."""
+
+
+class _Reader:
+    """Turns one function into tokens. Equal values give equal tokens, whether or not they are one object."""
+
+    def __init__(self, *, data: bool) -> None:
+        self._data = data
+        self._inside: set[int] = set()  # the ids of what is being read, from the outermost on
+        self._left = _MOST
+
+    def tokens(self, value: Any, depth: int = 0) -> Iterator[str]:
+        """Yield what identifies a value."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuchError
+        kind = type(value)
+        if kind in _SCALARS:
+            yield f"{kind.__name__} {value!r}"
+            return
+        if depth >= _DEEPEST or id(value) in self._inside:
+            yield f"again or deep {_class_place(kind)}"
+            return
+        self._inside.add(id(value))
+        yield from self._compound(value, kind, depth)
+        self._inside.discard(id(value))
+
+    def _compound(self, value: Any, kind: type, depth: int) -> Iterator[str]:
+        if kind in (tuple, list):
+            yield f"{kind.__name__} of {len(value)}"
+            for member in value:
+                yield from self.tokens(member, depth + 1)
+        elif kind in (set, frozenset):
+            yield f"{kind.__name__} of {len(value)}"
+            yield from sorted(self._joined(member, depth) for member in value)
+        elif kind is dict:
+            yield f"dict of {len(value)}"
+            yield from sorted(
+                f"{self._joined(key, depth)} -> {self._joined(item, depth)}"
+                for key, item in value.items()
+            )
+        else:
+            yield from self._other(value, kind, depth)
+
+    def _joined(self, value: Any, depth: int) -> str:
+        return "\0".join(self.tokens(value, depth + 1))
+
+    def _other(self, value: Any, kind: type, depth: int) -> Iterator[str]:
+        if kind is FunctionType:
+            yield from self._function(value, depth)
+        elif kind is CodeType:
+            yield from self._code(value, depth)
+        elif kind is MethodType:
+            yield "method"
+            yield from self.tokens(value.__func__, depth + 1)
+            yield from self._object(value.__self__, depth)
+        elif isinstance(value, functools.partial):
+            yield f"partial {_class_place(kind)}"
+            yield from self.tokens(value.func, depth + 1)
+            yield from self._if_data(value.args, depth)
+            yield from self._if_data(value.keywords, depth)
+        elif isinstance(value, type):
+            yield f"class {_class_place(value)} {_version(value.__module__)}"
+        elif isinstance(value, ModuleType):
+            yield f"module {value.__name__} {_version(value.__name__)}"
+        elif isinstance(value, Enum):
+            yield f"{_class_place(kind)}.{value.name}"
+        elif getattr(kind, "_is_selector", False):
+            # What it chooses among is identified for itself. Inside its own alternatives it is not made yet.
+            yield "empty"
+        elif kind in (range, slice):
+            yield repr(value)
+        elif callable(value):
+            yield from self._callable(value, kind, depth)
+        else:
+            yield f"object {_class_place(kind)}"
+
+    def _function(self, function: FunctionType, depth: int) -> Iterator[str]:
+        yield "function"
+        yield from self.tokens(function.__code__, depth + 1)
+        yield from self._if_data(function.__defaults__, depth)
+        yield from self._if_data(function.__kwdefaults__, depth)
+        for cell in function.__closure__ or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:  # it is assigned later, as the name of a selector that calls itself
+                yield from ["empty"] if self._data else []
+                continue
+            yield from self._if_data(held, depth)
+
+    def _code(self, code: CodeType, depth: int) -> Iterator[str]:
+        arguments = code.co_argcount + code.co_kwonlyargcount
+        yield f"code {code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount}"
+        yield f"{code.co_flags} {code.co_code.hex()}"
+        yield getattr(code, "co_exceptiontable", b"").hex()  # from Python 3.11 on
+        yield " ".join((*code.co_varnames[:arguments], ";", *code.co_names))
+        for constant in code.co_consts:
+            yield from self.tokens(constant, depth + 1)
+
+    def _callable(self, value: Any, kind: type, depth: int) -> Iterator[str]:
+        yield f"callable {_class_place(kind)}"
+        wrapped = getattr(value, "__wrapped__", None)
+        if callable(wrapped):
+            yield from self.tokens(wrapped, depth + 1)
+        owner = getattr(value, "__self__", None)
+        if isinstance(value, BuiltinFunctionType) and not isinstance(owner, ModuleType | None):
+            yield from self._object(owner, depth)
+        call = inspect.getattr_static(kind, "__call__", None)
+        if isinstance(call, FunctionType):
+            yield from self.tokens(call, depth + 1)
+            yield from self._object(value, depth)
+            return
+        name = getattr(value, "__module__", None)
+        yield f"compiled {_name(value)} {_version(name if isinstance(name, str) else kind.__module__)}"
+        if callable(wrapped):
+            return
+        yield from self._object(value, depth)
+
+    def _object(self, value: Any, depth: int) -> Iterator[str]:
+        """Yield the class of an object and its attributes, where `depends` does not speak for these."""
+        if isinstance(value, type | ModuleType):
+            yield from self.tokens(value, depth + 1)
+            return
+        if type(value) in _SCALARS or type(value) in (tuple, list, dict, set, frozenset):
+            yield from self._if_data(value, depth)
+            return
+        yield f"of {_class_place(type(value))}"
+        for name, held in sorted(_attributes(value), key=itemgetter(0)) if self._data else ():
+            yield name
+            yield from (
+                self.tokens(held, depth + 1) if _is_readable(held) else [_class_place(type(held))]
+            )
+
+    def _if_data(self, value: Any, depth: int) -> Iterator[str]:
+        """Yield a held value; its functions only, where `depends` speaks for the data."""
+        if self._data or _is_code(value):
+            yield from self.tokens(value, depth + 1)
+        elif type(value) in (tuple, list):
+            for member in value:
+                yield from self._if_data(member, depth + 1)
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(
+        value, FunctionType | MethodType | BuiltinFunctionType | functools.partial | type
+    )
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether an attribute is read: a function or plain data, no object that may hold the whole program."""
+    return _is_code(value) or type(value) in (*_SCALARS, tuple, list, dict, set, frozenset)
+
+
+def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
+    own = getattr(value, "__dict__", None)
+    if type(own) is dict:
+        yield from ((name, held) for name, held in own.items() if name != "__wrapped__")
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                try:
+                    yield name, object.__getattribute__(value, name)
+                except AttributeError:  # not set, or its name is mangled
+                    continue
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return name if isinstance(name, str) else type(value).__qualname__
+
+
+def _class_place(kind: type) -> str:
+    return f"{_module_place(kind.__module__)}.{kind.__qualname__}"
+
+
+@functools.cache
+def _version(module: str) -> str:
+    """Return the version of the package that holds a module; without one, a digest of the module's file."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top in _MAIN:
+        return ""  # Python's version is part of the host, and a script's functions are read
+    package = sys.modules.get(top)
+    stated = getattr(package, "__version__", None)
+    if isinstance(stated, str):
+        return stated
+    from importlib import metadata  # noqa: PLC0415  its import takes longer than that of bestof
+
+    try:
+        return metadata.version(top)
+    except (metadata.PackageNotFoundError, ValueError):
+        pass
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if not isinstance(path, str):
+        return ""
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return ""

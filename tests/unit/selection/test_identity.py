@@ -1,0 +1,253 @@
+"""Evidence is that of one function: not of another program's, not of an older version's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_program import Clock
+
+from bestof import Alternative, BestOf
+from bestof.errors import BestofWarning
+from bestof.selection.identity import has_code_of, places, version_of
+from bestof.selection.journal import TrialEntry
+from bestof.selection.store.memory import MemoryStore
+
+PROGRAM = """
+import sys
+from bestof import BestOf
+now, cost = 0.0, {cost}
+def took(name):
+    global now
+    now += cost[name]
+    return name
+total = BestOf("total", [("python", lambda x: took("python"){edit}), ("numpy", lambda x: took("numpy"))], len,
+               policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
+for _ in range(6):
+    answer = total([1, 2])
+print(total.explain([1, 2]).source, answer.split()[0])
+"""
+
+
+def run(path: Path, store: Path, **words: Any) -> tuple[str, str]:
+    path.write_text(PROGRAM.format(**{"edit": "", "cost": {"python": 2.0, "numpy": 1.0}, **words}))
+    command = [sys.executable, str(path), f"sqlite:///{store}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip(), done.stderr
+
+
+def test_two_scripts_with_the_same_lambdas_do_not_share_decisions(tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    assert run(tmp_path / "one.py", store) == ("measured numpy", "")
+    assert run(tmp_path / "one.py", store) == ("stored numpy", "")
+    (tmp_path / "b").mkdir()
+    told, warned = run(tmp_path / "b" / "two.py", store, cost={"python": 1.0, "numpy": 2.0})
+    assert told == "measured python"
+    assert warned.count("BestofWarning") == 1
+    assert "two.py:12: BestofWarning" in warned  # the line that calls the selector
+    assert "one.py" in warned
+
+
+def test_an_edited_function_is_measured_anew(tmp_path: Path) -> None:
+    script, store = tmp_path / "one.py", tmp_path / "store.sqlite"
+    assert run(script, store)[0] == "measured numpy"
+    edited, warned = run(script, store, edit=" + ' faster'", cost={"python": 0.5, "numpy": 1.0})
+    assert (edited, warned) == ("measured python", "")
+
+
+def holding(value: Any) -> Callable[[int], Any]:
+    return lambda x: (x, value)
+
+
+def adding(f: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(f)
+    def called(*args: Any) -> Any:
+        return f(*args) + 1
+
+    return called
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: float) -> float:
+        return x * self.factor
+
+    def method(self, x: float) -> float:
+        return x * self.factor
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x: x.a, lambda x: x.b),
+        (lambda x, y=1: x, lambda x, y=2: x),
+        (lambda x, *, y=1: x, lambda x, *, y=2: x),
+        (lambda x: [y + 1 for y in x], lambda x: [y + 2 for y in x]),
+        (lambda x: x == 1, lambda x: x == True),  # noqa: E712  equal constants of two types
+        (lambda x: x in {"a", "b"}, lambda x: x in {"a", "c"}),
+        (holding(1), holding(2)),
+        (holding({"a": [1]}), holding({"a": [2]})),
+        (holding({1, 2}), holding({1, 3})),
+        (holding(lambda x: x + 1), holding(lambda x: x + 2)),
+        (functools.partial(pow, 2), functools.partial(pow, 3)),
+        (functools.partial(pow, exp=2), functools.partial(pow, exp=3)),
+        (Scale(1.0), Scale(2.0)),
+        (Scale(1.0).method, Scale(2.0).method),
+        (adding(lambda x: x), adding(lambda x: -x)),
+        (functools.lru_cache(lambda x: x), functools.lru_cache(lambda x: -x)),
+        (math.sin, math.cos),
+        (np.add, np.multiply),
+        (np.add, math.sin),
+        ("a b".split, "a c".split),
+    ],
+)
+def test_what_differs_has_another_identity(one: Any, other: Any) -> None:
+    assert version_of([one], ()) == version_of([one], ())
+    assert version_of([one], ()) != version_of([other], ())
+
+
+def test_equal_closures_have_equal_identities_whatever_they_share() -> None:
+    inner = (1, (2, 3))
+    shared, apart = (inner, inner), ((1, (2, 3)), (1, (int("2"), 3)))
+    assert version_of([holding(shared)], ()) == version_of([holding(apart)], ())
+
+
+def test_a_circle_a_deep_value_and_a_large_one_are_read_to_an_end() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for value in (circle, deep, list(range(10**6))):
+        assert places(version_of([holding(value)], ())) == places(version_of([holding(0)], ()))
+
+
+def test_what_raises_when_it_is_read_has_an_identity_all_the_same() -> None:
+    class Hostile:
+        def __getattribute__(self, name: str) -> Any:
+            raise OSError(name)
+
+        def __call__(self) -> None: ...
+
+    assert version_of([Hostile()], ()) == version_of([Hostile()], ())
+
+
+def test_depends_speaks_for_the_data_and_not_for_the_code() -> None:
+    assert version_of([holding(1)], ["v1"]) == version_of([holding(2)], ["v1"])
+    assert version_of([Scale(1.0)], ["v1"]) == version_of([Scale(2.0)], ["v1"])
+    assert version_of([holding(1)], ["v1"]) != version_of([holding(1)], ["v2"])
+    assert version_of([holding(math.sin)], ["v1"]) != version_of([holding(math.cos)], ["v1"])
+    assert version_of([lambda: 1], ["v1"]) != version_of([lambda: 2], ["v1"])
+
+
+def test_a_compiled_function_stands_for_the_version_of_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bestof.selection import identity  # noqa: PLC0415  to clear what it has cached
+
+    before = version_of([np.add], ())
+    monkeypatch.setattr(np, "__version__", "0.0.1")
+    identity._version.cache_clear()
+    assert version_of([np.add], ()) != before
+    identity._version.cache_clear()
+
+
+def test_every_process_computes_the_same_identity(tmp_path: Path) -> None:
+    code = """
+from bestof.selection.identity import version_of
+class Held:
+    def __init__(self): self.words, self.where = {"a", "b", "c"}, {"x": frozenset({"p", "q"})}
+    def __call__(self, x): return x in {"k", "l", "m", "n"}
+words = {"one", "two", "three"}
+print(version_of([Held(), lambda x: x in words or x in {"r", "s", "t"}, Held().__call__, object().__repr__], ()))
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    found = set()
+    for seed in ("0", "1", "2"):
+        env = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        command = [sys.executable, str(script)]
+        found.add(
+            subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+        )
+    assert len(found) == 1
+    assert str(script) in found.pop()
+
+
+def test_a_script_in_a_folder_with_blanks_has_a_place_without() -> None:
+    exec("def f(): pass\nf.__module__ = 'a b#c'", scope := {})
+    version = version_of([scope["f"]], ["torch==2 #"])
+    assert places(version) == ("a%20b%23c:f",)
+    assert has_code_of(version, version)
+
+
+def test_evidence_of_another_version_orders_the_first_round_and_decides_nothing() -> None:
+    clock, store = Clock(), MemoryStore()
+
+    def selector(version: str, **cost: float) -> BestOf:
+        def alternative(name: str) -> Alternative:
+            return Alternative(name, lambda x: clock.passes(cost[name]), depends=[version])
+
+        return BestOf(
+            "it", [alternative(n) for n in cost], lambda x: x, clock=clock, store=store, drift=False
+        )
+
+    first = selector("1", a=3.0, b=1.0, c=2.0)
+    for _ in range(20):
+        first(0)
+    assert first.explain(0).decision == "b"
+    second = selector("2", a=1.0, b=3.0, c=2.0)
+    for _ in range(20):
+        second(0)
+    tried = [e.alternative for e in second.journal.entries() if isinstance(e, TrialEntry)]
+    assert tried[:3] == ["b", "c", "a"]
+    assert (second.explain(0).decision, second.explain(0).source) == ("a", "measured")
+    assert selector("2", a=1.0, b=3.0, c=2.0).journal.entries() == ()
+
+
+def test_two_functions_under_one_name_in_one_program_are_told_once() -> None:
+    clock, store = Clock(), MemoryStore()
+
+    def settle(function: Callable[[int], None]) -> BestOf:
+        selector = BestOf(
+            "namesakes",
+            [("first", function), ("other", lambda x: clock.passes(9.0))],
+            lambda x: x,
+            rounds=1,
+            clock=clock,
+            store=store,
+        )
+        for problem in (1, 2):
+            selector(problem), selector(problem), selector(problem)
+        return selector
+
+    kept = [settle(lambda x: clock.passes(1.0))]
+    with pytest.warns(
+        BestofWarning, match="times of 'first' are those of another function"
+    ) as told:
+        kept.append(settle(lambda x: clock.passes(2.0 + x)))
+    assert [w.filename for w in told] == [__file__]
+    assert kept[1].explain(1).source == "measured"
+
+
+def test_a_copy_has_the_identity_of_its_original() -> None:
+    def recursive() -> BestOf:
+        selector = BestOf(
+            "r", [("a", lambda n: n and selector(n - 1)), ("b", lambda n: 0)], lambda n: n, rounds=1
+        )
+        return selector
+
+    original = recursive()
+    versions = [one.version for one in original._alternatives]
+    assert [one.version for one in copy.copy(original)._alternatives] == versions
