@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
 
-NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name 'CMakeLists.txt')
+NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
 .PHONY: demo test check cross memcheck format clean
 

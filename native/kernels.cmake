@@ -1,29 +1,22 @@
-# Every kernel is compiled once per instruction set, with that set's flags and in a namespace of its name; what decides
-# at run time which one may run is compiled without any such flag.
-set(KERNEL_SOURCES
-    conv/convgemm.cpp
-    conv/depthwise.cpp
-    conv/direct.cpp
-    conv/fingerprint.cpp
-    conv/im2row.cpp
-    conv/matvec.cpp
-    conv/matvec_bf16.cpp
-    conv/winograd2.cpp
-    conv/winograd3_7x7_s2.cpp
-    conv/winograd3_s2.cpp
-    conv/winograd4.cpp
-    conv/winograd2_5x5.cpp
-    conv/winograd4_1x7.cpp
-    conv/winograd4_5x5.cpp
-    conv/winograd4_7x1.cpp
-    conv/winograd6.cpp
-    gemm/peak.cpp
-    loss/focal.cpp
-    pool/pool.cpp
-    transpose/blocked.cpp)
-# Those that an instruction set with products of bfloat16 has of its own, beside the rest of another one.
-set(BFLOAT16_SOURCES simd/kernels.cpp conv/convgemm_bf16.cpp)
-list(APPEND KERNEL_SOURCES ${BFLOAT16_SOURCES})
+# Every kernel is compiled once per instruction set, with the flags of that set and in a namespace of its name. The
+# code that decides at run time which one may run is compiled without any such flag.
+set(KERNEL_SOURCES conv/fingerprint.cpp gemm/peak.cpp loss/focal.cpp pool/pool.cpp
+                   simd/kernels.cpp transpose/blocked.cpp)
+# What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
+set(BFLOAT16_SOURCES simd/kernels.cpp)
+# A row BESTOF_ALGORITHM(name, namespace, ...) is compiled from conv/NAME.cpp.
+set(ALGORITHMS ${CMAKE_CURRENT_LIST_DIR}/conv/algorithms.inc)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ALGORITHMS})
+file(STRINGS ${ALGORITHMS} ROWS REGEX "^BESTOF_ALGORITHM")
+foreach(row IN LISTS ROWS)
+  if(NOT row MATCHES "^BESTOF_ALGORITHM\\(([a-z0-9_]+), BESTOF_(REST|TARGET),")
+    message(FATAL_ERROR "${ALGORITHMS}: expected BESTOF_ALGORITHM(name, BESTOF_REST or BESTOF_TARGET, ...; got ${row}")
+  endif()
+  list(APPEND KERNEL_SOURCES conv/${CMAKE_MATCH_1}.cpp)
+  if(CMAKE_MATCH_2 STREQUAL "TARGET")
+    list(APPEND BFLOAT16_SOURCES conv/${CMAKE_MATCH_1}.cpp)
+  endif()
+endforeach()
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM BFLOAT16_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(KERNEL_INCLUDES ${CMAKE_CURRENT_LIST_DIR})

@@ -1,13 +1,11 @@
 // Convolution for Python: problems, the table, packed weights, runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "bindings/execute.h"
@@ -17,7 +15,16 @@
 namespace bestof {
 namespace {
 
-double promised_error(const Pass& pass, const Problem& p, Direction direction) {
+// What a row promises for one problem.
+struct Promise {
+  const char* name;
+  ErrorBound error;
+  long scratch_bytes;
+  double flops;
+  bool packs, pools;
+};
+
+ErrorBound promised_error(const Algorithm& algorithm, const Problem& p, Direction direction) {
   // The channels that are summed over: of x forward, of y for its gradient. The sum of a weight
   // gradient runs over pixels, 512 of which count as 512 channels of one tap do.
   double terms = static_cast<double>(p.in_channels / p.groups);
@@ -25,23 +32,83 @@ double promised_error(const Pass& pass, const Problem& p, Direction direction) {
     terms = static_cast<double>(p.out_channels / p.groups);
   if (direction == Direction::kBackwardWeight)
     terms = 1.0 * p.batch * p.out_height * p.out_width / 9.0;
-  return pass.rounding + pass.error_growth * std::fmax(1.0, std::sqrt(terms / 512.0));
+  const double growth = std::fmax(1.0, std::sqrt(terms / 512.0));
+  return {algorithm.rounding.rms + algorithm.error.rms * growth,
+          algorithm.rounding.maximum + algorithm.error.maximum * growth};
 }
 
-using Row = std::tuple<std::string, double, long, double, bool, bool>;
-
-std::vector<Row> algorithms(const Problem& p, const std::string& direction_name, int threads) {
+std::vector<Promise> promises(const Problem& p, const std::string& direction_name, int threads) {
   const Direction direction = direction_of(direction_name);
-  std::vector<Row> rows;
+  std::vector<Promise> promised;
   for (int i = 0; i < kernels().algorithm_count; ++i) {
-    const Algorithm& algorithm = *kernels().algorithms[i];
+    const Algorithm& algorithm = kernels().algorithms[i];
     const Pass& pass = pass_of(algorithm, direction);
     if (!applies(algorithm, pass, p)) continue;
-    rows.emplace_back(algorithm.name, promised_error(pass, p, direction),
-                      run_floats(pass, p, threads) * 4, pass.flops(p), pass.pack != nullptr,
-                      pass.pools);
+    promised.push_back({algorithm.name, promised_error(algorithm, p, direction),
+                        run_floats(pass, p, threads) * 4, pass.flops(p), pass.pack != nullptr,
+                        algorithm.pools && direction == Direction::kForward});
   }
-  return rows;
+  return promised;
+}
+
+std::vector<Algorithm> rows() {
+  return {kernels().algorithms, kernels().algorithms + kernels().algorithm_count};
+}
+
+const char* shapes_of(const Algorithm& algorithm) {
+  const char* names[] = {"any", "kernel", "depthwise", "few rows"};
+  return names[static_cast<int>(algorithm.domain.shapes)];
+}
+
+const char* rounds_of(const Algorithm& algorithm) {
+  const char* names[] = {"nothing", "weights", "both"};
+  return names[static_cast<int>(algorithm.rounds)];
+}
+
+const char* accuracy_of(const Algorithm& algorithm) {
+  return algorithm.accuracy == Accuracy::kFloat32 ? "float32" : "relaxed";
+}
+
+std::vector<std::string> directions_of(const Algorithm& algorithm) {
+  std::vector<std::string> names;
+  for (const char* name : {"forward", "backward_input", "backward_weight"}) {
+    if (pass_of(algorithm, direction_of(name)).run) names.push_back(name);
+  }
+  return names;
+}
+
+void bind_rows(nb::module_& m) {
+  nb::class_<ErrorBound>(m, "ErrorBound")
+      .def_ro("rms", &ErrorBound::rms)
+      .def_ro("maximum", &ErrorBound::maximum);
+  nb::class_<Algorithm>(m, "Row")
+      .def_prop_ro("name", [](const Algorithm& row) { return row.name; })
+      .def_prop_ro("shapes", &shapes_of)
+      .def_prop_ro("kernel_height", [](const Algorithm& row) { return row.domain.kernel_height; })
+      .def_prop_ro("kernel_width", [](const Algorithm& row) { return row.domain.kernel_width; })
+      .def_prop_ro("stride", [](const Algorithm& row) { return row.domain.stride; })
+      .def_prop_ro("directions", &directions_of)
+      .def_ro("error", &Algorithm::error)
+      .def_ro("rounding", &Algorithm::rounding)
+      .def_prop_ro("rounds", &rounds_of)
+      .def_prop_ro("accuracy", &accuracy_of)
+      .def_ro("transforms", &Algorithm::transforms)
+      .def_ro("pools", &Algorithm::pools)
+      .def_ro("bfloat16", &Algorithm::bfloat16)
+      .def_ro("emulated", &Algorithm::emulated)
+      .def_ro("eager", &Algorithm::eager)
+      .def_ro("linear", &Algorithm::linear);
+  nb::class_<Promise>(m, "Promise")
+      .def_prop_ro("name", [](const Promise& promise) { return promise.name; })
+      .def_ro("error", &Promise::error)
+      .def_ro("scratch_bytes", &Promise::scratch_bytes)
+      .def_ro("flops", &Promise::flops)
+      .def_ro("packs", &Promise::packs)
+      .def_ro("pools", &Promise::pools);
+  m.def("rows", &rows);
+  m.def("promises", [](const Problem& p, const std::string& direction, int threads) {
+    return promises(p, direction, threads_of(threads));
+  });
 }
 
 void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::handle w,
@@ -119,9 +186,7 @@ void bind_conv(nb::module_& m) {
       .def_prop_ro("shape", [](const PackedWeights& w) { return nb::tuple(nb::cast(w.shape)); })
       .def_prop_ro("address",
                    [](const PackedWeights& w) { return reinterpret_cast<std::size_t>(&w); });
-  m.def("algorithms", [](const Problem& p, const std::string& direction, int threads) {
-    return algorithms(p, direction, threads_of(threads));
-  });
+  bind_rows(m);
   m.def("pack_weights",
         [](nb::handle w, const std::string& algorithm, long groups, const std::string& dtype,
            int threads) { return pack_weights(w, algorithm, groups, dtype, threads_of(threads)); });

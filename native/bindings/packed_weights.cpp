@@ -5,12 +5,13 @@
 namespace bestof {
 namespace {
 
-bool offers(const std::string& name, const Problem& p) {
+// Returns the stride that an algorithm is written for, or 1 where it takes any.
+long stride_of(const std::string& name) {
   for (int i = 0; i < kernels().algorithm_count; ++i) {
-    const Algorithm& algorithm = *kernels().algorithms[i];
-    if (name == algorithm.name) return applies(algorithm, algorithm.forward, p);
+    const Algorithm& algorithm = kernels().algorithms[i];
+    if (name == algorithm.name && algorithm.domain.stride > 0) return algorithm.domain.stride;
   }
-  return false;
+  return 1;
 }
 
 }  // namespace
@@ -20,11 +21,9 @@ std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& alg
   const Array weights = read_array(w, "w", 4, element_of(dtype));
   const Shape& s = weights.shape;
   if (groups < 1) refuse("groups: expected positive integers; got " + std::to_string(groups));
-  Problem p =
-      make_problem({1, s[1], s[2], s[3] * groups}, s, {1, 1, 0, 0, 0, 0, 1, 1, groups}, dtype);
-  Problem strided = p;
-  strided.stride_y = strided.stride_x = 2;
-  if (!offers(algorithm, p) && offers(algorithm, strided)) p = strided;
+  const long stride = stride_of(algorithm);
+  const Problem p = make_problem({1, s[1], s[2], s[3] * groups}, s,
+                                 {stride, stride, 0, 0, 0, 0, 1, 1, groups}, dtype);
   const Pass& pass = find_pass(algorithm, Direction::kForward, p);
   if (!pass.pack) refuse("algorithm: expected one that packs weights; got " + algorithm);
   const long floats = pass.packed_floats(p);

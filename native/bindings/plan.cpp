@@ -18,6 +18,7 @@ namespace {
 struct Plan {
   Problem problem;
   Direction direction;
+  const Algorithm* row;
   const Pass* pass;
   std::string algorithm, isa;
   Activation activation;
@@ -28,14 +29,15 @@ struct Plan {
        const std::string& activation_name, float slope_below, bool pool)
       : problem(p),
         direction(direction_of(direction_name)),
-        pass(&find_pass(algorithm_name, direction, p)),
+        row(&find_algorithm(algorithm_name, direction, p)),
+        pass(&pass_of(*row, direction)),
         algorithm(algorithm_name),
         isa(kernels().isa),
         activation(activation_of(activation_name)),
         slope(slope_below),
         pooled(pool) {
     if (!pooled) return;
-    if (!pass->pools)
+    if (!row->pools || direction != Direction::kForward)
       refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
     const bool falls =
         activation == Activation::kSilu || activation == Activation::kHardSwish || slope < 0;

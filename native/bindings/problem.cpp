@@ -15,9 +15,9 @@ Direction direction_of(const std::string& name) {
 }
 
 const Pass& pass_of(const Algorithm& algorithm, Direction direction) {
-  if (direction == Direction::kForward) return algorithm.forward;
-  return direction == Direction::kBackwardInput ? algorithm.backward_input
-                                                : algorithm.backward_weight;
+  const Passes& passes = *algorithm.passes;
+  if (direction == Direction::kForward) return passes.forward;
+  return direction == Direction::kBackwardInput ? passes.backward_input : passes.backward_weight;
 }
 
 Activation activation_of(const std::string& name) {
@@ -134,17 +134,20 @@ std::string describe_problem(const Problem& p) {
          std::to_string(p.groups) + (p.element == Element::kBfloat16 ? ", bfloat16" : "");
 }
 
-const Pass& find_pass(const std::string& name, Direction direction, const Problem& p) {
+const Algorithm& find_algorithm(const std::string& name, Direction direction, const Problem& p) {
   std::string names;
   for (int i = 0; i < kernels().algorithm_count; ++i) {
-    const Algorithm& algorithm = *kernels().algorithms[i];
-    const Pass& pass = pass_of(algorithm, direction);
-    if (!applies(algorithm, pass, p)) continue;
-    if (name == algorithm.name) return pass;
+    const Algorithm& algorithm = kernels().algorithms[i];
+    if (!applies(algorithm, pass_of(algorithm, direction), p)) continue;
+    if (name == algorithm.name) return algorithm;
     names += std::string(names.empty() ? "" : ", ") + algorithm.name;
   }
   refuse("algorithm: expected one that applies to " + describe_problem(p) + " (" + names +
          "); got " + name);
+}
+
+const Pass& find_pass(const std::string& name, Direction direction, const Problem& p) {
+  return pass_of(find_algorithm(name, direction, p), direction);
 }
 
 }  // namespace bestof

@@ -27,7 +27,8 @@ std::string describe_problem(const Problem& p);
 
 const Pass& pass_of(const Algorithm& algorithm, Direction direction);
 
-// Refuses the name of an algorithm that does not apply.
+// Returns the row of that name; refuses one that does not apply.
+const Algorithm& find_algorithm(const std::string& name, Direction direction, const Problem& p);
 const Pass& find_pass(const std::string& name, Direction direction, const Problem& p);
 
 }  // namespace bestof

@@ -1,36 +1,64 @@
-// A convolution algorithm: one row of the table that bindings, tests and benchmarks enumerate.
+// A convolution algorithm: what it computes, and what its row of the table says about it.
+//
+// conv/algorithms.inc has one row for each algorithm. The build, the tables of every instruction
+// set, the bindings, the fuzzer, the tests and the benchmarks all read that list. The code of an
+// algorithm stands in conv/NAME.cpp, which defines `passes::NAME`. Nothing else names it.
 #pragma once
+#include "conv/domain.h"
 #include "conv/problem.h"
 
 namespace bestof {
 
-// One of the three passes of an algorithm. An algorithm without it has supports == nullptr.
+// One of the three passes of an algorithm. `run` is null where the algorithm lacks the pass.
 struct Pass {
-  bool (*supports)(const Problem&);
-  // Floats of the weights in this pass's own layout; 0, and pack == nullptr, where they are used as
-  // they come.
-  long (*packed_floats)(const Problem&);
-  void (*pack)(const Problem&, const float* w, float* packed, int threads);
-  long (*scratch_floats)(const Problem&, int threads);
-  void (*run)(const Problem&, const Call&);
-  // Promised rms error over rms of the result, against float64, with up to 512 channels; times
-  // sqrt(C / 512) above.
-  double error_growth;
-  double (*flops)(const Problem&);
-  // What rounding operands to bfloat16 adds to that, however many channels there are.
-  double rounding = 0.0;
-  bool pools = false;  // whether it serves an epilogue that pools
+  void (*run)(const Problem&, const Call&) = nullptr;
+  long (*scratch_floats)(const Problem&, int threads) = nullptr;
+  double (*flops)(const Problem&) = nullptr;
+  // Floats of the weights in the layout of this pass, and the function that writes them. Both are
+  // null where the pass reads weights as they are.
+  long (*packed_floats)(const Problem&) = nullptr;
+  void (*pack)(const Problem&, const float* w, float* packed, int threads) = nullptr;
+  // Narrows the domain of the algorithm; null where the pass takes all of it.
+  bool (*supports)(const Problem&) = nullptr;
 };
 
+struct Passes {
+  Pass forward = {}, backward_input = {}, backward_weight = {};
+};
+
+// A bound of the error against float64, relative to the rms of the result: of the rms of the error,
+// and of its largest magnitude.
+struct ErrorBound {
+  double rms = 0.0, maximum = 0.0;
+};
+
+// The strictest level of accuracy that allows an algorithm.
+enum class Accuracy { kFloat32, kRelaxed };
+
+// The operands of float32 that are rounded to bfloat16 before they are multiplied.
+enum class Rounds { kNothing, kWeights, kBoth };
+
+// A row of conv/algorithms.inc.
 struct Algorithm {
   const char* name;
-  Pass forward, backward_input, backward_weight;
-  bool bfloat16 = false;  // whether it takes tensors of bfloat16 as well
+  const Passes* passes;
+  Domain domain = {};
+  // Error of the sums, up to 512 channels; times sqrt(C / 512) above.
+  ErrorBound error = {};
+  Rounds rounds = Rounds::kNothing;
+  ErrorBound rounding = {};  // what rounding adds to `error`, whatever the number of channels
+  Accuracy accuracy = Accuracy::kFloat32;
+  bool transforms = false;  // whether it multiplies transformed operands, to multiply less
+  bool pools = false;       // whether its forward pass serves an epilogue that pools
+  bool bfloat16 = false;    // whether it takes tensors of bfloat16 as well
+  bool emulated = false;    // whether this instruction set lacks the products that it is made of
+  bool eager = false;       // whether PyTorch programs try it for each convolution
+  bool linear = false;      // whether plans try it for linear layers
 };
 
 inline bool applies(const Algorithm& algorithm, const Pass& pass, const Problem& p) {
-  return pass.supports && (p.element == Element::kFloat32 || algorithm.bfloat16) &&
-         pass.supports(p);
+  return pass.run && (p.element == Element::kFloat32 || algorithm.bfloat16) &&
+         lies_in(algorithm.domain, p) && (!pass.supports || pass.supports(p));
 }
 
 }  // namespace bestof

@@ -140,11 +140,10 @@ long backward_weight_scratch(const Problem& p, int) {
 
 }  // namespace
 
-const Algorithm kConvgemm = {
-    "convgemm",
-    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
-    {always, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
-    {always, nullptr, nullptr, backward_weight_scratch, run_weight_in_place, 1e-6, lowered_flops},
+const Passes passes::convgemm = {
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward},
+    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops},
+    .backward_weight = {run_weight_in_place, backward_weight_scratch, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

@@ -73,16 +73,8 @@ void run_forward(const Problem& p, const Call& call) {
 
 }  // namespace
 
-// Rounding to 8 bits errs by up to 2^-8, by 1.7e-3 rms where what is rounded is at random and much:
-// of x and of w where these are float32, 2.4e-3 together, of y where that is bfloat16. What holds
-// for all operands: twice 2^-8, plus 2^-16, of the sum of the magnitudes of the terms. No chain is
-// cut, so float32 adds up to 4e-6 of its own.
-const Algorithm kConvgemmBf16 = {
-    "convgemm_bf16",
-    {always, pair_floats, pack, forward_scratch, run_forward, 5e-6, lowered_flops, 3e-3},
-    {},
-    {},
-    true,
+const Passes passes::convgemm_bf16 = {
+    .forward = {run_forward, forward_scratch, lowered_flops, pair_floats, pack},
 };
 
 }  // namespace BESTOF_TARGET

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kPixels = 8;  // results of a row that are summed at once
 
-bool supports(const Problem& p) {
-  return p.groups == p.in_channels && p.groups == p.out_channels;
-}
-
 long taps_of(const Problem& p) {
   return p.kernel_height * p.kernel_width;
 }
@@ -186,11 +182,10 @@ void run_backward_weight(const Problem& p, const Call& call) {
 
 }  // namespace
 
-const Algorithm kDepthwise = {
-    "depthwise",
-    {supports, weight_floats, pack, no_scratch, run_forward, 1e-6, lowered_flops},
-    {supports, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6, lowered_flops},
-    {supports, nullptr, nullptr, backward_weight_scratch, run_backward_weight, 1e-6, lowered_flops},
+const Passes passes::depthwise = {
+    .forward = {run_forward, no_scratch, lowered_flops, weight_floats, pack},
+    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops},
+    .backward_weight = {run_backward_weight, backward_weight_scratch, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

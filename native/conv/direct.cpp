@@ -115,11 +115,8 @@ void run_forward(const Problem& p, const Call& call) {
 
 }  // namespace
 
-const Algorithm kDirect = {
-    "direct",
-    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
-    {},
-    {},
+const Passes passes::direct = {
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward},
 };
 
 }  // namespace BESTOF_TARGET

@@ -69,9 +69,5 @@ inline void pack_forward(const Problem& p, const float* w, float* packed, int th
   pack_weights(forward_view(p, w), packed, threads);
 }
 
-inline bool always(const Problem&) {
-  return true;
-}
-
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

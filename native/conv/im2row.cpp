@@ -35,12 +35,11 @@ void run_backward_input(const Problem& p, const Call& call) {
 
 }  // namespace
 
-const Algorithm kIm2row = {
-    "im2row",
-    {always, weight_floats, pack_forward, forward_scratch, run_forward, 1e-6, lowered_flops},
-    {supports_backward_input, nullptr, nullptr, backward_input_scratch, run_backward_input, 1e-6,
-     lowered_flops},
-    {always, nullptr, nullptr, weight_copied_floats, run_weight_copied, 1e-6, lowered_flops},
+const Passes passes::im2row = {
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward},
+    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops, nullptr, nullptr,
+                       supports_backward_input},
+    .backward_weight = {run_weight_copied, weight_copied_floats, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

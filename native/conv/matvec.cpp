@@ -14,11 +14,8 @@ void run_forward(const Problem& p, const Call& call) {
 
 }  // namespace
 
-const Algorithm kMatvec = {
-    "matvec",
-    {has_few_rows, nullptr, nullptr, no_scratch, run_forward, 1e-6, lowered_flops},
-    {},
-    {},
+const Passes passes::matvec = {
+    .forward = {run_forward, no_scratch, lowered_flops},
 };
 
 }  // namespace BESTOF_TARGET

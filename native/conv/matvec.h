@@ -11,8 +11,6 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-constexpr int kMostRows = 8;
-
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRegisters = 32;
 #else
@@ -31,13 +29,6 @@ constexpr int outputs_at_once(int rows) {
 // the next outputs' that is asked for: 512 to 1000 features take 0.7 of the time.
 constexpr long kAheadBytes = 256;
 constexpr long kShortBytes = 4096;
-
-// 1x1 convolutions of few pixels.
-inline bool has_few_rows(const Problem& p) {
-  return p.kernel_height == 1 && p.kernel_width == 1 && p.stride_y == 1 && p.stride_x == 1 &&
-         p.groups == 1 && p.pad_top == 0 && p.pad_bottom == 0 && p.pad_left == 0 &&
-         p.pad_right == 0 && p.batch * p.in_height * p.in_width <= kMostRows;
-}
 
 BESTOF_INLINE float sum_of_lanes(Vec v) {
   float part[kLanes];

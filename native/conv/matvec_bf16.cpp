@@ -27,14 +27,8 @@ void run_forward(const Problem& p, const Call& call) {
 
 }  // namespace
 
-// Rounding a weight errs by up to 2^-8, of a sum by up to 2^-8 of the sum of the magnitudes of its
-// terms; where weights are at random and results many, by 1.7e-3 of these, rms, which is what is
-// promised.
-const Algorithm kMatvecBf16 = {
-    "matvec_bf16",
-    {has_few_rows, halved_floats, pack, no_scratch, run_forward, 1e-6, lowered_flops, 2e-3},
-    {},
-    {},
+const Passes passes::matvec_bf16 = {
+    .forward = {run_forward, no_scratch, lowered_flops, halved_floats, pack},
 };
 
 }  // namespace BESTOF_TARGET

@@ -126,12 +126,6 @@ inline void transform_weights(const WeightView& view, float* u, int threads) {
 }
 
 template <int M>
-inline bool winograd_supports(const Problem& p) {
-  return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 1 && p.stride_x == 1 &&
-         p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
-}
-
-template <int M>
 inline long winograd_scratch(const Problem& p, int threads) {
   constexpr long kFrequencies = (M + 2) * (M + 2);
   const TilePlan t = plan_tiles<M>(p, threads);

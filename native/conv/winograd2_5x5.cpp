@@ -6,8 +6,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd2Square5 =
-    winograd_axes<Winograd<2, 5>, Winograd<2, 5>>("winograd2_5x5", 5e-6);
+const Passes passes::winograd2_5x5 = winograd_axes<Winograd<2, 5>, Winograd<2, 5>>();
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

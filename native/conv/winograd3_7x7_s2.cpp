@@ -44,11 +44,6 @@ Plan plan_rows(const Problem& p) {
   return plan;
 }
 
-bool supports(const Problem& p) {
-  return p.kernel_height == kTaps && p.kernel_width == kTaps && p.stride_y == kStride &&
-         p.stride_x == kStride && p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
-}
-
 // Frequency i is the sum of the products of even and odd rows, the last one, infinity, of the even
 // ones alone.
 constexpr long images(long i) {
@@ -210,11 +205,8 @@ double flops(const Problem& p) {
 
 }  // namespace
 
-const Algorithm kWinograd3Strided7 = {
-    "winograd3_7x7_s2",
-    {supports, weight_floats, pack, scratch, run_forward, 2e-6, flops},
-    {},
-    {},
+const Passes passes::winograd3_7x7_s2 = {
+    .forward = {run_forward, scratch, flops, weight_floats, pack},
 };
 
 }  // namespace BESTOF_TARGET

@@ -5,7 +5,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd3Strided = winograd_strided<3>("winograd3_s2", 1.5e-6);
+const Passes passes::winograd3_s2 = winograd_strided<3>();
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -6,8 +6,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd4Row7 =
-    winograd_axes<Winograd<1, 1>, Winograd<4, 7>>("winograd4_1x7", 5e-6);
+const Passes passes::winograd4_1x7 = winograd_axes<Winograd<1, 1>, Winograd<4, 7>>();
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -6,8 +6,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd4Square5 =
-    winograd_axes<Winograd<4, 5>, Winograd<4, 5>>("winograd4_5x5", 2.5e-5);
+const Passes passes::winograd4_5x5 = winograd_axes<Winograd<4, 5>, Winograd<4, 5>>();
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -5,8 +5,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Algorithm kWinograd4Column7 =
-    winograd_axes<Winograd<4, 7>, Winograd<1, 1>>("winograd4_7x1", 5e-6);
+const Passes passes::winograd4_7x1 = winograd_axes<Winograd<4, 7>, Winograd<1, 1>>();
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -13,11 +13,6 @@ template <class Y, class X>
 struct WinogradAxes {
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha;
 
-  static bool supports(const Problem& p) {
-    return p.kernel_height == Y::kTaps && p.kernel_width == X::kTaps && p.stride_y == 1 &&
-           p.stride_x == 1 && p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
-  }
-
   // An odd number of cache lines, so that the frequencies of a tile fall into different sets of L1.
   static long odd_step(long floats) { return round_up(floats, 32) + 16; }
 
@@ -253,16 +248,13 @@ struct WinogradAxes {
   }
 };
 
-// The row of one kernel: both passes, one error.
 template <class Y, class X>
-constexpr Algorithm winograd_axes(const char* name, double error_growth) {
+constexpr Passes winograd_axes() {
   using W = WinogradAxes<Y, X>;
   return {
-      name,
-      {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops},
-      {W::supports, nullptr, nullptr, W::backward_input_scratch, W::run_backward_input,
-       error_growth, W::backward_input_flops},
-      {}};
+      .forward = {W::run_forward, W::scratch, W::flops, W::weight_floats, W::pack},
+      .backward_input = {W::run_backward_input, W::backward_input_scratch, W::backward_input_flops},
+  };
 }
 
 }  // namespace BESTOF_TARGET

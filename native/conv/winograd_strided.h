@@ -20,11 +20,6 @@ struct WinogradStrided {
   using Results = WinogradAxes<Axis, Axis>;
   static constexpr long kAlpha = M + 1, kFrequencies = kAlpha * kAlpha, kRead = 2 * M + 1;
 
-  static bool supports(const Problem& p) {
-    return p.kernel_height == 3 && p.kernel_width == 3 && p.stride_y == 2 && p.stride_x == 2 &&
-           p.dilation_y == 1 && p.dilation_x == 1 && p.groups == 1;
-  }
-
   // How many of the four images frequency (i, j) is summed over, and at which place among them one
   // comes: by rows first, so that where the columns are at infinity the even ones come first.
   static constexpr long images(long xi) {
@@ -297,13 +292,9 @@ struct WinogradStrided {
 };
 
 template <int M>
-constexpr Algorithm winograd_strided(const char* name, double error_growth) {
+constexpr Passes winograd_strided() {
   using W = WinogradStrided<M>;
-  return {
-      name,
-      {W::supports, W::weight_floats, W::pack, W::scratch, W::run_forward, error_growth, W::flops},
-      {},
-      {}};
+  return {.forward = {W::run_forward, W::scratch, W::flops, W::weight_floats, W::pack}};
 }
 
 }  // namespace BESTOF_TARGET

@@ -1,15 +1,20 @@
-// Random problems through every row of the table, in buffers of exactly the promised size: built
-// with AddressSanitizer and UndefinedBehaviorSanitizer, a single element out of place ends it.
-// Compares with a naive double, too. Usage: fuzz SECONDS SEED [unwritten] With `unwritten`, results
-// and scratch stay as they were allocated, which valgrind follows, instead of full of NaN.
+// Runs random problems through every row of the table, in buffers of exactly the promised size.
+// AddressSanitizer and UndefinedBehaviorSanitizer, with which it is built, end it if a single
+// element is out of place. Results are compared with a naive sum in double. The problems are drawn
+// from the domains of the rows in turn, and the program fails if a pass of a row was never run.
+//
+// Usage: fuzz SECONDS SEED [unwritten]. With `unwritten`, results and scratch stay as they were
+// allocated, which valgrind follows, instead of full of NaN.
 #include <omp.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "fuzz/company.h"
@@ -27,60 +32,91 @@ using bestof::fuzz::exact16;
 using bestof::fuzz::pick;
 using bestof::fuzz::value_of;
 
-Problem random_problem(std::mt19937& random) {
-  Problem p;
+// The extents of the result; false where the kernel exceeds the padded image.
+bool fit_result(Problem& p) {
+  const long y = p.in_height + p.pad_top + p.pad_bottom - p.dilation_y * (p.kernel_height - 1) - 1;
+  const long x = p.in_width + p.pad_left + p.pad_right - p.dilation_x * (p.kernel_width - 1) - 1;
+  p.out_height = y / p.stride_y + 1;
+  p.out_width = x / p.stride_x + 1;
+  return y >= 0 && x >= 0;
+}
+
+// A linear layer of few rows.
+Problem few_rows(std::mt19937& random) {
+  Problem p = {};
+  p.batch = pick(random, 1, 2);
+  p.in_height = p.out_height = p.groups = p.kernel_height = p.kernel_width = 1;
+  p.stride_y = p.stride_x = p.dilation_y = p.dilation_x = 1;
+  p.out_width = p.in_width = pick(random, 1, bestof::kMostRows / 2);
+  p.in_channels = pick(random, 1, 300);
+  p.out_channels = pick(random, 1, 40);
+  return p;
+}
+
+// A problem of one kernel size and stride; one in four has tiles enough for blocks of them, whose
+// results may be streamed where they are whole vectors.
+Problem of_kernel(const bestof::Domain& domain, std::mt19937& random) {
+  Problem p = {};
+  p.kernel_height = domain.kernel_height;
+  p.kernel_width = domain.kernel_width;
+  p.stride_y = p.stride_x = domain.stride;
+  p.dilation_y = p.dilation_x = p.groups = 1;
+  const bool blocks = pick(random, 0, 3) == 0;
+  p.batch = blocks ? pick(random, 2, 5) : pick(random, 1, 3);
+  p.in_height = blocks ? pick(random, 24, 32) : pick(random, 1, 15);
+  p.in_width = blocks ? pick(random, 24, 32) : pick(random, 1, 15);
+  p.in_channels = blocks ? pick(random, 1, 6) : pick(random, 1, 40);
+  p.out_channels = blocks ? 16 * pick(random, 1, 2) : pick(random, 1, 40);
+  return p;
+}
+
+Problem of_any_kernel(bool depthwise, std::mt19937& random) {
+  Problem p = {};
+  p.batch = pick(random, 1, 3);
+  p.in_height = pick(random, 1, 15);
+  p.in_width = pick(random, 1, 15);
+  p.groups = depthwise ? pick(random, 1, 40) : pick(random, 1, 4);
+  p.in_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
+  p.out_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
+  p.kernel_height = pick(random, 1, 5);
+  p.kernel_width = pick(random, 1, 5);
+  p.stride_y = pick(random, 1, 3);
+  p.stride_x = pick(random, 1, 3);
+  p.dilation_y = pick(random, 1, 2);
+  p.dilation_x = pick(random, 1, 2);
+  return p;
+}
+
+// A problem from the domain of an algorithm.
+Problem random_problem(const bestof::Domain& domain, std::mt19937& random) {
+  if (domain.shapes == bestof::Shapes::kFewRows) return few_rows(random);
   for (;;) {
-    const bool plain =
-        pick(random, 0, 1) == 1;  // half of them a kernel and a stride that Winograd has
-    const long own[][3] = {{3, 3, 1}, {3, 3, 1}, {1, 7, 1}, {7, 1, 1},
-                           {5, 5, 1}, {3, 3, 2}, {7, 7, 2}};
-    const long* kernel = own[pick(random, 0, 6)];
-    p.batch = pick(random, 1, 3);
-    p.in_height = pick(random, 1, 15);
-    p.in_width = pick(random, 1, 15);
-    p.groups = plain ? 1 : pick(random, 1, 4);
-    const bool depthwise = !plain && pick(random, 0, 3) == 0;
-    if (depthwise) p.groups = pick(random, 1, 40);
-    p.in_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
-    p.out_channels = p.groups * (depthwise ? 1 : pick(random, 1, 40));
-    if (plain && pick(random, 0, 3) == 0) {
-      // Tiles enough for blocks of them, whose results may be streamed where they are whole
-      // vectors.
-      p.batch = pick(random, 2, 5);
-      p.in_height = pick(random, 24, 32);
-      p.in_width = pick(random, 24, 32);
-      p.in_channels = pick(random, 1, 6);
-      p.out_channels = 16 * pick(random, 1, 2);
-    }
-    if (!plain && pick(random, 0, 3) == 0) {
-      // A linear layer of few rows.
-      p.in_height = p.groups = p.kernel_height = p.kernel_width = 1;
-      p.stride_y = p.stride_x = p.dilation_y = p.dilation_x = 1;
-      p.pad_top = p.pad_bottom = p.pad_left = p.pad_right = 0;
-      p.out_height = 1;
-      p.out_width = p.in_width = pick(random, 1, 4);
-      p.in_channels = pick(random, 1, 300);
-      p.out_channels = pick(random, 1, 40);
-      return p;
-    }
-    p.kernel_height = plain ? kernel[0] : pick(random, 1, 5);
-    p.kernel_width = plain ? kernel[1] : pick(random, 1, 5);
-    p.stride_y = plain ? kernel[2] : pick(random, 1, 3);
-    p.stride_x = plain ? kernel[2] : pick(random, 1, 3);
-    p.dilation_y = plain ? 1 : pick(random, 1, 2);
-    p.dilation_x = plain ? 1 : pick(random, 1, 2);
+    Problem p = domain.shapes == bestof::Shapes::kKernel
+                    ? of_kernel(domain, random)
+                    : of_any_kernel(domain.shapes == bestof::Shapes::kDepthwise, random);
     p.pad_top = pick(random, 0, 4);
     p.pad_bottom = pick(random, 0, 4);
     p.pad_left = pick(random, 0, 4);
     p.pad_right = pick(random, 0, 4);
-    const long y =
-        p.in_height + p.pad_top + p.pad_bottom - p.dilation_y * (p.kernel_height - 1) - 1;
-    const long x = p.in_width + p.pad_left + p.pad_right - p.dilation_x * (p.kernel_width - 1) - 1;
-    if (y < 0 || x < 0) continue;
-    p.out_height = y / p.stride_y + 1;
-    p.out_width = x / p.stride_x + 1;
-    return p;
+    if (fit_result(p)) return p;
   }
+}
+
+// How many problems each pass of each row computed.
+std::vector<std::array<long, 3>> computed;
+
+// The first pass that was never computed, as text; empty where there is none.
+std::string missed(const bestof::Kernels& kernels) {
+  const char* directions[] = {"forward", "input gradient", "weight gradient"};
+  for (int i = 0; i < kernels.algorithm_count; ++i) {
+    const bestof::Passes& passes = *kernels.algorithms[i].passes;
+    const bestof::Pass* each[] = {&passes.forward, &passes.backward_input, &passes.backward_weight};
+    for (int direction = 0; direction < 3; ++direction) {
+      if (each[direction]->run && computed[i][direction] == 0)
+        return std::string(kernels.algorithms[i].name) + ", " + directions[direction];
+    }
+  }
+  return "";
 }
 
 // Calls f(x index, w index, y index) for every product of the convolution.
@@ -149,8 +185,9 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
   });
   const int threads = static_cast<int>(pick(random, 1, 2));
   for (int i = 0; i < kernels.algorithm_count; ++i) {
-    const bestof::Algorithm& a = *kernels.algorithms[i];
-    const bestof::Pass* passes[] = {&a.forward, &a.backward_input, &a.backward_weight};
+    const bestof::Algorithm& a = kernels.algorithms[i];
+    const bestof::Pass* passes[] = {&a.passes->forward, &a.passes->backward_input,
+                                    &a.passes->backward_weight};
     const std::vector<double>* wanted[] = {&y, &dx, &dw};
     for (int direction = 0; direction < 3; ++direction) {
       const bestof::Pass& pass = *passes[direction];
@@ -172,7 +209,8 @@ int try_problem(const bestof::Kernels& kernels, const Problem& p, std::mt19937& 
         call.second = packed.get();
       }
       pass.run(p, call);
-      if (!close(result.get(), *wanted[direction], pass.error_growth + pass.rounding))
+      ++computed[i][direction];
+      if (!close(result.get(), *wanted[direction], a.error.rms + a.rounding.rms))
         return fail(kernels.isa, a.name, direction, p);
     }
   }
@@ -201,19 +239,20 @@ int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random
   });
   const int threads = static_cast<int>(pick(random, 1, 2));
   for (int i = 0; i < kernels.algorithm_count; ++i) {
-    const bestof::Algorithm& a = *kernels.algorithms[i];
-    if (!applies(a, a.forward, p)) continue;
+    const bestof::Algorithm& a = kernels.algorithms[i];
+    const bestof::Pass& pass = a.passes->forward;
+    if (!applies(a, pass, p)) continue;
     const Buffer16 y = exact16(y_count, random, false);
-    const Buffer scratch = exact(a.forward.scratch_floats(p, threads), random, false);
-    const Buffer packed = exact(a.forward.packed_floats(p), random, false);
-    a.forward.pack(p, reinterpret_cast<const float*>(w.get()), packed.get(), threads);
-    a.forward.run(p, {reinterpret_cast<const float*>(x.get()),
-                      packed.get(),
-                      reinterpret_cast<float*>(y.get()),
-                      {bias.get(), add ? reinterpret_cast<const float*>(residual.get()) : nullptr,
-                       bestof::Activation::kNone, 0.0f},
-                      scratch.get(),
-                      threads});
+    const Buffer scratch = exact(pass.scratch_floats(p, threads), random, false);
+    const Buffer packed = exact(pass.packed_floats(p), random, false);
+    pass.pack(p, reinterpret_cast<const float*>(w.get()), packed.get(), threads);
+    pass.run(p, {reinterpret_cast<const float*>(x.get()),
+                 packed.get(),
+                 reinterpret_cast<float*>(y.get()),
+                 {bias.get(), add ? reinterpret_cast<const float*>(residual.get()) : nullptr,
+                  bestof::Activation::kNone, 0.0f},
+                 scratch.get(),
+                 threads});
     const double terms = 3.0 + 1.0 * p.kernel_height * p.kernel_width * p.in_channels / p.groups;
     for (long k = 0; k < y_count; ++k) {
       // One rounding to 8 bits, and float32 sums: 2^-24 a term.
@@ -233,9 +272,9 @@ void try_no_rows(const bestof::Kernels& kernels) {
   p.stride_y = p.stride_x = p.dilation_y = p.dilation_x = 1;
   p.in_channels = p.out_channels = 3;
   for (int i = 0; i < kernels.algorithm_count; ++i) {
-    const bestof::Algorithm& a = *kernels.algorithms[i];
-    if (std::strncmp(a.name, "matvec", 6) == 0)
-      a.forward.run(p, {nullptr, nullptr, nullptr, {}, nullptr, 1});
+    const bestof::Algorithm& a = kernels.algorithms[i];
+    if (a.domain.shapes == bestof::Shapes::kFewRows)
+      a.passes->forward.run(p, {nullptr, nullptr, nullptr, {}, nullptr, 1});
   }
 }
 
@@ -248,17 +287,29 @@ int main(int count, char** arguments) {
   std::mt19937 random(seed);
   const auto begin = std::chrono::steady_clock::now();
   long tried = 0;
-  try_no_rows(*bestof::best_kernels());
+  const bestof::Kernels& kernels = *bestof::best_kernels();
+  computed.resize(kernels.algorithm_count);
+  try_no_rows(kernels);
+  const auto over = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >=
+           seconds;
+  };
+  // Rows take turns, and each has had several by the end, however slow the processor is.
+  const long least = 4L * kernels.algorithm_count;
   do {
-    const Problem p = random_problem(random);
+    const Problem p =
+        random_problem(kernels.algorithms[tried % kernels.algorithm_count].domain, random);
     // Half of them as if no cache could keep anything, where results are streamed past the caches.
     bestof::assume_level3(pick(random, 0, 1));
-    if (try_problem(*bestof::best_kernels(), p, random) != 0) return 1;
-    if (try_bfloat16(*bestof::best_kernels(), p, random) != 0) return 1;
-    if (bestof::fuzz::try_company(*bestof::best_kernels(), random) != 0) return 1;
+    if (try_problem(kernels, p, random) != 0) return 1;
+    if (try_bfloat16(kernels, p, random) != 0) return 1;
+    if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
     ++tried;
-  } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() <
-           seconds);
-  std::printf("%ld problems on %s, seed %u\n", tried, bestof::best_kernels()->isa, seed);
+  } while (tried < least || !over());
+  if (const std::string pass = missed(kernels); !pass.empty()) {
+    std::fprintf(stderr, "no problem was tried on %s: its domain was never drawn\n", pass.c_str());
+    return 1;
+  }
+  std::printf("%ld problems on %s, seed %u\n", tried, kernels.isa, seed);
   return 0;
 }

@@ -6,30 +6,24 @@
 #define BESTOF_QUOTE(name) #name
 #define BESTOF_NAME(name) BESTOF_QUOTE(name)
 
+#if defined(__AVX512BF16__)
+#define BESTOF_HAS_PAIRS true
+#else
+#define BESTOF_HAS_PAIRS false
+#endif
+
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
 namespace rest = BESTOF_REST;
 
-constexpr const Algorithm* kAlgorithms[] = {
-    &rest::kDirect,
-    &rest::kConvgemm,
-    &kConvgemmBf16,
-    &rest::kIm2row,
-    &rest::kWinograd2,
-    &rest::kWinograd4,
-    &rest::kWinograd6,
-    &rest::kWinograd4Row7,
-    &rest::kWinograd4Column7,
-    &rest::kWinograd2Square5,
-    &rest::kWinograd4Square5,
-    &rest::kWinograd3Strided,
-    &rest::kWinograd3Strided7,
-    &rest::kDepthwise,
-    &rest::kMatvec,
-    &rest::kMatvecBf16,
+#define BESTOF_ALGORITHM(algorithm, space, ...) \
+  {.name = #algorithm, .passes = &bestof::space::passes::algorithm, __VA_ARGS__},
+constexpr Algorithm kAlgorithms[] = {
+#include "conv/algorithms.inc"
 };
+#undef BESTOF_ALGORITHM
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace bestof {
 struct Kernels {
   const char* isa;
   long lanes;
-  const Algorithm* const* algorithms;
+  const Algorithm* algorithms;
   int algorithm_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);

@@ -18,15 +18,49 @@ DIRECTIONS = ("forward", "backward_input", "backward_weight")
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_every_row_makes_its_promises(direction: str) -> None:
-    rows = kernels.conv2d_algorithms(X.shape, W.shape, padding=1, direction=direction)
-    assert "convgemm" in rows
-    for name, (error, scratch, flops, packs, pools) in rows.items():
-        assert name
-        assert 0 < error < (1e-2 if name.endswith("_bf16") else 1e-3)
-        assert scratch >= 0
-        assert 0 < flops < math.inf
-        assert packs == (direction == "forward")  # of those that take a 3x3 kernel
-        assert pools == (direction == "forward" and name in ("winograd2", "winograd4", "winograd6"))
+    promises = kernels.conv2d_algorithms(X.shape, W.shape, padding=1, direction=direction)
+    assert "convgemm" in promises
+    for name, promise in promises.items():
+        row = promise.algorithm
+        assert row == kernels.algorithms()[name]
+        assert row.name == name
+        assert direction in row.directions
+        assert promise.error_bound == row.error.rms + row.rounding.rms  # few channels
+        assert promise.maximum_bound == row.error.maximum + row.rounding.maximum
+        assert promise.scratch_bytes >= 0
+        assert 0 < promise.flops < math.inf
+        assert promise.packs == (direction == "forward")  # of those that take a 3x3 kernel
+        assert promise.pools == (direction == "forward" and row.pools)
+
+
+def test_every_row_is_sound() -> None:
+    rows = kernels.algorithms()
+    assert {"direct", "convgemm", "winograd4", "matvec"} <= set(rows)
+    for name, row in rows.items():
+        assert row.name == name
+        assert "forward" in row.directions
+        assert 0 < row.error.rms < row.error.maximum < 1e-3
+        assert (row.rounds == "nothing") == (row.rounding.rms == row.rounding.maximum == 0.0)
+        assert 0 <= row.rounding.rms <= row.rounding.maximum < 0.1
+        # Plain float32 arithmetic up to 5e-6; beyond that a user has to ask for it.
+        assert row.accuracy == (
+            "float32" if row.error.rms + row.rounding.rms <= 5e-6 else "relaxed"
+        )
+        assert (row.shapes == "kernel") == (row.kernel is not None) == (row.stride is not None)
+        assert row.dtypes[0] == "float32"
+        assert row.eager or row.linear or name == "im2row"
+
+
+def test_rows_follow_the_instruction_set() -> None:
+    before = kernels.isa()
+    try:
+        for isa in kernels.isas():
+            kernels.use_isa(isa)
+            rows = kernels.algorithms()
+            assert rows["convgemm_bf16"].emulated == (isa != "avx512_bf16")
+            assert not any(row.emulated for row in rows.values() if row.rounds != "both")
+    finally:
+        kernels.use_isa(before)
 
 
 def test_an_algorithm_that_does_not_apply_is_no_row() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bestof import kernels
+
 Pads = tuple[tuple[int, int], tuple[int, int]]
 Float64 = NDArray[np.float64]
 
@@ -119,6 +121,19 @@ FEW_ROWS = (
     *(Case((2, 2, 1, inputs), (3, 1, 1, inputs)) for inputs in (1, 5, 8, 31)),
 )
 
+# A few problems of every kernel size and stride of the table, so that no row is missed.
+OF_ROWS = tuple(
+    Case((n, h + r, w + s, c), (k, r, s, c), (stride, stride), ((r // 2, 0), (1, s // 2)))
+    for (r, s), stride in sorted(
+        {
+            (row.kernel, row.stride)
+            for row in kernels.algorithms().values()
+            if row.kernel is not None and row.stride is not None
+        }
+    )
+    for n, h, w, c, k in ((1, 4, 11, 3, 17), (2, 13, 6, 19, 5))
+)
+
 CASES = (
     # Layers of real networks: VGG16, ResNet50, GoogLeNet's asymmetric kernels, MobileNet's depthwise.
     _square(1, 56, 64, 64, 3, 1, 1),
@@ -153,6 +168,7 @@ CASES = (
     *STRIDED,
     *STEMS,
     *FEW_ROWS,
+    *OF_ROWS,
 )
 
 

@@ -13,7 +13,8 @@ from bestof import kernels
 from bestof.errors import KernelError
 
 EPSILON = float(np.finfo(np.float32).eps) / 2
-NAMES = ("matvec", "matvec_bf16")
+ROWS = [row for row in kernels.algorithms().values() if row.shapes == "few rows"]
+NAMES = [row.name for row in ROWS]
 
 
 def _operands(case: Case) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -24,34 +25,34 @@ def _operands(case: Case) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 @pytest.mark.parametrize("case", FEW_ROWS, ids=str)
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_but_the_weights_is_rounded(case: Case, name: str) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_nothing_but_the_weights_is_rounded(case: Case, row: kernels.Algorithm) -> None:
     """Element by element: sums of products in any order err by eps * terms * sum |a b|."""
     x, w = _operands(case)
-    read = value_of(rounded(w)) if name.endswith("_bf16") else w
+    read = value_of(rounded(w)) if row.rounds == "weights" else w
     wanted = convolution.forward(case, x, read)
     bound = EPSILON * (case.w_shape[3] + 1) * convolution.forward(case, np.abs(x), np.abs(read))
     for threads in (1, 2):
         y = np.full(case.y_shape, np.nan, np.float32)
-        kernels.conv2d(x, w, out=y, algorithm=name, threads=threads)
+        kernels.conv2d(x, w, out=y, algorithm=row.name, threads=threads)
         assert (np.abs(y - wanted) <= bound).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_promise_of_its_own(name: str) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_promise_of_its_own(row: kernels.Algorithm) -> None:
     """Over so many outputs that chance is out: what rounding the weights costs does not grow with the inputs."""
     case = Case((2, 1, 1, 8192), (600, 1, 1, 8192))
     x, w = _operands(case)
-    promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape)[name].error_bound
-    assert promise <= (2e-3 + 4.1e-6 if name.endswith("_bf16") else 4.1e-6)
+    promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape)[row.name].error_bound
+    assert promise <= row.rounding.rms + 4.1e-6
     wanted = convolution.forward(case, x, w)
-    error = kernels.conv2d(x, w, algorithm=name) - wanted
+    error = kernels.conv2d(x, w, algorithm=row.name) - wanted
     assert np.sqrt(np.mean(error**2)) <= promise * np.sqrt(np.mean(wanted**2))
 
 
 def test_only_weights_of_bfloat16_are_packed() -> None:
     rows = kernels.conv2d_algorithms((1, 1, 3, 40), (50, 1, 1, 40))
-    assert [rows[name].packs for name in NAMES] == [False, True]
+    assert {name: rows[name].packs for name in NAMES} == {"matvec": False, "matvec_bf16": True}
     assert rows["matvec"].scratch_bytes == 0
     w = np.ones((50, 1, 1, 40), np.float32)
     assert kernels.pack_weights(w, "matvec_bf16").nbytes == w.nbytes // 2

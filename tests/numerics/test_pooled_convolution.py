@@ -10,7 +10,7 @@ from bestof import kernels
 from bestof.errors import KernelError
 
 Float32 = NDArray[np.float32]
-ALGORITHMS = ("winograd2", "winograd4", "winograd6")
+ALGORITHMS = [row.name for row in kernels.algorithms().values() if row.pools]
 # Images that end inside a tile at every place, few tiles and many, channels that fill no vector, results past a panel.
 SHAPES = (
     *((2, rows, 2 + (5 * rows + 1) % 12, 5, 9) for rows in range(2, 14)),

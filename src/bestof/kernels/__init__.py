@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bestof.kernels._native import PackedWeights
+from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.build import build
 from bestof.kernels.conv import (
-    Algorithm,
     Conv2dPlan,
     conv2d,
     conv2d_algorithms,
@@ -22,9 +22,12 @@ from bestof.kernels.transpose import transpose, transpose_algorithms
 __all__ = [
     "Algorithm",
     "Conv2dPlan",
+    "ErrorBound",
     "FocalLoss",
     "PackedWeights",
     "Pool2dPlan",
+    "Promise",
+    "algorithms",
     "build",
     "conv2d",
     "conv2d_algorithms",

@@ -11,36 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
+from bestof.kernels.algorithms import Promise, promises_of
 from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import Pair, integer, integer_of, pair_of, shape_tuple, threads_of
 
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Activation: TypeAlias = "str | tuple[str, float] | None"
-
-
-class Algorithm(NamedTuple):
-    """What an algorithm promises for a problem.
-
-    error_bound: rms error over rms of the result, against float64. That of an algorithm named for bfloat16 is for
-    operands at random and many results; what holds for all, element by element, is 2^-8 of the sum of the magnitudes of
-    the products by `matvec_bf16`, which rounds the weights, twice that plus 2^-16 by `convgemm_bf16`, which rounds x
-    too, and 2^-8 of the result where tensors are of bfloat16, each beside what float32 sums err. scratch_bytes: memory
-    beside the arguments, packed weights included. flops: multiplications and additions that it performs, its transforms
-    left out. packs: whether it wants weights in a layout of its own, which `pack_weights` makes ahead. pools: whether
-    it can yield the largest of each 2x2 results in their place (`Conv2dPlan`).
-    """
-
-    error_bound: float
-    scratch_bytes: int
-    flops: float
-    packs: bool
-    pools: bool
 
 
 def conv2d(
@@ -161,12 +142,11 @@ def conv2d_algorithms(
     direction: str = "forward",
     dtype: str = "float32",
     threads: int | None = None,
-) -> Mapping[str, Algorithm]:
-    """The algorithms that apply to a problem, and what each promises.
+) -> Mapping[str, Promise]:
+    """Return what each algorithm that applies to a problem promises, by the algorithm's name.
 
-    direction: forward, backward_input or backward_weight. dtype: as `conv2d`, but not found by itself. An algorithm
-    named for bfloat16 rounds float32 to it inside: its `error_bound` tells. threads: for the scratch; by default as
-    `conv2d`.
+    direction: forward, backward_input or backward_weight. dtype: that of the tensors, float32 or
+    bfloat16. threads: those that the scratch memory is for; by default as in `conv2d`.
     """
     problem = _problem(
         shape_tuple(x_shape, "x_shape"),
@@ -177,13 +157,7 @@ def conv2d_algorithms(
         groups,
         dtype_of(None, dtype),
     )
-    rows = _native.algorithms(problem, _direction(direction), threads_of(threads))
-    return MappingProxyType(
-        {
-            name: Algorithm(error, scratch, flops, packs, pools)
-            for name, error, scratch, flops, packs, pools in rows
-        }
-    )
+    return promises_of(problem, _direction(direction), threads_of(threads))
 
 
 def pack_weights(

@@ -49,7 +49,7 @@ def prepare(case: Case) -> dict[str, Run]:
 
 
 def _run(
-    case: Case, operands: Operands, name: str, row: kernels.Algorithm, options: dict[str, object]
+    case: Case, operands: Operands, name: str, row: kernels.Promise, options: dict[str, object]
 ) -> Run:
     forward, half = case.direction == "forward", options["dtype"] == "bfloat16"
     plan = kernels.Conv2dPlan(
