@@ -47,12 +47,10 @@ def test_importing_the_package_imports_neither_torch_nor_numpy_nor_rich() -> Non
     assert done.stdout.strip() == "[]"
 
 
-def test_the_command_line_knows_the_levels_of_accuracy() -> None:
-    # The command line must not import torch, so it has a copy.
-    from bestof.cli import run  # noqa: PLC0415
-    from bestof.torch.accuracy import ACCURACIES  # noqa: PLC0415
-
-    assert run._ACCURACIES == ACCURACIES
+def test_the_command_line_checks_a_configuration_without_torch() -> None:
+    code = "import sys, bestof.cli.run, bestof.configuration; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_engine_imports_the_standard_library_only() -> None:

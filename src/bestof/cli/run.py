@@ -12,11 +12,13 @@ from functools import partial
 from time import perf_counter
 
 from bestof import selection
+from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
 from bestof.cli.kept import named
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script
 from bestof.cli.summary import summary_lines
+from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import BestofError, InvalidArgument
 
 _EPILOG = """\
@@ -31,7 +33,8 @@ Processes that the script starts anew (subprocess, spawn) are not tuned; those
 that it forks keep what was decided before the fork.
 
 --store and --policy take precedence over the environment, and --accuracy over
-what the script enables."""
+what the script enables. A script that calls enable or set_config replaces
+--config."""
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
@@ -46,13 +49,12 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if options.store is not None:
         selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
-    return partial(script.run, partial(_prepare, script, report, options.accuracy))
+    configuration = None if options.config is None else parse_configuration(options.config)
+    return partial(script.run, partial(_prepare, script, report, configuration, options.accuracy))
 
 
 # The options that take a value, which must be known to find the script behind them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy")
-# As `bestof.torch.accuracy` has them, which must not be imported here: the program imports torch, or never does.
-_ACCURACIES = ("exact", "float32", "relaxed")
+_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,8 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accuracy",
         metavar="LEVEL",
-        choices=_ACCURACIES,
+        choices=ACCURACIES,
         help="what PyTorch's convolutions may become: exact, float32 (default), relaxed",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     return parser
 
@@ -102,20 +107,28 @@ def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     return list(argv[:position]), False, list(argv[position:])
 
 
-def _prepare(script: Script, report: ReportFile | None, accuracy: str | None) -> None:
+def _prepare(
+    script: Script,
+    report: ReportFile | None,
+    configuration: Configuration | None,
+    accuracy: Accuracy | None,
+) -> None:
     # First in, last out: the handlers of the program and of everything that it imports run before the summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
-    after_import("torch", partial(_tune_torch, accuracy))
+    after_import("torch", partial(_tune_torch, configuration, accuracy))
 
 
-def _tune_torch(accuracy: str | None) -> None:
+def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) -> None:
     try:
         import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
 
-        if accuracy is None:
+        if configuration is not None:
+            integration.set_config(configuration)
+        elif accuracy is None:
             integration.enable()
         else:
             integration.enable({"kernel": {"accuracy": accuracy}})
+        if accuracy is not None:
             # The program may enable too, and would put its own accuracy, or the default, in the place of the order.
             from bestof.torch.enable import order_accuracy  # noqa: PLC0415  as above
 
@@ -148,6 +161,9 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     # Asking for the default store would make one; where no selector was called there is none to make.
     store = selection.shared_store() if report.selectors or torch is not None else None
     lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
+    loaders = sys.modules.get("bestof.torch.data_loading.interception")
+    if loaders is not None:
+        lines.extend(f"  {line}" for line in loaders.data_loading_lines())
     if file is not None:
         try:
             file.write(report)

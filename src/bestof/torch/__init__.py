@@ -1,5 +1,6 @@
 """PyTorch programs made faster without a change: convolutions chosen among alternatives, per layer and per pass."""
 
+from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config
 from bestof.torch.plan.optimized import OptimizedModel, load, optimize
 from bestof.torch.summary import PassSummary, Summary, summary
@@ -15,4 +16,5 @@ __all__ = [
     "optimize",
     "set_config",
     "summary",
+    "tune_dataloader",
 ]

@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bestof.configuration import (
+    EVERYTHING,
+    Configuration,
+    ConfigurationLike,
+    parse_configuration,
+)
 from bestof.errors import InvalidArgument
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.allocator import hand_back_freed, keep_freed
-from bestof.torch.configuration import Configuration, ConfigurationLike, parse_configuration
 from bestof.torch.cuda.device import CUDA, is_built
+from bestof.torch.data_loading.interception import follow
+from bestof.torch.data_loading.tuning import Bounds
 from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.override import ConvolutionOverride
 
@@ -29,6 +36,7 @@ class _State:
     blocks: tuple[
         tuple[object, Configuration], ...
     ] = ()  # `with` blocks that are open and were not disabled
+    loaders_only: Configuration | None = None  # what holds for loaders while kernels are off
     keeps_freed: bool = False  # what the allocator was told
 
 
@@ -45,7 +53,7 @@ def enable(config: ConfigurationLike = None) -> None:
     """
     configuration = _enabling(config)
     with _State.lock:
-        _State.everywhere = configuration
+        _State.everywhere, _State.loaders_only = configuration, None
         _apply()
 
 
@@ -55,7 +63,7 @@ def disable() -> None:
     Disabling twice is the same as once. Calls that run at that moment end as they began.
     """
     with _State.lock:
-        _State.everywhere = None
+        _State.everywhere = _State.loaders_only = None
         _State.blocks = ()
         _apply()
 
@@ -83,20 +91,25 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None, which enables everything.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true}, "memory": {"keep_freed":
-    true}}`, each key of which may be left out.
+    true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}}`, each key of
+    which may be left out. What is left out takes its default, and data loading is off by default.
     enable: false puts PyTorch's own kernels back. accuracy: `exact` (the very bits of PyTorch), `float32` (within the
     bounds of its arithmetic), or `relaxed` (Winograd F(6) too). packed_mib: memory for packed copies of weights that
     stand still in inference; 0 for none. pooling: choose for maximum pooling too, whose results are the same bits.
     keep_freed: keep freed memory in the process, from `enable` or this call until `disable`; where the user has set the
-    C library's allocator by its environment variables, these hold.
+    C library's allocator by its environment variables, these hold. dataloader: DataLoaders with a map-style
+    dataset, made from now on, are tuned as `tune_dataloader` does; kernel.enable may be false then.
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
     """
-    configuration = parse_configuration(config)
+    configuration = EVERYTHING if config is None else parse_configuration(config)
     if not configuration.enable:
         disable()
+        with _State.lock:
+            _State.loaders_only = configuration
+            _apply()
         return
     with _State.lock:
-        _State.everywhere = configuration
+        _State.everywhere, _State.loaders_only = configuration, None
         _apply()
 
 
@@ -158,6 +171,7 @@ def _apply() -> None:
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of 15, for at each end
         # what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
+        follow(_bounds(wanted))
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -170,6 +184,15 @@ def _remove_all() -> None:
     for pooling in pooling_overrides():
         pooling.remove()
     _keep_freed(False)
+    only = _State.loaders_only
+    follow(None if only is None else _bounds(only))
+
+
+def _bounds(configuration: Configuration) -> Bounds | None:
+    """Return the bounds of tuning loaders, None if they are left alone."""
+    if not configuration.dataloader:
+        return None
+    return Bounds(configuration.tuning_steps, configuration.seconds, configuration.workers)
 
 
 def _keep_freed(wanted: bool) -> None:

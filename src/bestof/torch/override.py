@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bestof.configuration import Configuration
 from bestof.errors import NoAlternative, TorchError
 from bestof.torch.accuracy import ACCURACIES, Accuracy
-from bestof.torch.configuration import Configuration
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.originals import Originals

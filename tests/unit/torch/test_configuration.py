@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import bestof.torch as integration
+from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
 from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
 from bestof.torch.accuracy import ACCURACIES, allows
-from bestof.torch.configuration import Configuration, parse_configuration
 from bestof.torch.convolution.catalogue import CATALOGUES
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
@@ -53,7 +53,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
         (
             {"zebra": 1},
-            r"unknown key 'zebra'; known keys: kernel, memory, kernel.enable, kernel.accuracy",
+            r"unknown key 'zebra'; known keys: kernel, memory, dataloader, kernel.enable",
         ),
         (
             {"kernel": {"accuracy": "fast"}},
@@ -71,6 +71,24 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ),
         ({"keep_freed": True}, r"unknown key 'keep_freed'; did you mean 'memory.keep_freed';"),
         ({"memory": True}, "memory: expected a dict; got bool"),
+        ({"dataloader": {"enable": "yes"}}, "dataloader.enable: expected true or false; got 'yes'"),
+        (
+            {"dataloader": {"tuning_step": 5}},
+            r"unknown key 'dataloader.tuning_step'; did you mean 'dataloader.tuning_steps';",
+        ),
+        (
+            {"dataloader": {"tuning_steps": 0}},
+            "dataloader.tuning_steps: expected a whole number, 1",
+        ),
+        ({"dataloader": {"seconds": 0}}, "dataloader.seconds: expected a positive number"),
+        ({"dataloader": {"seconds": float("nan")}}, "dataloader.seconds: expected a positive"),
+        ({"dataloader": {"seconds": True}}, "dataloader.seconds: expected a positive number"),
+        ({"dataloader": {"workers": 4}}, r"dataloader.workers: expected two whole numbers"),
+        ({"dataloader": {"workers": [0, 1.5]}}, r"dataloader.workers: expected two whole numbers"),
+        (
+            {"dataloader": {"workers": [4, 2]}},
+            "dataloader.workers: the range is empty: 4 is above 2",
+        ),
         ([], "expected a dict; got list"),
         ("no/such/file.json", "the file 'no/such/file.json' cannot be read"),
     ],
@@ -84,11 +102,20 @@ def test_what_cannot_be_used_is_refused_at_once(
     assert convolution_override() is None
 
 
-def test_a_file_that_is_no_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"{kernel}", b"\xff\xfe{}", b"[" * 100_000, b"\0"])
+def test_a_file_that_is_no_json_is_refused_with_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "config.json"
-    file.write_text("{kernel}")
-    with pytest.raises(InvalidArgument, match="is no JSON"):
+    file.write_bytes(content)
+    with pytest.raises(InvalidArgument, match="is no JSON") as error:
         parse_configuration(file)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_what_starts_processes_is_off_unless_it_is_asked_for() -> None:
+    assert not parse_configuration(None).dataloader
+    assert not parse_configuration({"dataloader": {"tuning_steps": 7}}).dataloader
+    on = parse_configuration({"dataloader": {"enable": True, "workers": [1, 3], "seconds": 5}})
+    assert (on.dataloader, on.workers, on.seconds, on.tuning_steps) == (True, (1, 3), 5.0, 500)
 
 
 def met() -> list[ConvProblem]:

@@ -1,4 +1,7 @@
-"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is changed."""
+"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is changed.
+
+The command line checks a file before the program runs, so this module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
-from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 
-ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | None"
-"""A dict, the path of a JSON file that holds one, or None for the defaults."""
+ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Configuration | None"
+"""A dict, the path of a JSON file that holds one, what was parsed already, or None for the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Configuration:
     Of `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of
     weights may take, 0 for no such copies. pooling: whether maximum pooling is chosen too.
     Of `memory`: keep_freed: whether memory that is freed stays in the process.
+    Of `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of one loader may
+    take together. workers: the least and the highest number of workers to try, None for what the processors allow.
     """
 
     enable: bool = True
@@ -31,6 +36,14 @@ class Configuration:
     packed_mib: int = 512
     pooling: bool = True
     keep_freed: bool = True
+    dataloader: bool = False
+    tuning_steps: int = 500
+    seconds: float = 30.0
+    workers: tuple[int, int] | None = None
+
+
+EVERYTHING = Configuration(dataloader=True)
+"""Everything enabled, also what starts processes and is therefore off unless it is asked for."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
@@ -40,12 +53,16 @@ def parse_configuration(config: ConfigurationLike) -> Configuration:
     """
     if config is None:
         return Configuration()
+    if isinstance(config, Configuration):
+        return config
     settings: Any = _read(Path(config)) if isinstance(config, (str, os.PathLike)) else config
     _check_mapping(settings, "config")
     _check_keys(settings, _PARSERS)
     return Configuration(
         **{
-            key: _PARSERS[section][key](value, f"config: {section}.{key}")
+            _FIELDS.get((section, key), key): _PARSERS[section][key](
+                value, f"config: {section}.{key}"
+            )
             for section, values in settings.items()
             for key, value in (values or {}).items()
         }
@@ -59,7 +76,9 @@ def _read(path: Path) -> Any:
         raise InvalidArgument(
             f"config: the file {str(path)!r} cannot be read: {error.strerror or error}"
         ) from None
-    except ValueError as error:
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: no UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: {error}") from None
 
 
@@ -110,6 +129,33 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _parse_steps(value: object, where: str) -> int:
+    if not _is_count(value) or value == 0:
+        raise InvalidArgument(f"{where}: expected a whole number, 1 or more; got {value!r}")
+    return value  # type: ignore[return-value]  # checked by _is_count
+
+
+def _parse_seconds(value: object, where: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):  # type: ignore[operator]  # a number by now
+        raise InvalidArgument(f"{where}: expected a positive number of seconds; got {value!r}")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
+def _parse_range(value: object, where: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not (isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_is_count, value))):
+        raise InvalidArgument(f"{where}: expected two whole numbers, [least, most]; got {value!r}")
+    least, most = value
+    if least > most:
+        raise InvalidArgument(f"{where}: the range is empty: {least} is above {most}")
+    return least, most
+
+
+_FIELDS = {("dataloader", "enable"): "dataloader"}
+"""The fields of `Configuration` whose names are not those of their keys."""
+
 _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
     "kernel": {
         "enable": _parse_switch,
@@ -118,4 +164,10 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "pooling": _parse_switch,
     },
     "memory": {"keep_freed": _parse_switch},
+    "dataloader": {
+        "enable": _parse_switch,
+        "tuning_steps": _parse_steps,
+        "seconds": _parse_seconds,
+        "workers": _parse_range,
+    },
 }

@@ -1,0 +1,153 @@
+"""Which setting is tried next: hill climbing over workers, with the computing threads beside them.
+
+Workers take processors from the threads that compute. So every number of workers is tried twice: with the threads as
+they are, and with only as many threads as processors are left. The search knows no clock: it asks for a setting and is
+told what a sample cost, so it can be replayed from recorded times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from bestof.torch.data_loading.setting import Setting
+
+GAIN = 0.97
+"""A setting replaces another one if its cost is below this part of the other's. Trials of equal settings differ more
+than 3 % only where the machine is shared."""
+
+SURE = 0.50
+"""Below this part of the own setting's cost, the best setting needs no second trial. The first trial
+is the slowest one: files are read for the first time, and kernels are still being chosen."""
+
+PREFETCH = 2
+"""What PyTorch prefetches a worker by default."""
+
+Search = Generator[Setting, float, Setting]
+
+
+class Climb:
+    """Ask for the setting to try, tell what a sample cost (infinity: the setting failed), until `best` is final.
+
+    own: the setting that the loader had; it is tried first. processors: those that workers and threads share. most:
+    the highest number of workers. least: the lowest one. second: whether close results are measured
+    again before one is chosen.
+    """
+
+    def __init__(
+        self, own: Setting, processors: int, most: int, *, least: int = 0, second: bool = True
+    ) -> None:
+        self.own = own
+        self.best = own
+        self.costs: dict[Setting, float] = {}
+        self._least = least
+        self._search = self._climb(processors, most, second)
+        self._next: Setting | None = next(self._search)
+
+    def ask(self) -> Setting | None:
+        """Return the setting to try, or None if the search is over."""
+        return self._next
+
+    def tell(self, cost: float) -> None:
+        """Tell the cost of a sample with the setting that was asked for."""
+        asked = self._next
+        assert asked is not None
+        # Noise only adds to a time, so of two trials the faster one is believed.
+        self.costs[asked] = min(cost, self.costs.get(asked, float("inf")))
+        if self.costs[asked] < self.costs.get(self.best, float("inf")):
+            self.best = asked
+        try:
+            self._next = self._search.send(cost)
+        except StopIteration as end:
+            self._next, self.best = None, end.value
+
+    def stop(self) -> None:
+        """End the search; the best setting so far is the result, if it is better than the own one beyond noise."""
+        if self._next is not None:
+            self._next = None
+            self.best = self._final()
+
+    def _final(self) -> Setting:
+        least = min(self.costs, key=self.costs.__getitem__, default=self.own)
+        own = self.costs.get(self.own, float("inf"))
+        return least if self.costs.get(least, own) < own * GAIN else self.own
+
+    def _climb(self, processors: int, most: int, second: bool) -> Search:
+        def best() -> Setting:
+            return min(self.costs, key=self.costs.__getitem__)
+
+        yield self.own
+        for ladder in (_up(self.own.workers, most), _down(self.own.workers, most)):
+            yield from self._along(ladder, processors)
+        # Between the best number of workers and its neighbours that were tried.
+        while middle := _middles(best().workers, {one.workers for one in self.costs}):
+            leader = best()
+            yield from self._along(middle, processors)
+            if best() == leader:
+                break
+        while best().workers:
+            deeper = replace(best(), prefetch=2 * (best().prefetch or PREFETCH))
+            if deeper in self.costs or (deeper.prefetch or 0) > 8:
+                break
+            before = self.costs[best()]
+            yield deeper
+            if self.costs[deeper] >= before * GAIN:
+                break
+        leader = best()
+        if second and best() != self.own and self.costs[best()] > self.costs[self.own] * SURE:
+            yield self.own
+            yield leader
+        return self._final()
+
+    def _along(self, ladder: list[int], processors: int) -> Search:
+        """Try numbers of workers one after the other, until two in a row have won nothing."""
+        lost = 0
+        for workers in ladder:
+            if workers < self._least:
+                continue
+            before = min(self.costs.values())
+            reached = float("inf")
+            for setting in self._with(workers, processors):
+                if setting not in self.costs:
+                    reached = min(reached, (yield setting))
+            lost = 0 if reached < before * GAIN else lost + 1
+            if lost == 2:
+                break
+        return self.own
+
+    def _with(self, workers: int, processors: int) -> list[Setting]:
+        prefetch = None if workers == 0 else self.own.prefetch or PREFETCH
+        threads = {self.own.threads, max(1, min(self.own.threads, processors - workers))}
+        return [Setting(workers, prefetch, count) for count in sorted(threads, reverse=True)]
+
+
+def _up(own: int, most: int) -> list[int]:
+    found, workers = [], max(1, own * 2)
+    while workers < most:
+        found.append(workers)
+        workers *= 2
+    return [*found, most] if own < most else []
+
+
+def _down(own: int, most: int) -> list[int]:
+    found, workers = [], own // 2
+    while workers > 0:
+        found.append(min(workers, most))
+        workers //= 2
+    return [*dict.fromkeys(found), 0] if own else []
+
+
+def _middles(workers: int, tried: set[int]) -> list[int]:
+    """Return the numbers half way to the nearest tried neighbours, where there is one between."""
+    found = []
+    for pick, side in _SIDES:
+        neighbours = [one for one in tried if side(one, workers)]
+        if neighbours and abs(pick(neighbours) - workers) > 1:
+            found.append((pick(neighbours) + workers) // 2)
+    return [one for one in found if one not in tried]
+
+
+_SIDES: tuple[tuple[Callable[[list[int]], int], Callable[[int, int], bool]], ...] = (
+    (max, int.__lt__),
+    (min, int.__gt__),
+)

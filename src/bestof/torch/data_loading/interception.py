@@ -1,0 +1,127 @@
+"""Where DataLoader is met: loaders that are made or iterated while bestof tunes data loading."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, get_worker_info
+
+from bestof.torch.data_loading.epoch import Epoch
+from bestof.torch.data_loading.segment import SegmentLoader
+from bestof.torch.data_loading.stream import StreamEpoch
+from bestof.torch.data_loading.tuning import Bounds, LoaderReport, Tuning
+
+_init = DataLoader.__init__
+_iterate = DataLoader.__iter__
+
+_MOST_FINISHED = 20
+
+
+class _State:
+    process = os.getpid()
+    bounds: Bounds | None = None  # of loaders that are made from now on; None: they are left alone
+    loaders: ClassVar[weakref.WeakKeyDictionary[DataLoader[Any], Tuning]] = (
+        weakref.WeakKeyDictionary()
+    )
+    asked_for: ClassVar[weakref.WeakSet[DataLoader[Any]]] = weakref.WeakSet()
+    # Trials of two loaders at once would measure each other.
+    finished: ClassVar[list[LoaderReport]] = []  # of loaders that are gone
+    trying: weakref.ref[Epoch | StreamEpoch] | None = None
+
+
+def follow(bounds: Bounds | None) -> None:
+    """Tune the loaders with map-style datasets that are made from now on; None: no longer."""
+    _State.bounds = bounds
+    if bounds is None:
+        for loader in list(_State.loaders):
+            if loader not in _State.asked_for:
+                del _State.loaders[loader]
+    _install()
+
+
+def arm(loader: DataLoader[Any], bounds: Bounds) -> Tuning:
+    """Tune this loader from its next epoch on."""
+    tuning = Tuning.of(loader, bounds)
+    _watch(loader, tuning)
+    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+        tuning.leave("data pipes are not tuned")
+    _State.asked_for.add(loader)
+    _install()
+    return tuning
+
+
+def tunings() -> list[Tuning]:
+    """Return the tunings of the loaders that live."""
+    return list(_State.loaders.values())
+
+
+def data_loading_lines() -> list[str]:
+    """Return the report of every loader that had an epoch; the first line of each one begins with "loader"."""
+    reports = [*_State.finished, *(one.report() for one in tunings() if one.epochs)]
+    lines = []
+    for report in reports:
+        first, *rest = report.lines()
+        lines.extend([f"loader {first}", *(f"  {line}" for line in rest)])
+    return lines
+
+
+def _watch(loader: DataLoader[Any], tuning: Tuning) -> None:
+    _State.loaders[loader] = tuning
+    # The report of a loader that a function made is still wanted when the program ends.
+    weakref.finalize(loader, _keep, tuning).atexit = False
+
+
+def _keep(tuning: Tuning) -> None:
+    if tuning.epochs:
+        _State.finished = [*_State.finished[1 - _MOST_FINISHED :], tuning.report()]
+
+
+def _install() -> None:
+    needed = _State.bounds is not None or len(_State.loaders) > 0
+    faces = {"__init__": _made, "__iter__": _iterated}
+    originals = {"__init__": _init, "__iter__": _iterate}
+    for name, function in (faces if needed else originals).items():
+        setattr(DataLoader, name, function)
+
+
+def _made(loader: DataLoader[Any], *args: Any, **options: Any) -> None:
+    _init(loader, *args, **options)
+    bounds = _State.bounds
+    if bounds is None or _foreign(loader) or loader._dataset_kind != 0:
+        return
+    if not isinstance(loader.dataset, MapDataPipe):
+        _watch(loader, Tuning.of(loader, bounds))
+
+
+def _iterated(loader: DataLoader[Any]) -> Iterator[Any]:
+    tuning = _State.loaders.get(loader)
+    if tuning is None or _foreign(loader):
+        return _iterate(loader)
+    if tuning.epochs == 0:
+        tuning.begin(loader)
+    tuning.ask()
+    chosen = tuning.chosen
+    if chosen == tuning.own or (chosen is not None and not tuning.holds(loader)):
+        return _iterate(loader)
+    if chosen is None:
+        other = None if _State.trying is None else _State.trying()
+        if other is not None and other.tries:
+            return _iterate(loader)
+    elif tuning.iterable or (loader.persistent_workers and chosen.workers):
+        return StreamEpoch(loader, tuning, _iterate)
+    epoch = (StreamEpoch if tuning.iterable else Epoch)(loader, tuning, _iterate)
+    if epoch.tries:
+        _State.trying = weakref.ref(epoch)
+    return epoch
+
+
+def _foreign(loader: DataLoader[Any]) -> bool:
+    """Return whether this is a loader of a segment, or inside of a worker or a forked process."""
+    return (
+        isinstance(loader, SegmentLoader)
+        or _State.process != os.getpid()
+        or get_worker_info() is not None
+    )

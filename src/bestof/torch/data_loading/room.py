@@ -1,0 +1,88 @@
+"""Whether a setting's workers and batches fit into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from bestof.torch.data_loading.setting import Setting
+from bestof.torch.processors import available_memory
+
+SHARED = Path("/dev/shm")
+
+SHARED_PART = 0.5
+"""The part of the free shared memory that batches under way may take. A worker that finds none is killed by SIGBUS."""
+
+MEMORY_PART = 0.25
+"""The part of the available memory that batches under way and workers may take."""
+
+
+def batch_bytes(batch: Any, depth: int = 4) -> int:
+    """Return the bytes of the tensors and arrays in a batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel() * batch.element_size()
+    if isinstance(batch, numpy.ndarray):
+        return int(batch.nbytes)
+    if depth == 0 or isinstance(batch, (str, bytes)):
+        return 0
+    if isinstance(batch, Mapping):
+        return sum(batch_bytes(part, depth - 1) for part in batch.values())
+    if isinstance(batch, Sequence):
+        return sum(batch_bytes(part, depth - 1) for part in batch)
+    if is_dataclass(batch):
+        return sum(batch_bytes(getattr(batch, one.name), depth - 1) for one in fields(batch))
+    return 0
+
+
+def free_shared_memory() -> int | None:
+    """Return the free bytes of /dev/shm, through which workers hand over batches; None where there is none."""
+    try:
+        state = os.statvfs(SHARED)
+    except OSError:
+        return None
+    return state.f_bavail * state.f_frsize
+
+
+def private_bytes(pids: Sequence[int]) -> int:
+    """Return the memory that these processes share with no other one, on average; 0 where Linux does not tell."""
+    found = []
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        lines = [line.split() for line in text.splitlines() if line.startswith("Private_")]
+        found.append(sum(int(words[1]) for words in lines) * 1024)
+    return sum(found) // len(found) if found else 0
+
+
+def objection(setting: Setting, one_batch: int, one_worker: int) -> str | None:
+    """Return why the setting does not fit, or None if it does.
+
+    one_batch: bytes of a batch. one_worker: private bytes of a worker, 0 if not known yet.
+    """
+    if setting.workers == 0:
+        return None
+    # What is prefetched, and one batch a worker that is being made.
+    under_way = setting.workers * ((setting.prefetch or 0) + 1) * one_batch
+    shared = free_shared_memory()
+    if shared is not None and under_way > SHARED_PART * shared:
+        return (
+            f"too little shared memory: {_mib(under_way)} MiB of batches under way, "
+            f"{_mib(shared)} MiB free in {SHARED}"
+        )
+    memory = available_memory()
+    needed = under_way + setting.workers * one_worker
+    if memory is not None and needed > MEMORY_PART * memory:
+        return f"too little memory: {_mib(needed)} MiB needed, {_mib(memory)} MiB available"
+    return None
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.1f}"

@@ -1,0 +1,240 @@
+"""The state of one loader: what was tried, what was found, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from bestof.torch.data_loading.breakdown import Breakdown
+from bestof.torch.data_loading.climb import Climb
+from bestof.torch.data_loading.decoders import FasterDecoder, faster_decoder
+from bestof.torch.data_loading.room import objection
+from bestof.torch.data_loading.segment import OwnSampler
+from bestof.torch.data_loading.setting import Setting
+from bestof.torch.data_loading.trial_times import TrialTimes
+from bestof.torch.processors import processors_of_a_rank
+
+NO_BOTTLENECK = 0.03
+"""A loop that waits for data less than this part of its time is left alone: there is no more to win."""
+
+MOST_FAILURES = 2
+
+FAILED = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """steps: batches that all trials of a loader may take together. seconds: likewise.
+
+    workers: the least and the highest number of workers to try; None for 0 to the processors allowed.
+    """
+
+    steps: int = 500
+    seconds: float = 30.0
+    workers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderTrial:
+    """seconds: of one sample in the whole loop, None if the trial failed, with `reason`. waiting: part of the time."""
+
+    setting: Setting
+    seconds: float | None
+    waiting: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderReport:
+    """What became of one loader; `chosen` is None while it is being tuned."""
+
+    dataset: str
+    own: Setting
+    chosen: Setting | None
+    trials: tuple[LoaderTrial, ...]
+    batches: int
+    seconds: float
+    reason: str
+    breakdown: Breakdown | None
+    decoder: FasterDecoder | None
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text, the first one of which stands for itself."""
+        own = next((one for one in self.trials if one.setting == self.own), None)
+        waited = f", waited {100 * own.waiting:.0f} % of the time" if own else ""
+        if self.chosen is None:
+            return [f"{self.dataset}: {self.own}{waited}; not decided yet{_because(self.reason)}"]
+        if self.chosen == self.own:
+            lines = [f"{self.dataset}: left at {self.own}{waited}{_because(self.reason)}"]
+        else:
+            rate = self._rate(self.own), self._rate(self.chosen)
+            lines = [
+                f"{self.dataset}: {self.own} -> {self.chosen}: {rate[0]} -> {rate[1]} samples/s"
+                f"{waited}; {len(self.trials)} trials in {self.seconds:.1f} s"
+            ]
+        if self.breakdown is not None:
+            lines.append(f"a batch without workers: {self.breakdown}")
+        if self.decoder is not None:
+            lines.append(
+                f"{self.decoder.call} is installed; it decodes {self.decoder.speedup:.1f} times as "
+                "fast as Pillow"
+            )
+        failed = [f"{one.setting}: {one.reason}" for one in self.trials if one.seconds is None]
+        return [*lines, *failed]
+
+    def _rate(self, setting: Setting) -> str:
+        times = [t.seconds for t in self.trials if t.setting == setting and t.seconds is not None]
+        return f"{1 / max(1e-9, min(times)):.0f}" if times else "unknown"
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+@dataclass
+class Tuning:
+    """The search for one loader; `Epoch` asks for settings and tells times."""
+
+    own: Setting
+    iterable: bool
+    dataset: str
+    bounds: Bounds
+    climb: Climb
+    chosen: Setting | None = None
+    reason: str = ""
+    trials: list[LoaderTrial] = field(default_factory=list)
+    batches: int = 0
+    seconds: float = 0.0
+    failures: int = 0
+    breakdown: Breakdown | None = None
+    decoder: FasterDecoder | None = None
+    one_batch: int = 0
+    one_worker: int = 0
+    epochs: int = 0
+    sampler: OwnSampler | None = None
+
+    @classmethod
+    def of(cls, loader: DataLoader[Any], bounds: Bounds) -> Tuning:
+        """Begin the tuning of a loader, from the setting that it has."""
+        own = Setting(loader.num_workers, loader.prefetch_factor, torch.get_num_threads())
+        iterable = isinstance(loader.dataset, IterableDataset)
+        share = processors_of_a_rank()
+        # One worker gives an iterable dataset's samples in their order; more interleave or repeat them.
+        least, most = bounds.workers or (0, share)
+        most = min(most, share, 1 if iterable else share)
+        climb = Climb(own, share, most, least=min(least, most))
+        tuning = cls(own, iterable, type(loader.dataset).__name__, bounds, climb)
+        if iterable and own.workers > 1:
+            tuning.leave("another number of workers would change the order of an iterable dataset")
+        elif iterable and loader.persistent_workers:
+            tuning.leave("workers that persist are not exchanged for an iterable dataset")
+        return tuning
+
+    def begin(self, loader: DataLoader[Any]) -> None:
+        """Begin the first epoch: the program may have set its threads since the loader was made."""
+        fresh = Tuning.of(loader, self.bounds)
+        self.own, self.climb = fresh.own, fresh.climb
+        if self.chosen is not None:
+            self.chosen = self.own
+
+    def apply(self, loader: DataLoader[Any]) -> None:
+        """Write the choice into the loader, where the program finds it."""
+        if self.chosen is not None and not self.holds(loader):
+            loader.num_workers, loader.prefetch_factor = self.chosen.workers, self.chosen.prefetch
+            loader._iterator = None  # workers that persist are as many as they were
+
+    def holds(self, loader: DataLoader[Any]) -> bool:
+        """Return whether the loader still has the chosen setting; the program may have changed it."""
+        chosen = self.chosen
+        return (
+            chosen is not None
+            and chosen.workers == loader.num_workers
+            and (chosen.workers == 0 or chosen.prefetch == loader.prefetch_factor)
+        )
+
+    def ask(self) -> Setting | None:
+        """Return the setting to try; None once there is a choice. What does not fit into memory is passed over."""
+        while self.chosen is None:
+            setting = self.climb.ask()
+            if setting is None:
+                self._settle()
+                break
+            reason = objection(setting, self.one_batch, self.one_worker)
+            if reason is None or setting == self.own:
+                return setting
+            self.trials.append(LoaderTrial(setting, None, reason=reason))
+            self.climb.tell(FAILED)
+        return None
+
+    def finish(self, setting: Setting, times: TrialTimes, epoch_samples: float | None) -> None:
+        """Take the result of a trial; `epoch_samples` share the start of the workers, None if they outlive epochs."""
+        seconds = times.seconds_a_sample()
+        if seconds is None:
+            seconds = times.seconds_of_all()
+        elif epoch_samples and setting.workers:
+            seconds += times.start() / epoch_samples
+        if seconds is None:
+            return
+        self._count(times)
+        waiting = times.waiting()
+        self.trials.append(LoaderTrial(setting, seconds, waiting))
+        if len(self.trials) == 1 and waiting < NO_BOTTLENECK:
+            self.leave("the loader is no bottleneck")
+            return
+        self.climb.tell(seconds)
+        if self.batches >= self.bounds.steps or self.seconds >= self.bounds.seconds:
+            self.climb.stop()
+
+    def fail(self, setting: Setting, times: TrialTimes, error: BaseException) -> None:
+        """Take note that a setting failed; after the second failure the best one so far is chosen."""
+        self._count(times)
+        first = str(error).strip().partition("\n")[0]
+        reason = f"{type(error).__name__}: {first}"
+        self.trials.append(LoaderTrial(setting, None, reason=reason))
+        self.failures += 1
+        if self.chosen is not None:
+            # It was chosen, and has failed since.
+            if self.failures >= MOST_FAILURES:
+                self.chosen, self.reason = self.own, reason
+            return
+        self.climb.tell(FAILED)
+        if self.failures >= MOST_FAILURES:
+            self.climb.stop()
+
+    def over(self, times: TrialTimes) -> bool:
+        """Return whether the trial under way uses up what all trials may take."""
+        took = perf_counter() - times.asked[0] if times.asked else 0.0
+        return self.seconds + took >= self.bounds.seconds
+
+    def leave(self, reason: str) -> None:
+        """Keep the setting that the loader had."""
+        self.chosen, self.reason = self.own, reason
+
+    def noted(self, breakdown: Breakdown | None) -> None:
+        """Take the breakdown of a batch, and look for a faster decoder where decoding takes a fifth or more."""
+        self.breakdown = breakdown
+        if breakdown is not None and breakdown.image and breakdown.shares["decode"] >= 0.2:
+            began = perf_counter()
+            self.decoder = faster_decoder(breakdown.image)
+            self.seconds += perf_counter() - began
+
+    def report(self) -> LoaderReport:
+        """Return what is known by now."""
+        return LoaderReport(
+            *(self.dataset, self.own, self.chosen, tuple(self.trials), self.batches),
+            *(self.seconds, self.reason, self.breakdown, self.decoder),
+        )
+
+    def _count(self, times: TrialTimes) -> None:
+        self.batches += times.batches
+        if times.asked:
+            self.seconds += max(times.asked[-1], times.got[-1] if times.got else 0) - times.asked[0]
+
+    def _settle(self) -> None:
+        self.chosen = self.climb.best
+        if self.chosen == self.own:
+            self.reason = "no other setting was faster"

@@ -1,0 +1,100 @@
+"""What the process may use of the machine: processors and memory.
+
+Three things limit the processors: the machine, the affinity of the process, and the quota of its control group. Reading
+one of them alone is wrong in a container: 64 processors may be visible while the quota pays for two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """The processors that the process may run on, and the processor time that its control group pays for.
+
+    quota: processors' worth of time; None means no limit.
+    """
+
+    allowed: frozenset[int]
+    quota: float | None = None
+
+    @property
+    def usable(self) -> int:
+        """Return how many threads can run at once without waiting for each other, 1 at least."""
+        count = len(self.allowed)
+        if self.quota is not None:
+            count = min(count, int(self.quota + 0.01))
+        return max(1, count)
+
+
+def processors(root: Path = Path("/")) -> Processors:
+    """Read the limits of this process; `root` is where /proc and /sys are found."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = frozenset(os.sched_getaffinity(0))
+    else:
+        allowed = frozenset(range(os.cpu_count() or 1))
+    return Processors(allowed, _quota(root))
+
+
+def processors_of_a_rank() -> int:
+    """Return this rank's share of the usable processors; torchrun tells how many ranks share the machine."""
+    try:
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    except ValueError:
+        ranks = 1
+    usable = processors().usable
+    # With pinned ranks, the affinity is the share already.
+    pinned = len(processors().allowed) < (os.cpu_count() or 1)
+    return usable if pinned else max(1, usable // max(1, ranks))
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that the process may still allocate; None if the system does not tell."""
+    found = []
+    text = _text(root / "proc/meminfo") or ""
+    for line in text.splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) * 1024)
+    for folder in _groups(root, "memory"):
+        most = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+        used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
+        if most and used and most.isdigit() and used.isdigit():
+            found.append(max(0, int(most) - int(used)))
+    return min(found, default=None)
+
+
+def _quota(root: Path) -> float | None:
+    found = []
+    for folder in _groups(root, "cpu"):
+        limit = (_text(folder / "cpu.max") or "").split()
+        if not limit:  # version 1 has a file for each of the two numbers
+            limit = [
+                _text(folder / "cpu.cfs_quota_us") or "",
+                _text(folder / "cpu.cfs_period_us") or "",
+            ]
+        if len(limit) == 2 and all(number.isdigit() for number in limit) and int(limit[1]):
+            found.append(int(limit[0]) / int(limit[1]))
+    return min(found, default=None)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of the process's control group and of all groups around it."""
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / (controllers and controller)
+        folder = top / path.lstrip("/")
+        # Inside of a container the path may be that of the host, which is not there: the top then holds the limits.
+        yield from (one for one in (folder, *folder.parents) if one == top or top in one.parents)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
