@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial, singledispatch
 from itertools import repeat
 from math import inf
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
+from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
 from bestof.selection.best_of import BestOf
 from bestof.selection.hot_path import PythonHotPath
@@ -75,17 +76,12 @@ def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
         DispatchTime(
             case.name,
             median(alone[case.name]),
-            _spread(alone[case.name]),
+            Quartiles.of(alone[case.name]).spread,
             median(threaded[case.name]),
             case.reach,
         )
         for case in CASES
     ]
-
-
-def _spread(seconds: Sequence[float]) -> float:
-    low, _, high = quantiles(seconds, n=4, method="inclusive")
-    return (high - low) / 2
 
 
 def _problem(value: int) -> int:

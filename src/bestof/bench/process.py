@@ -1,4 +1,4 @@
-"""The process of a peer, as the one that measures sees it."""
+"""The process of a peer, seen from the process that measures."""
 
 from __future__ import annotations
 
@@ -13,31 +13,39 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any
 
-from bestof.bench.model.job import Job
-from bestof.errors import TorchError
+from bestof.errors import BenchError
 
 
 class PeerProcess:
-    """A running peer. Leaving the `with` block ends it, by force where it does not end by itself.
+    """A running peer: a process of its own with a fixed number of threads.
 
-    Raises TorchError where the peer failed, died, or took longer than it may: with what it said last.
+    Peers carry pools of threads, allocators and hooks; in one process they would measure each other.
+    `worker` is a module that calls `bestof.bench.worker.serve`; it is started with `argument` as its
+    only argument. The process ends with the `with` block, by force if it does not end by itself.
+
+    `ask` raises BenchError if the peer fails, dies or takes too long. The message holds the error, or
+    the last line that the process wrote.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, worker: str, argument: str, threads: int) -> None:
+        # A file and not a pipe: a pipe that is read too late would block its writer.
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bestof.bench.model.worker", json.dumps(job.to_dict())],
+            [sys.executable, "-m", worker, argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_environment(job.threads)},
+            env={**os.environ, **_environment(threads)},
         )
 
     def __enter__(self) -> PeerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process: ask it to by the end of its input, and kill it after five seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # it died before it read its last order
@@ -50,35 +58,35 @@ class PeerProcess:
         self._process.stdout.close()
         self._errors.close()
 
-    def ask(self, order: str, *, patience: float, **arguments: Any) -> dict[str, Any]:
-        """Its answer, for which it has `patience` seconds."""
+    def ask(self, order: str, *, patience: float | None = None, **arguments: Any) -> Any:
+        """Call the worker's method `order`; return its answer. `patience`: seconds, None for no limit."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"order": order, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise TorchError(self._ended()) from None
+            raise BenchError(self._ended()) from None
         line = self._line(patience)
         if line is None:
             self._process.kill()
-            raise TorchError(f"{order} took longer than {patience:.0f} s")
+            raise BenchError(f"{order} took longer than {patience:.0f} s")
         if not line:
-            raise TorchError(self._ended())
-        answer: dict[str, Any] = json.loads(line)
+            raise BenchError(self._ended())
+        answer = json.loads(line)
         if "error" in answer:
-            raise TorchError(answer["error"])
-        return answer
+            raise BenchError(answer["error"])
+        return answer["answer"]
 
-    def _line(self, limit: float) -> bytes | None:
-        """Up to the end of the line, or of the stream; None once the time is over."""
+    def _line(self, patience: float | None) -> bytes | None:
+        """Read to the end of the line, or of the stream; None once the time is over."""
         stream = self._process.stdout
         assert stream is not None
         read = b""
-        end = monotonic() + limit
+        end = None if patience is None else monotonic() + patience
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while not read.endswith(b"\n"):
-                if not selector.select(max(0.0, end - monotonic())):
+                if not selector.select(None if end is None else max(0.0, end - monotonic())):
                     return None
                 part = os.read(stream.fileno(), 1 << 16)
                 if not part:
@@ -90,13 +98,12 @@ class PeerProcess:
         status = self._process.wait(5)
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"its process ended with status {status}" + (
-            f": {said[-1].strip()[:300]}" if said else ""
-        )
+        last = f": {said[-1].strip()[:300]}" if said else ""
+        return f"its process ended with status {status}{last}"
 
 
 def _environment(threads: int) -> Mapping[str, str]:
-    """Decisions of other runs stay out; as many threads as the job says, whoever makes them; nothing is fetched."""
+    """Set as many threads as were asked for in every library; read no stored decision; fetch nothing."""
     count = str(threads)
     return {
         "BESTOF_STORE": "off",

@@ -6,43 +6,22 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.nn import functional
 
+from bestof.bench.call_time import CallTime
+from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
 from bestof.torch.override import ConvolutionOverride, originals
 
-REACH = 2e-6
-"""Seconds a call that a settled one may take beyond PyTorch's own."""
-REACH_IN_PYTHON = 10e-6
-"""The same where PyTorch lacks what the compiled side is made of."""
-
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
 _WARM = 200  # more than every pass needs until it is no longer looked into
-
-
-@dataclass(frozen=True, slots=True)
-class CallTime:
-    """Seconds a call of a convolution of 8 x 8 pixels and 4 channels.
-
-    pytorch: as it is. passed: beyond that, where every call goes through a Python function that does nothing but call
-    PyTorch's kernel. enabled: beyond that of PyTorch, settled on PyTorch as is; `spread` is half the distance between
-    the quartiles of the repeats. in_python: the same without the compiled side.
-    """
-
-    name: str
-    pytorch: float
-    passed: float
-    in_python: float
-    enabled: float
-    spread: float
 
 
 def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
@@ -118,10 +97,8 @@ def _time(
                 taken.append(_seconds(work, calls) - own[-1])
             finally:
                 one.remove()
-    low, _, high = quantiles(enabled, n=4, method="inclusive")
-    return CallTime(
-        name, median(own), median(passed), median(by_python), median(enabled), (high - low) / 2
-    )
+    ours = Quartiles.of(enabled)
+    return CallTime(name, median(own), median(passed), median(by_python), ours.middle, ours.spread)
 
 
 def _seconds(work: Callable[[int], None], calls: int) -> float:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter
 
 import numpy
 
 from bestof import kernels
+from bestof.bench.machine import openmp_threads
+from bestof.bench.quartiles import Quartiles
 from bestof.errors import InvalidArgument
 
 # Activations of VGG16, by channels and extent.
@@ -49,7 +50,7 @@ def measure_transpose(
     """
     if batch < 1 or rounds < 1 or not seconds > 0:
         raise InvalidArgument("batch, rounds, seconds: expected positive numbers")
-    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    threads = openmp_threads()
     with ThreadPoolExecutor(threads) as pool:
         return tuple(
             time
@@ -122,11 +123,9 @@ def _time(
     moved: float,
 ) -> TransposeTime:
     shares = [other / mine for other, mine in zip(copy, own, strict=True)]
-    low, _, high = (
-        quantiles(shares, n=4, method="inclusive") if len(shares) > 1 else (shares[0],) * 3
-    )
+    of_copy = Quartiles.of(shares)
     faster = median(other / mine for other, mine in zip(by_numpy, own, strict=True))
     seconds = median(own)
     return TransposeTime(
-        shape, turn, name, seconds, moved / seconds, median(shares), (high - low) / 2, faster
+        shape, turn, name, seconds, moved / seconds, of_copy.middle, of_copy.spread, faster
     )

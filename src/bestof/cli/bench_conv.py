@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 
-from bestof.bench.convolution.alternatives import PASSES, AlternativeTime, PassTimes, measure_conv
+from bestof.bench.convolution.alternatives import PASSES, measure_conv
 from bestof.cli import bench_conv_peers
 from bestof.errors import InvalidArgument
 from bestof.torch.convolution.problem import parse_conv
-from bestof.view.quantity import plural, ratio
+from bestof.view.bench.alternatives import alternatives_table
+from bestof.view.bench.table import print_tables
 
-_HEADINGS = ("", "alternative", "ms", "spread", "ratio")
 _EPILOG = """\
 CONVOLUTION is written as iCHANNELSxHEIGHTxWIDTH,kFILTERSxHEIGHTxWIDTH,bBATCH and,
 where it differs, sSTRIDE, pPADDING, dDILATION, gGROUPS:
@@ -47,10 +45,8 @@ def call(argv: Sequence[str]) -> int:
     ]
     if options.json:
         print(json.dumps([asdict(one) for one in results], indent=2))
-    elif find_spec("rich") is not None:
-        _print_tables(results)
     else:
-        print("\n\n".join(_plain(one) for one in results))
+        print_tables([alternatives_table(one) for one in results])
     return 0
 
 
@@ -100,49 +96,3 @@ def _passes(text: str | None) -> tuple[str, ...]:
                 f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
             )
     return tuple(names)
-
-
-def _title(result: PassTimes) -> str:
-    gflop = f"{result.flops / 1e9:.3g} GFLOP"
-    return f"{result.name} of {result.problem}: {gflop}, {plural(result.threads, 'thread')}"
-
-
-def _cells(row: AlternativeTime) -> tuple[str, str, str, str, str]:
-    if row.seconds is None:
-        return "", row.name, f"failed: {row.reason}" if row.reason else "not applicable", "", ""
-    spread = "" if row.spread is None else f"± {row.spread * 1e3:.3f}"
-    return "*" if row.chosen else "", row.name, f"{row.seconds * 1e3:.3f}", spread, ratio(row.ratio)
-
-
-def _plain(result: PassTimes) -> str:
-    rows = [_HEADINGS, *(_cells(row) for row in result.alternatives)]
-    # What stands in place of a time may be as long as it likes: columns are as wide as times and headings are.
-    measured = [row for row in rows if row[4]]
-    name, *widths = (max(len(row[column]) for row in measured) for column in (1, 2, 3, 4))
-    name = max(name, *(len(row[1]) for row in rows))
-    lines = [_title(result)]
-    for mark, alternative, *cells in rows:
-        numbers = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        lines.append(f"{mark:<1} {alternative:<{name}}  {numbers}".rstrip())
-    return "\n".join(lines)
-
-
-def _print_tables(results: Sequence[PassTimes]) -> None:
-    from rich.table import Table  # noqa: PLC0415  rich is optional, and slow to import
-    from rich.text import Text  # noqa: PLC0415
-
-    from bestof.view.text import terminal  # noqa: PLC0415
-
-    console = terminal()
-    for number, result in enumerate(results):
-        if number:
-            console.print()
-        console.print(Text(_title(result), style="bold"), soft_wrap=True)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for position, heading in enumerate(_HEADINGS):
-            table.add_column(heading, justify="right" if position > 1 else "left", overflow="fold")
-        for row in result.alternatives:
-            style = "bold green" if row.chosen else "dim" if row.seconds is None else ""
-            table.add_row(*(Text(cell) for cell in _cells(row)), style=style)
-        console.print(table)
-    sys.stdout.flush()

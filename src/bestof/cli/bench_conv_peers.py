@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
 from bestof.bench.convolution.case import PASSES, Case
-from bestof.bench.convolution.kept import keep, read_kept
-from bestof.bench.convolution.layers import LAYERS, QUICK, parse_case
+from bestof.bench.convolution.layers import LAYERS, QUICK, group_titles, parse_case
 from bestof.bench.convolution.measure import Sides, measure
-from bestof.bench.convolution.result import LayerTimes, Quartiles
-from bestof.bench.convolution.rows import Reach, Row, reaches, rows_of
+from bestof.bench.convolution.record import kept_in
+from bestof.bench.convolution.result import LayerTimes
+from bestof.bench.convolution.rows import reaches, rows_of
 from bestof.errors import BenchError, InvalidArgument
-from bestof.view.quantity import plural
-from bestof.view.roofline import Point, Roof, draw_roofline
+from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
+from bestof.view.bench.reaches import print_reaches
+from bestof.view.bench.table import print_tables
 
-_HEADINGS = (
-    *("", "layer", "algorithm", "ms", "spread", "GFLOP/s", "ceiling"),
-    *("oneDNN", "reach", "oneDNN bf16", "ncnn", "scaling"),
-)
 _EPILOG = """\
 Without a CONVOLUTION, the layers of VGG16 and ResNet that a table of ours is about. oneDNN runs through PyTorch with
 weights packed beforehand, channels last, ReLU fused; ncnn in its packed layout; each side in a process of its own, all
@@ -48,14 +44,15 @@ def call(argv: Sequence[str]) -> int:
     threads = _numbers(options.threads, "--threads")
     if options.roofline is not None and find_spec("matplotlib") is None:
         raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[plot]'")
-    results = read_kept(options.keep) if options.keep else []
+    kept = kept_in(options.keep) if options.keep else None
+    results = kept.read() if kept else []
     there = {result.key for result in results}
     wanted = [(case, [n for n in threads if (*_key(case), n) not in there]) for case in cases]
     results = [one for one in results if any(_asked(one, case, threads) for case in cases)]
     for result in _measure([case for case, missing in wanted if missing], threads, options):
         results.append(result)
-        if options.keep:
-            keep(options.keep, result)
+        if kept:
+            kept.add(result)
     order = {_key(case): place for place, case in enumerate(cases)}
     results.sort(key=lambda one: (order[one.key[:-1]], one.threads))
     _print(results, options)
@@ -71,57 +68,50 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--peers", action="store_true", help="what brought you here")
+    parser.add_argument("--peers", action="store_true", help="beside other libraries")
     parser.add_argument(
         "convolution", nargs="*", metavar="CONVOLUTION", help="such as i64x56x56,k64x3x3,p1"
     )
-    parser.add_argument(
-        "--layers",
-        metavar="LIST",
-        help=f"some of {','.join(one.name for one in LAYERS)} (default: all)",
-    )
-    parser.add_argument(
-        "--batch", default="1,8", metavar="LIST", help="batches (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--threads", default="1,2", metavar="LIST", help="numbers of threads (default: %(default)s)"
-    )
-    parser.add_argument(
+    _add_problem(parser)
+    _add_effort(parser)
+    return parser
+
+
+def _add_problem(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    groups = ",".join(one.name for one in LAYERS)
+    add("--layers", metavar="LIST", help=f"some of {groups} (default: all)")
+    add("--batch", default="1,8", metavar="LIST", help="batches (default: %(default)s)")
+    add("--threads", default="1,2", metavar="LIST", help="threads (default: %(default)s)")
+    add(
         "--passes",
         metavar="LIST",
         help="some of forward,input-gradient,weight-gradient (default: all)",
     )
-    parser.add_argument(
-        "--bfloat16",
-        action="store_true",
-        help="with what rounds to bfloat16, and oneDNN in it: forward only",
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)"
-    )
-    parser.add_argument(
+    add("--bfloat16", action="store_true", help="also what rounds to bfloat16; forward only")
+    add("--quick", action="store_true", help="one small layer of each kind, forward")
+
+
+def _add_effort(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
+    add(
         "--seconds",
         type=float,
         default=0.03,
         metavar="S",
         help="of each run in a round (default: %(default)s)",
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="one small layer of each kind, forward"
-    )
-    parser.add_argument(
+    add(
         "--keep",
         type=Path,
         metavar="FILE",
-        help="keep each measurement; measure only what it lacks",
+        help="keep each measurement; measure only what the file lacks",
     )
-    parser.add_argument(
-        "--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)"
-    )
+    add("--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     form.add_argument("--csv", action="store_true", help="print CSV")
-    return parser
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -222,132 +212,34 @@ def _measure(
 def _print(results: Sequence[LayerTimes], options: argparse.Namespace) -> None:
     rows = rows_of(results)
     if options.json:
-        reached = [{**asdict(one), "met": one.met} for one in reaches(results)]
-        print(json.dumps({"results": [asdict(one) for one in results], "reach": reached}, indent=2))
+        found = {"results": [asdict(one) for one in results], "reach": _reaches(results)}
+        print(json.dumps(found, indent=2))
     elif options.csv:
-        _print_csv(rows)
+        write_rows(rows, sys.stdout)
     else:
-        titles = dict.fromkeys((row.direction, row.batch, row.threads) for row in rows)
-        for direction, batch, threads in titles:
-            own = [
-                row
-                for row in rows
-                if (row.direction, row.batch, row.threads) == (direction, batch, threads)
-            ]
-            _print_table(f"{direction}, batch {batch}, {plural(threads, 'thread')}", own)
-        _print_reach(reaches(results))
+        print_tables(peer_tables(rows))
+        print_reaches(reaches(results))
 
 
-def _print_csv(rows: Sequence[Row]) -> None:
-    """Quartiles become three columns each."""
-    names = [field.name for field in fields(Row)]
-    wide = [name for name in names if name in ("onednn", "onednn_bf16", "ncnn")]
-    columns = [
-        column
-        for name in names
-        for column in ([name, f"{name}_low", f"{name}_high"] if name in wide else [name])
+def _reaches(results: Sequence[LayerTimes]) -> list[dict[str, object]]:
+    return [
+        {
+            "what": one.what,
+            "reach": one.reach,
+            "reached": {"low": one.low, "middle": one.reached, "high": one.high},
+            "met": one.met,
+        }
+        for one in reaches(results)
     ]
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        cells = {name: getattr(row, name) for name in names if name not in wide}
-        for name in wide:
-            value: Quartiles | None = getattr(row, name)
-            if value is not None:
-                cells |= {name: value.middle, f"{name}_low": value.low, f"{name}_high": value.high}
-        writer.writerow(cells)
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        "*" if row.best else "",
-        row.layer,
-        row.algorithm,
-        f"{row.milliseconds:.3f}",
-        f"± {row.spread:.3f}",
-        f"{row.gflops:.0f}",
-        "" if row.of_ceiling is None else f"{row.of_ceiling:.0%}",
-        _ratio(row.onednn),
-        "" if row.reach is None else f"{row.reach:.2f}",
-        _ratio(row.onednn_bf16),
-        _ratio(row.ncnn),
-        "" if row.scaling is None else f"{row.scaling:.2f}",
-    )
-
-
-def _ratio(value: Quartiles | None) -> str:
-    return "" if value is None else f"{value.middle:.2f} ({value.low:.2f} to {value.high:.2f})"
-
-
-def _print_table(title: str, rows: Sequence[Row]) -> None:
-    cells = [_HEADINGS, *map(_cells, rows)]
-    if all(row.onednn_bf16 is None for row in rows):
-        place = _HEADINGS.index("oneDNN bf16")
-        cells = [line[:place] + line[place + 1 :] for line in cells]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    print(title)
-    for line in cells:
-        left = [f"{cell:<{width}}" for cell, width in zip(line[:3], widths[:3], strict=True)]
-        right = [f"{cell:>{width}}" for cell, width in zip(line[3:], widths[3:], strict=True)]
-        print("  ".join([*left, *right]).rstrip())
-    print()
-
-
-def _print_reach(found: Sequence[Reach]) -> None:
-    if not found:
-        return
-    width = max(len(one.what) for one in found)
-    print("against what is to be reached")
-    for one in found:
-        middle = one.reached
-        print(
-            f"{one.what:<{width}}  {middle.middle:5.2f} ({middle.low:.2f} to {middle.high:.2f}) of {one.reach:.2f}"
-            f"{'' if one.met else '  missed'}"
-        )
 
 
 def _draw(results: Sequence[LayerTimes], path: Path) -> None:
-    """The forward passes with the most threads and the largest batch."""
+    """Draw the forward passes with the most threads and the largest batch."""
     threads = max(one.threads for one in results)
     batch = max(one.batch for one in results)
-    shown = [
-        one
-        for one in results
-        if (one.direction, one.threads, one.batch) == (PASSES[0], threads, batch)
-    ]
+    key = (PASSES[0], threads, batch)
+    shown = [one for one in results if (one.direction, one.threads, one.batch) == key]
     if not shown:
-        raise BenchError("--roofline: it shows the forward pass, which was not measured")
-    points = []
-    titles = {
-        parse_case(notation).notation: group.title
-        for group in LAYERS
-        for notation in group.notations
-    }
-    for one in shown:
-        intensity = one.flops / one.bytes
-        panel = titles.get(one.notation, "layers that were asked for")
-        fastest = {
-            one.best.side: one.best,
-            **{time.side: time for time in one.times if time.side != one.best.side},
-        }
-        for side, time in fastest.items():
-            points.append(
-                Point(panel, _SERIES[side], one.layer, intensity, one.flops / time.seconds.middle)
-            )
-    # The most that was ever measured: a ceiling that a slow minute lowers is none.
-    roof = Roof(
-        max(one.peak for one in shown),
-        max(one.bandwidth for one in shown),
-        (("Winograd F(4)", 4.0),),
-    )
-    title = f"Convolutions, forward, batch {batch}, {plural(threads, 'thread')}, {shown[0].dtype}"
-    draw_roofline(points, roof, title, path)
+        raise BenchError("--roofline shows the forward pass, which was not measured")
+    draw_peers(shown, group_titles(), path)
     print(f"roofline: {path}", file=sys.stderr)
-
-
-_SERIES = {
-    "native": "bestof, the fastest algorithm",
-    "onednn": "oneDNN",
-    "onednn_bf16": "oneDNN in bfloat16",
-    "ncnn": "ncnn",
-}

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TypeAlias
 
-from bestof.bench.dispatch import THREADS, DispatchTime, measure
+from bestof.bench.dispatch import THREADS, measure
 from bestof.errors import BestofError
+from bestof.view.bench.dispatch import dispatch_table, torch_dispatch_table
+from bestof.view.bench.table import print_tables
 
-_Cells: TypeAlias = tuple[str, ...]
-_HEADINGS: _Cells = ("", "ns", "spread", f"{THREADS} threads", "reach")
-_TORCH_HEADINGS = (
-    "",
-    "PyTorch us",
-    "a Python pass",
-    "in Python",
-    "reach",
-    "enabled",
-    "spread",
-    "reach",
-)
 _EPILOG = f"""\
 ns: the median nanoseconds a call; spread: half the distance between the quartiles;
 {THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: what the ns are
@@ -46,7 +34,7 @@ def call(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        _print(_HEADINGS, [_cells(row) for row in rows])
+        print_tables([dispatch_table(rows)])
     return 0
 
 
@@ -62,18 +50,7 @@ def _torch(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return 0
-    cells = [
-        (
-            row.name,
-            *(f"{seconds * 1e6:.1f}" for seconds in (row.pytorch, row.passed, row.in_python)),
-            f"{torch_dispatch.REACH_IN_PYTHON * 1e6:.0f}",
-            f"{row.enabled * 1e6:.1f}",
-            f"± {row.spread * 1e6:.1f}",
-            f"{torch_dispatch.REACH * 1e6:.0f}",
-        )
-        for row in rows
-    ]
-    _print(_TORCH_HEADINGS, cells)
+    print_tables([torch_dispatch_table(rows)])
     return 0
 
 
@@ -99,44 +76,3 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser
-
-
-def _cells(row: DispatchTime) -> _Cells:
-    reach = "" if row.reach is None else f"{row.reach * 1e9:,.0f}"
-    return (
-        row.name,
-        f"{row.seconds * 1e9:,.0f}",
-        f"± {row.spread * 1e9:,.0f}",
-        f"{row.threaded * 1e9:,.0f}",
-        reach,
-    )
-
-
-def _print(headings: _Cells, rows: Sequence[_Cells]) -> None:
-    if find_spec("rich") is not None:
-        _print_table(headings, rows)
-    else:
-        print(_plain(headings, rows))
-
-
-def _plain(headings: _Cells, rows: Sequence[_Cells]) -> str:
-    lines = [headings, *rows]
-    name, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
-    return "\n".join(
-        f"{first:<{name}}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}"
-        for first, *cells in lines
-    )
-
-
-def _print_table(headings: _Cells, rows: Sequence[_Cells]) -> None:
-    from rich.table import Table  # noqa: PLC0415  rich is optional, and slow to import
-
-    from bestof.view.text import terminal  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for position, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if position else "left")
-    for row in rows:
-        table.add_row(*row)
-    terminal().print(table)
-    sys.stdout.flush()

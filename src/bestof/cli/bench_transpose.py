@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, TransposeTime, measure_transpose
+from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, measure_transpose
 from bestof.cli.seconds import seconds
+from bestof.view.bench.table import print_tables
+from bestof.view.bench.transpose import transpose_table
 
-_HEADINGS = ("array", "turn", "algorithm", "ms", "GB/s", "of copy", "spread", "of NumPy")
 _EPILOG = f"""\
 GB/s: bytes read plus written; of copy: how fast beside a copy of as many bytes by as many threads; of NumPy: how many
 times faster than numpy.transpose into an array. To be reached by the best: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
@@ -24,7 +25,7 @@ def call(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        _print(rows)
+        print_tables([transpose_table(rows)])
     return 0
 
 
@@ -50,25 +51,3 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return parser
-
-
-def _print(rows: Sequence[TransposeTime]) -> None:
-    cells = [_HEADINGS, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        left = [f"{cell:<{width}}" for cell, width in zip(line[:3], widths[:3], strict=True)]
-        right = [f"{cell:>{width}}" for cell, width in zip(line[3:], widths[3:], strict=True)]
-        print("  ".join([*left, *right]))
-
-
-def _cells(row: TransposeTime) -> tuple[str, ...]:
-    return (
-        "x".join(map(str, row.shape)),
-        row.turn,
-        row.algorithm,
-        f"{row.seconds * 1e3:.3f}",
-        f"{row.rate / 1e9:.1f}",
-        f"{row.of_copy:.2f}",
-        f"± {row.spread:.2f}",
-        f"{row.of_numpy:.2f}",
-    )

@@ -34,7 +34,10 @@ class Roof:
 
 
 # Colours that are told apart in grey and by the colour-blind, and a shape for each as well.
-_MARKS = (("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"), ("#cc79a7", "D"))
+_MARKS = (
+    *(("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"), ("#cc79a7", "D")),
+    *(("#56b4e9", "v"), ("#e69f00", "P"), ("#000000", "X"), ("#999999", "*")),
+)
 
 # Behind a label, so that no line runs through it.
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}

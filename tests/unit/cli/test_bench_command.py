@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from bestof.bench.call_time import CallTime
 from bestof.bench.dispatch import DispatchTime
 from bestof.cli import bench_dispatch, main
 from bestof.cli.bench import BENCHES
@@ -93,7 +94,7 @@ def test_the_table_is_in_nanoseconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if not rich:
-        monkeypatch.setattr(bench_dispatch, "find_spec", lambda name: None)
+        monkeypatch.setattr("bestof.view.bench.table.find_spec", lambda name: None)
     assert main(["bench", "dispatch"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
@@ -108,16 +109,14 @@ def test_what_an_enabled_call_costs_beside_the_reach(
     rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch_dispatch = pytest.importorskip("bestof.bench.torch_dispatch")
-    rows = [torch_dispatch.CallTime("backward", 20e-6, 6.51e-6, 8.04e-6, 1.93e-6, 0.26e-6)]
+    rows = [CallTime("backward", 20e-6, 6.51e-6, 8.04e-6, 1.93e-6, 0.26e-6)]
     monkeypatch.setattr(
         torch_dispatch,
         "measure",
         lambda repeats, calls: rows if (repeats, calls) == (3, 40) else [],
     )
     if not rich:
-        monkeypatch.setattr(
-            bench_dispatch, "find_spec", lambda name: None if name == "rich" else find_spec(name)
-        )
+        monkeypatch.setattr("bestof.view.bench.table.find_spec", lambda name: None)
     assert main(["bench", "dispatch", "--torch", "--repeats", "3", "--calls", "40"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         [

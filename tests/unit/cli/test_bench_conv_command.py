@@ -17,7 +17,7 @@ def test_tables(
     rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not rich:
-        monkeypatch.setattr(bench_conv, "find_spec", lambda name: None)
+        monkeypatch.setattr("bestof.view.bench.table.find_spec", lambda name: None)
     assert bench_conv.call([SMALL, "i2x5x5,k2x1x1", "--repeats", "2", "--threads", "1"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     titles = [line.split(":")[0] for line in lines if " of i" in line]

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from bestof.bench.convolution import measure as measuring
+from bestof.bench.convolution.peers.table import ConvolutionPeer, peer_named
 from bestof.cli import bench_conv
 from bestof.errors import BenchError, InvalidArgument
 
+ABSENT = ConvolutionPeer("absent_peer", "absent_peer", "absent", "#000000", ("absent_peer",))
 SMALL = [
     "--peers",
     "i4x6x6,k8x3x3,p1",
@@ -29,7 +31,7 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def only_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PEERS", ("absent_peer",))
+    monkeypatch.setattr(measuring, "PEERS", (ABSENT,))
 
 
 def test_a_table_and_a_second_run_that_measures_nothing(
@@ -65,8 +67,7 @@ def test_json_and_csv_tell_the_same(capsys: pytest.CaptureFixture[str], tmp_path
 def test_bfloat16_has_rows_and_a_column_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "PEERS", ())
-    monkeypatch.setattr(measuring, "BFLOAT16_PEERS", ("onednn_bf16",))
+    monkeypatch.setattr(measuring, "PEERS", (peer_named("onednn_bf16"),))
     assert bench_conv.call([*SMALL, "--bfloat16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "oneDNN bf16" in lines[1]

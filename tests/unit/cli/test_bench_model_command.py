@@ -15,10 +15,10 @@ from bestof.bench.model import matrix as model_matrix
 from bestof.bench.model import record as model_record
 from bestof.bench.model.job import Job
 from bestof.bench.model.measure import Effort
-from bestof.bench.model.peers.table import Peer
+from bestof.bench.model.peers.table import ModelPeer
 from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTime
 from bestof.cli import bench_model, main
-from bestof.errors import TorchError
+from bestof.errors import BenchError
 
 EAGER = PeerTime(
     "eager",
@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, list[str], Effort,
     calls: list[tuple[Job, list[str], Effort, bool]] = []
 
     def measure(
-        job: Job, peers: Sequence[Peer], effort: Effort, *, layers: bool, progress: Any
+        job: Job, peers: Sequence[ModelPeer], effort: Effort, *, layers: bool, progress: Any
     ) -> ModelTimes:
         calls.append((job, [peer.name for peer in peers], effort, layers))
         progress("ncnn: prepares", 1, 3)
@@ -91,7 +91,7 @@ def matrix_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
             if order == "prepare":
                 calls.append((self.job.model, self.job.peer))
                 if self.job.model == "resnet34" and calls.count(calls[-1]) == 1:
-                    raise TorchError("died")
+                    raise BenchError("died")
             return {
                 "settled": True,
                 "trials": 3,
@@ -100,7 +100,7 @@ def matrix_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
                 "difference": 0.0,
             }
 
-    monkeypatch.setattr(model_matrix, "PeerProcess", Process)
+    monkeypatch.setattr(model_matrix, "start_peer", Process)
     return calls
 
 
@@ -109,7 +109,7 @@ def test_the_table(
     rich: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     if not rich:
-        monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
+        monkeypatch.setattr("bestof.view.bench.table.find_spec", lambda name: None)
     assert main(["bench", "model", "vgg16", "--threads", "1"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
@@ -336,11 +336,11 @@ def test_the_matrix(
     rich: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
     if not rich:
-        monkeypatch.setattr(bench_model, "find_spec", lambda name: None)
+        monkeypatch.setattr("bestof.view.bench.table.find_spec", lambda name: None)
     jobs: list[Job] = []
 
     def measure(
-        these: Sequence[Job], peers: Sequence[Peer], effort: Effort, *, progress: Any
+        these: Sequence[Job], peers: Sequence[ModelPeer], effort: Effort, *, progress: Any
     ) -> list[MatrixRow]:
         jobs.extend(these)
         good = MatrixRow(these[0], "enable", 0.001, 0.002, 2.0, 1.9, 2.1, True, 30, 1e-6)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bestof.bench.convolution.pass_times import AlternativeTime, PassTimes
+from bestof.bench.quartiles import spread
 from bestof.errors import InvalidArgument, TorchError
 from bestof.selection.policies import Race
 from bestof.torch.convolution.alternative import Alternative
@@ -22,30 +23,6 @@ from bestof.torch.enable import convolution_override
 from bestof.torch.override import originals
 
 PASSES = tuple(catalogue.direction for catalogue in CATALOGUES)
-
-
-@dataclass(frozen=True, slots=True)
-class AlternativeTime:
-    """One alternative. `seconds` is the median a call and `spread` half the distance between the quartiles; `ratio` is
-    how many times faster than PyTorch as it is. All None where it does not apply, or failed for that `reason`."""
-
-    name: str
-    chosen: bool
-    seconds: float | None = None
-    spread: float | None = None
-    ratio: float | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PassTimes:
-    """One pass of one convolution: `problem` as reports write it, `flops` of one call, and all its alternatives."""
-
-    name: str
-    problem: str
-    threads: int
-    flops: int
-    alternatives: tuple[AlternativeTime, ...]
 
 
 class _Operands(NamedTuple):
@@ -185,14 +162,7 @@ def _time(
         return AlternativeTime(name, False, reason=reason)
     seconds = median(times)
     ratio = median(as_is) / seconds if seconds > 0 else None
-    return AlternativeTime(name, chosen, seconds, _spread(times), ratio)
-
-
-def _spread(times: list[float]) -> float | None:
-    if len(times) < 2:
-        return None
-    low, _, high = quantiles(times, n=4, method="inclusive")
-    return (high - low) / 2
+    return AlternativeTime(name, chosen, seconds, spread(times), ratio)
 
 
 def _chosen(

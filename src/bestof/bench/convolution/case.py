@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
@@ -37,6 +37,12 @@ class Case:
     groups: int
     direction: str = "forward"
     dtype: str = "float32"
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Case:
+        """Return the case that `dataclasses.asdict` wrote, after a way through JSON."""
+        pairs = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(**{**fields, **pairs})
 
     def of(self, direction: str, batch: int) -> Case:
         """The same layer in another pass and of another batch."""

@@ -115,3 +115,12 @@ QUICK = (
 
 # Scaling from 1 to 2 threads that every layer of this batch is to reach.
 SCALING_REACH, SCALING_BATCH = 1.8, 8
+
+
+def group_titles() -> dict[str, str]:
+    """Return the title of its group for the full notation of every layer."""
+    return {
+        parse_case(notation).notation: group.title
+        for group in LAYERS
+        for notation in group.notations
+    }

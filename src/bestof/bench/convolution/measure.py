@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
 from time import sleep
 from typing import NamedTuple
 
 from bestof.bench.convolution.case import Case
-from bestof.bench.convolution.result import LayerTimes, Quartiles, Time
+from bestof.bench.convolution.peer_worker import Prepared
+from bestof.bench.convolution.peers.table import MACHINE, NATIVE, PEERS
+from bestof.bench.convolution.result import LayerTimes, Time
 from bestof.bench.convolution.side import Side
-from bestof.bench.convolution.worker import Prepared
+from bestof.bench.quartiles import Quartiles
 from bestof.errors import BenchError, WrongResult
 
-NATIVE, MACHINE, PEERS = "native", "machine", ("onednn", "ncnn")
-BFLOAT16_PEERS = ("onednn_bf16",)  # that take part in cases of it
+_OURS = (MACHINE.name, NATIVE.name)
 
 # Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles last 17 ms.
 _PAUSE = 0.02
@@ -39,7 +40,11 @@ class _Runner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The processes that answered, those of one number of threads after the other, and why the others did not."""
+    """The peers that take part in a measurement.
+
+    `running`: the processes that answered, those of one number of threads after the other. `missing`
+    says why another peer did not.
+    """
 
     running: tuple[Side, ...]
     missing: dict[str, str]
@@ -47,25 +52,27 @@ class Sides:
 
     @classmethod
     def start(cls, threads: Sequence[int], stack: ExitStack, dtype: str = "float32") -> Sides:
-        """Start all that measure cases of `dtype`; they end with `stack`. Raises BenchError where our own side does not
-        answer."""
-        peers = PEERS if dtype == "float32" else (*PEERS, *BFLOAT16_PEERS)
+        """Start every peer that measures cases of `dtype`; the processes end with `stack`.
+
+        Raises BenchError if the native side, or the one of the machine, does not answer.
+        """
+        peers = [peer for peer in PEERS if dtype in peer.dtypes]
         running: list[Side] = []
         missing: dict[str, str] = {}
         versions: dict[str, str] = {}
         for count in threads:
-            for name in (MACHINE, NATIVE, *peers):
-                if name in missing:
+            for peer in (MACHINE, NATIVE, *peers):
+                if peer.name in missing:
                     continue
                 try:
-                    side = stack.enter_context(Side(name, count))
+                    side = stack.enter_context(Side(peer, count))
                 except BenchError as error:
-                    if name in (MACHINE, NATIVE):
+                    if peer in (MACHINE, NATIVE):
                         raise
-                    missing[name] = str(error)
+                    missing[peer.name] = str(error)
                 else:
                     running.append(side)
-                    versions[name] = side.version
+                    versions[peer.name] = side.version
         return cls(tuple(running), missing, versions)
 
 
@@ -90,7 +97,7 @@ def measure(
         try:
             runs = side.prepare(case)
         except BenchError as error:
-            if name in (MACHINE, NATIVE):
+            if name in _OURS:
                 raise
             failed[name] = str(error)
             continue
@@ -117,7 +124,9 @@ def measure(
 
 def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
     """The native runs whose best round took more than twice as long as another's."""
-    first = {runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE}
+    first = {
+        runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE.name
+    }
     best = {
         threads: min(seconds for runner, seconds in first.items() if runner.threads == threads)
         for threads in {runner.threads for runner in first}
@@ -127,8 +136,12 @@ def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
 
 def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
     """Hold the results against each other: a fast wrong one must not win."""
-    rows = [(runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE]
-    reference = next((samples for runner, samples in rows if runner.side != NATIVE), rows[0][1])
+    rows = [
+        (runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE.name
+    ]
+    reference = next(
+        (samples for runner, samples in rows if runner.side != NATIVE.name), rows[0][1]
+    )
     tolerance = _TOLERANCE[case.dtype]
     rms = (sum(value * value for value in reference) / max(len(reference), 1)) ** 0.5
     for runner, samples in rows:
@@ -140,12 +153,6 @@ def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
             )
 
 
-def _quartiles(values: Sequence[float]) -> Quartiles:
-    if len(values) < 2:
-        return Quartiles(values[0], values[0], values[0])
-    return Quartiles(*quantiles(values, n=4, method="inclusive"))
-
-
 def _layer_times(
     case: Case,
     layer: str,
@@ -155,11 +162,7 @@ def _layer_times(
     failed: dict[str, str],
 ) -> LayerTimes:
     own = {runner: samples for runner, samples in times.items() if runner.threads == threads}
-    peers = {
-        runner.side: samples
-        for runner, samples in own.items()
-        if runner.side not in (MACHINE, NATIVE)
-    }
+    peers = {runner.side: samples for runner, samples in own.items() if runner.side not in _OURS}
     peak, bandwidth = (
         max(
             (prepared[runner].work or 0.0) / min(samples) for runner, samples in _machine(own, kind)
@@ -169,15 +172,15 @@ def _layer_times(
 
     def time(runner: _Runner, samples: list[float]) -> Time:
         ratios = {
-            peer: _quartiles([other / mine for other, mine in zip(others, samples, strict=False)])
+            peer: Quartiles.of([other / mine for other, mine in zip(others, samples, strict=False)])
             for peer, others in peers.items()
-            if runner.side == NATIVE
+            if runner.side == NATIVE.name
         }
         one = prepared[runner]
         return Time(
             runner.side,
             runner.name,
-            _quartiles(samples),
+            Quartiles.of(samples),
             len(samples),
             one.work,
             one.scratch_bytes,
@@ -194,7 +197,9 @@ def _layer_times(
         case.bytes,
         peak,
         bandwidth,
-        tuple(time(runner, samples) for runner, samples in own.items() if runner.side != MACHINE),
+        tuple(
+            time(runner, samples) for runner, samples in own.items() if runner.side != MACHINE.name
+        ),
         failed,
         case.dtype,
     )
@@ -204,5 +209,5 @@ def _machine(times: dict[_Runner, list[float]], kind: str) -> Iterator[tuple[_Ru
     return (
         (runner, samples)
         for runner, samples in times.items()
-        if runner.side == MACHINE and kind in runner.name
+        if runner.side == MACHINE.name and kind in runner.name
     )

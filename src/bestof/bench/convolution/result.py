@@ -1,25 +1,24 @@
-"""What was measured, as values that survive a file."""
+"""What was measured of convolutions, as plain values that survive a file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Quartiles:
-    """The middle of some numbers, and the quartiles around it."""
-
-    low: float
-    middle: float
-    high: float
+from bestof.bench.convolution.peers.table import NATIVE, REFERENCE
+from bestof.bench.quartiles import Quartiles
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """One algorithm of one side. `seconds` a call, over the rounds. `ratios` says for each peer how many times longer
-    it took, over the pairs of a round; empty for the peers themselves. `work`: FLOPs that it performs, None for a peer.
-    `rounds`: a native algorithm that takes more than twice as long as another is measured in the first two only."""
+    """One algorithm of one side.
+
+    `seconds` is the time of a call, over the rounds. `ratios` tells for each peer how many times
+    longer it took, over the pairs of a round; empty for the peers themselves. `work` is the FLOPs that
+    the algorithm performs, None for a peer. `rounds`: a native algorithm that takes more than twice as
+    long as another is measured in the first two only.
+    """
 
     side: str
     algorithm: str
@@ -32,9 +31,12 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """One pass of one layer. `flops` and `bytes` as `Case` has them; `peak` and `bandwidth` are what multiply-adds and
-    a copy reached in the best of these rounds: FLOP/s, and bytes read plus written a second. `failed`: why a side has
-    none."""
+    """One pass of one layer.
+
+    `flops` and `bytes` are those of `Case`. `peak` and `bandwidth` are what multiply-adds and a copy
+    reached in the best of these rounds: FLOP/s, and bytes read plus written a second. `failed` says why
+    a side has no time.
+    """
 
     layer: str
     notation: str
@@ -51,7 +53,7 @@ class LayerTimes:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> LayerTimes:
-        """What `dataclasses.asdict` made of one."""
+        """Return the result that `dataclasses.asdict` wrote, after a way through JSON."""
         times = tuple(
             Time(
                 **{
@@ -71,21 +73,55 @@ class LayerTimes:
 
     @property
     def best(self) -> Time:
-        """The fastest of the native algorithms that were measured to the end: by the ratios to oneDNN where there are
-        some, for those compare times of one round, and a slow minute of the machine is one for both."""
-        own = [one for one in self.times if one.side == "native"]
+        """The fastest native algorithm of those that were measured to the end.
+
+        If all have a ratio to the reference peer, the largest ratio wins: a ratio compares times of one
+        round, and a slow minute of the machine is one for both.
+        """
+        own = [one for one in self.times if one.side == NATIVE.name]
         rounds = max(one.rounds for one in own)
         ended = [one for one in own if one.rounds == rounds]
-        if all("onednn" in one.ratios for one in ended):
-            return max(ended, key=lambda one: one.ratios["onednn"].middle)
+        if all(REFERENCE.name in one.ratios for one in ended):
+            return max(ended, key=lambda one: one.ratios[REFERENCE.name].middle)
         return min(ended, key=lambda one: one.seconds.middle)
 
     def gflops(self, time: Time) -> float:
-        """FLOPs of the direct algorithm over the time: what all sides can be compared by, and Winograd's may exceed the
-        peak."""
+        """Return the FLOPs of the direct algorithm over the time, in 1e9 a second.
+
+        All sides can be compared by it; Winograd's may exceed the peak.
+        """
         return self.flops / time.seconds.middle / 1e9
 
     def ceiling(self, time: Time) -> float:
-        """The least seconds that the machine allows this algorithm: its own FLOPs at the peak, or its operands at the
-        bandwidth of a copy."""
+        """Return the least seconds that the machine allows this algorithm.
+
+        These are its own FLOPs at the peak, or its operands at the bandwidth of a copy.
+        """
         return max((time.work or self.flops) / self.peak, self.bytes / self.bandwidth)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One algorithm of one side on one layer, as tables show it.
+
+    `milliseconds` a call, `spread` half the distance between the quartiles. `gflops`: FLOPs of the
+    direct algorithm over the time. `of_ceiling`: the least time that the machine allows the algorithm,
+    over its time; None for a peer. `ratios`: how many times longer each peer took; empty for a peer.
+    `reach`: the promised ratio to the reference peer, for the best row of a layer in float32.
+    `scaling`: time with one thread over that with these, for the best of both.
+    """
+
+    layer: str
+    direction: str
+    batch: int
+    threads: int
+    side: str
+    algorithm: str
+    best: bool
+    milliseconds: float
+    spread: float
+    gflops: float
+    of_ceiling: float | None
+    ratios: Mapping[str, Quartiles]
+    reach: float | None
+    scaling: float | None

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from statistics import median, quantiles
+from statistics import median
 
 from bestof.bench.model.job import Job
 from bestof.bench.model.measure import Alone, Effort, Progress, silent
-from bestof.bench.model.peers.table import Peer
+from bestof.bench.model.peers.table import ModelPeer
+from bestof.bench.model.process import start_peer
 from bestof.bench.model.result import MatrixRow
-from bestof.bench.process import PeerProcess
-from bestof.errors import TorchError
+from bestof.bench.quartiles import Quartiles
+from bestof.errors import BenchError
 
 
 def measure_matrix(
     jobs: Sequence[Job],
-    peers: Sequence[Peer],
+    peers: Sequence[ModelPeer],
     effort: Effort,
     *,
     kept: Iterable[MatrixRow] = (),
@@ -38,18 +39,18 @@ def measure_matrix(
             try:
                 row = _row(job, peer, effort, alone)
                 keep(row)
-            except TorchError as error:
+            except BenchError as error:
                 row = MatrixRow(job, peer.name, reason=str(error))
         rows.append(row)
     return tuple(rows)
 
 
-def _can(peer: Peer, job: Job) -> bool:
+def _can(peer: ModelPeer, job: Job) -> bool:
     return peer.ours and job.device in peer.devices and (peer.trains or not job.train)
 
 
-def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
-    with PeerProcess(job.by(peer.name)) as process:
+def _row(job: Job, peer: ModelPeer, effort: Effort, alone: Alone) -> MatrixRow:
+    with start_peer(job.by(peer.name)) as process:
         process.ask("prepare", patience=effort.patience)
         with alone():
             settled = process.ask(
@@ -64,19 +65,19 @@ def _row(job: Job, peer: Peer, effort: Effort, alone: Alone) -> MatrixRow:
             )
     allowed = peer.tolerance_on(job.device)
     if not pair["difference"] <= allowed:
-        raise TorchError(
+        raise BenchError(
             f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)"
         )
     ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
-    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    quartiles = Quartiles.of(ratios)
     return MatrixRow(
         job,
         peer.name,
         median(pair["own"]),
         median(pair["replaced"]),
-        median(ratios),
-        low,
-        high,
+        quartiles.middle,
+        quartiles.low,
+        quartiles.high,
         settled["settled"],
         settled["trials"],
         pair["difference"],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,10 +15,12 @@ import numpy as np
 from bestof.bench.model.error import relative_error
 from bestof.bench.model.job import Job
 from bestof.bench.model.layers import layer_times
-from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, Peer
+from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, ModelPeer
+from bestof.bench.model.process import start_peer
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.bench.process import PeerProcess
-from bestof.errors import InvalidArgument, TorchError
+from bestof.bench.quartiles import Quartiles, spread
+from bestof.errors import BenchError, InvalidArgument
 
 # Steps whose losses are compared: in the first one nothing has been learned from a wrong gradient.
 _COMPARED_STEPS = 3
@@ -64,7 +66,7 @@ def silent(_text: str, _step: int, _steps: int) -> None:
 class _Runner:
     """A peer on its way: its process until it fails, and what is known."""
 
-    peer: Peer
+    peer: ModelPeer
     process: PeerProcess | None = None
     reason: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -81,15 +83,16 @@ class _Runner:
         if self.process is None or self.reason is not None:
             return None
         try:
-            return self.process.ask(order, patience=patience, **arguments)
-        except TorchError as error:
+            answer: dict[str, Any] = self.process.ask(order, patience=patience, **arguments)
+        except BenchError as error:
             self.reason = str(error)
             return None
+        return answer
 
 
 def measure_model(
     job: Job,
-    peers: Sequence[Peer],
+    peers: Sequence[ModelPeer],
     effort: Effort = Effort(),
     *,
     layers: bool = False,
@@ -148,7 +151,7 @@ def _prepare(
     if missing:
         runner.reason = f"not installed: {', '.join(missing)}"
         return
-    runner.process = stack.enter_context(PeerProcess(job.by(runner.peer.name)))
+    runner.process = stack.enter_context(start_peer(job.by(runner.peer.name)))
     answer = runner.ask("prepare", effort.patience)
     file = reference if runner.peer is REFERENCE else folder / f"{runner.peer.name}.npy"
     first = runner.ask("first", effort.patience, file=str(file), calls=_COMPARED_STEPS)
@@ -237,19 +240,12 @@ def _time(runner: _Runner, best: _Runner | None) -> PeerTime:
         return row
     times = runner.times
     row = replace(
-        row, seconds=median(times), spread=_spread(times), first_seconds=tuple(runner.first)
+        row, seconds=median(times), spread=spread(times), first_seconds=tuple(runner.first)
     )
     if best is None:
         return row
     ratios = [
         median(theirs) / median(own) for theirs, own in zip(best.rounds, runner.rounds, strict=True)
     ]
-    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-    return replace(row, ratio=median(ratios), low=low, high=high)
-
-
-def _spread(times: Sequence[float]) -> float | None:
-    if len(times) < 2:
-        return None
-    low, _, high = quantiles(times, n=4, method="inclusive")
-    return (high - low) / 2
+    ratio = Quartiles.of(ratios)
+    return replace(row, ratio=ratio.middle, low=ratio.low, high=ratio.high)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bestof.bench.model.job import Job
 from bestof.bench.model.result import ModelTimes, PeerTime
+from bestof.bench.reach import Reach
 
 THREADS = 2
 # The paper's setting: tuning is paid once, of this many training steps.
@@ -50,24 +51,6 @@ PROMISES = (
     _training("resnet34", 8, 1.6),
 )
 PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """One figure that was to be reached, and what was; `low` and `high` are quartiles over the rounds, None where the
-    figure is one of medians. `most`: it is to be at most the reach, in place of at least."""
-
-    what: str
-    reach: float
-    reached: float
-    low: float | None = None
-    high: float | None = None
-    most: bool = False
-
-    @property
-    def met(self) -> bool:
-        """Whether it holds; NaN does not."""
-        return self.reached <= self.reach if self.most else self.reached >= self.reach
 
 
 def promised_jobs() -> tuple[Job, ...]:

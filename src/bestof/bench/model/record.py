@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from bestof.bench.kept import Kept
 from bestof.bench.model.job import Job
 from bestof.bench.model.measure import Effort
 from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTime
@@ -43,13 +43,10 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
-# Of a line that is kept: under which key its conditions stand, and what it begins with.
-_CONDITIONS = "conditions"
-_BEGINNING = '{"job": {'
 _JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device")
 
 
-def to_dict(times: ModelTimes | MatrixRow) -> dict[str, Any]:
+def to_dict(times: Any) -> dict[str, Any]:
     """For JSON, times in seconds."""
     return asdict(times)
 
@@ -95,55 +92,24 @@ def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
 
     Raises InvalidArgument for any other line; the last one may be cut off, as by a process that was ended.
     """
-    return merged(_read_lines(path, effort, times_from_dict))
+    return merged(_kept(path, effort, times_from_dict).read())
 
 
 def read_kept_rows(path: Path, effort: Effort) -> tuple[MatrixRow, ...]:
     """Likewise the rows of the matrix."""
-    return tuple(_read_lines(path, effort, row_from_dict))
-
-
-def _read_lines(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> list[_Result]:
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and _is_cut_off(lines[-1]):
-        lines.pop()
-    results, alike = [], _conditions(effort)
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-            conditions = content.pop(_CONDITIONS, None) if isinstance(content, dict) else None
-            result = parse(content)
-        except ValueError as error:  # InvalidArgument is one
-            raise InvalidArgument(
-                f"{path}, line {number}: no measurement of this version, or of another table; name another file"
-            ) from error
-        if conditions == alike:
-            results.append(result)
-    return results
+    return tuple(_kept(path, effort, row_from_dict).read())
 
 
 def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
     """Append one, as a line, with what its times depend on; in the place of a line that was cut off."""
-    with path.open("a+b") as file:
-        file.seek(0)
-        lines = file.read().decode().splitlines(keepends=True)
-        if lines and _is_cut_off(lines[-1]):
-            file.truncate(sum(len(line.encode()) for line in lines[:-1]))
-        file.write(
-            (json.dumps({**to_dict(times), _CONDITIONS: _conditions(effort)}) + "\n").encode()
-        )
+    kept: Kept[Any] = _kept(path, effort, times_from_dict)
+    kept.add(times)
 
 
-def _is_cut_off(line: str) -> bool:
-    """Whether it is the beginning of one of ours, and no more: what somebody else wrote is not to be lost."""
-    return not line.endswith("\n") and (line.startswith(_BEGINNING) or _BEGINNING.startswith(line))
-
-
-def _conditions(effort: Effort) -> dict[str, Any]:
-    """What times of the same job may not differ by, if they are to stand in one table."""
-    return {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
+def _kept(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> Kept[_Result]:
+    """Return the file. Times of another effort, or of other kernels, may not stand in one table."""
+    conditions = {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
+    return Kept(path, to_dict, parse, '{"job": {', conditions)
 
 
 def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:

@@ -12,17 +12,24 @@ import pytest
 
 from bestof.bench.convolution import measure as measuring
 from bestof.bench.convolution.case import PASSES, Case, Operands, aligned
-from bestof.bench.convolution.kept import keep, read_kept
 from bestof.bench.convolution.layers import LAYERS, parse_case
 from bestof.bench.convolution.measure import Sides, measure
+from bestof.bench.convolution.peer_worker import Prepared
 from bestof.bench.convolution.peers import native
-from bestof.bench.convolution.result import LayerTimes, Quartiles, Time
+from bestof.bench.convolution.peers.table import NATIVE, PEERS, ConvolutionPeer
+from bestof.bench.convolution.record import kept_in
+from bestof.bench.convolution.result import LayerTimes, Time
 from bestof.bench.convolution.rows import reaches, rows_of
 from bestof.bench.convolution.side import Side
-from bestof.bench.convolution.worker import Prepared
+from bestof.bench.quartiles import Quartiles
 from bestof.errors import BenchError, InvalidArgument, WrongResult
 
 SMALL = parse_case("i4x6x5,k8x3x3,b2,s2,p1")
+
+
+def absent(name: str) -> ConvolutionPeer:
+    """A peer that is not installed."""
+    return ConvolutionPeer(name, name, name, "#000000", (name,))
 
 
 class FakeSide:
@@ -35,7 +42,7 @@ class FakeSide:
         self.version = name
 
     def prepare(self, case: Case) -> dict[str, Prepared]:
-        work = None if self.name in measuring.PEERS else 1e9
+        work = None if self.name in {peer.name for peer in PEERS} else 1e9
         return {
             run: Prepared(seconds, [self.sample], work, None) for run, seconds in self.runs.items()
         }
@@ -183,18 +190,18 @@ def test_a_peer_that_fails_on_a_layer_is_left_out() -> None:
 
 
 def test_missing_peers_are_told_and_ourselves_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PEERS", ("absent_peer",))
+    monkeypatch.setattr(measuring, "PEERS", (absent("absent_peer"),))
     with ExitStack() as stack:
         sides = Sides.start([1], stack)
         assert [side.name for side in sides.running] == ["machine", "native"]
         assert "absent_peer" in sides.missing["absent_peer"]
-    monkeypatch.setattr(measuring, "NATIVE", "absent_native")
+    monkeypatch.setattr(measuring, "NATIVE", absent("absent_native"))
     with ExitStack() as stack, pytest.raises(BenchError, match="absent_native"):
         Sides.start([1], stack)
 
 
 def test_a_side_measures_in_a_process_of_its_own() -> None:
-    with Side("native", 1) as side:
+    with Side(NATIVE, 1) as side:
         prepared = side.prepare(SMALL)
         assert prepared["direct"].work == SMALL.flops
         times = side.time("direct", 0.001)
@@ -279,12 +286,13 @@ def test_what_was_to_be_reached() -> None:
 
 def test_kept_measurements_come_back(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
-    assert read_kept(path) == []
+    kept = kept_in(path)
+    assert kept.read() == []
     results = [made_up(LAYERS[0].notations[0]), made_up(LAYERS[1].notations[0], threads=1)]
     for one in results:
-        keep(path, one)
-    assert read_kept(path) == results
+        kept.add(one)
+    assert kept.read() == results
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**asdict(results[0]), "times": 3}) + "\n")
     with pytest.raises(BenchError, match="line 3"):
-        read_kept(path)
+        kept.read()

@@ -19,9 +19,9 @@ from bestof.bench.model.matrix import measure_matrix
 from bestof.bench.model.measure import Effort, measure_model
 from bestof.bench.model.models import MODELS, find_model
 from bestof.bench.model.peers.prepared import Prepared
-from bestof.bench.model.peers.table import PEERS, Peer, find_peers
+from bestof.bench.model.peers.table import PEERS, ModelPeer, find_peers
 from bestof.bench.model.result import MatrixRow, ModelTimes
-from bestof.errors import InvalidArgument, TorchError
+from bestof.errors import BenchError, InvalidArgument
 
 EAGER, LAST, NCNN, ENABLE = find_peers(("eager", "eager-last", "ncnn", "enable"))
 LOGITS = np.array([[1.0, -1.0, 2.0]])
@@ -55,7 +55,7 @@ class FakeProcess:
         self.script.asked.append((order, self.peer))
         assert self.script.alone == (order in {"settle", "time", "pair"})
         if self.script.fails.get(self.peer) == order:
-            raise TorchError("it did not\nwork")
+            raise BenchError("it did not\nwork")
         if "file" in arguments:
             of = "autocast" if order == "rounded" else self.peer
             np.save(arguments["file"], self.script.results.get(of, LOGITS))
@@ -76,13 +76,15 @@ class FakeProcess:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     made = Script()
-    monkeypatch.setattr(bench, "PeerProcess", made.start)
-    monkeypatch.setattr(model_matrix, "PeerProcess", made.start)
-    monkeypatch.setattr(Peer, "missing", property(lambda peer: ()))
+    monkeypatch.setattr(bench, "start_peer", made.start)
+    monkeypatch.setattr(model_matrix, "start_peer", made.start)
+    monkeypatch.setattr(ModelPeer, "missing", property(lambda peer: ()))
     return made
 
 
-def measure(script: Script, peers: tuple[Peer, ...], rounds: int = 3, **options: Any) -> ModelTimes:
+def measure(
+    script: Script, peers: tuple[ModelPeer, ...], rounds: int = 3, **options: Any
+) -> ModelTimes:
     @contextmanager
     def alone() -> Iterator[None]:
         script.alone = True
@@ -198,7 +200,7 @@ def test_only_those_that_train_are_asked_to(script: Script) -> None:
 
 
 def test_a_missing_peer_is_never_started(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Peer, "missing", property(lambda peer: peer.needs))
+    monkeypatch.setattr(ModelPeer, "missing", property(lambda peer: peer.needs))
     script.seconds = {"eager": [1, 1, 1]}
     assert measure(script, (EAGER, NCNN)).peers[1].reason == "not installed: ncnn, pnnx"
     assert all(peer == "eager" for _, peer in script.asked)

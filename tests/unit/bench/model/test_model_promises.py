@@ -11,12 +11,12 @@ from bestof.bench.model.promises import (
     PRICED,
     PROMISES,
     THREADS,
-    Reach,
     promised_jobs,
     reaches,
     tuning_price,
 )
 from bestof.bench.model.result import ModelTimes, PeerTime
+from bestof.bench.reach import Reach
 
 EAGER = PeerTime("eager", "PyTorch eager, channels first", False, 0.5)
 LAST = PeerTime("eager-last", "PyTorch eager, channels last", False, 0.4)

@@ -1,1 +1,1 @@
-"""The convolution peers: one module and one row of the table each."""
+"""The convolution peers: one module and one row of `table.py` each."""

@@ -1,1 +1,1 @@
-"""Ways to run a model: ours, PyTorch's own and other libraries'; one a file, one row of the table each."""
+"""The model peers: one module and one row of `table.py` each."""

@@ -1,16 +1,12 @@
-"""One peer in a process of its own: reads an order a line, in JSON, and answers each with a line.
-
-Several peers carry a pool of threads, an allocator or hooks of their own: in one process they would measure each other.
-"""
+"""The process of one model peer: `python -m bestof.bench.model.peer_worker JOB`, the job in JSON."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from statistics import median
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +21,7 @@ from bestof.bench.model.models import find_model
 from bestof.bench.model.peers.prepared import Prepared, Run
 from bestof.bench.model.peers.table import find_peers
 from bestof.bench.model.step import training_step
+from bestof.bench.worker import serve
 from bestof.selection import report_all
 
 # Calls without a trial, one after the other, after which a peer that chooses counts as settled.
@@ -32,8 +29,8 @@ _QUIET_CALLS = 3
 _WARM_CALLS = 2
 
 
-class Worker:
-    """The peer, ready to run. Each public method is an order; all take and give what JSON can write."""
+class PeerWorker:
+    """The peer of this process. Each public method is an order; see `bestof.bench.worker`."""
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)
@@ -165,26 +162,5 @@ def _times(run: Run, seconds: float, least: int) -> list[float]:
     return taken
 
 
-def main() -> None:
-    """Orders on the standard input until it ends; answers on the standard output, where nobody else may write."""
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        _serve(Job.from_dict(json.loads(sys.argv[1])), sys.stdin, answers)
-
-
-def _serve(job: Job, orders: TextIO, answers: TextIO) -> None:
-    worker: Worker | None = None
-    for line in orders:
-        order = json.loads(line)
-        name = order.pop("order")
-        try:
-            worker = worker or Worker(job)
-            answer = getattr(worker, name)(**order)
-        except Exception as error:  # a peer may fail in any way; the row of the table says how
-            text = " ".join(str(error).split())
-            answer = {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda: PeerWorker(Job.from_dict(json.loads(sys.argv[1]))))

@@ -7,22 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bestof.bench.model.peers.table import PEERS
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.errors import InvalidArgument
 
-# One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for ours.
-_COLOURS = {
-    "eager": "#9aa0a6",
-    "eager-last": "#c4c8cc",
-    "compile": "#5f7a99",
-    "openvino": "#3b6fb6",
-    "onnxruntime": "#5aa9c7",
-    "ncnn": "#6a5fa8",
-    "enable": "#f2a541",
-    "enable-last": "#f7cf8b",
-    "optimize": "#d9482b",
-    "optimize-relaxed": "#8f2314",
-}
+_COLOURS = {peer.name: peer.colour for peer in PEERS}
 _PASSES = ("forward", "input gradient", "weight gradient")
 
 

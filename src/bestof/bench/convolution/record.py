@@ -1,0 +1,15 @@
+"""Results of convolutions in a file, one a line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from bestof.bench.convolution.result import LayerTimes
+from bestof.bench.kept import Kept
+from bestof.errors import BenchError
+
+
+def kept_in(path: Path) -> Kept[LayerTimes]:
+    """Return the file of results at this path; a line of another kind raises BenchError."""
+    return Kept(path, asdict, LayerTimes.from_json, '{"layer": "', refusal=BenchError)

@@ -1,0 +1,74 @@
+"""Measurements in a file, one a line, so that a long table can be measured in parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from bestof.errors import BestofError, InvalidArgument
+
+_Result = TypeVar("_Result")
+_CONDITIONS = "conditions"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[_Result]):
+    """A file of measurements.
+
+    `to_json` and `from_json` turn a result into a dict and back; `from_json` raises ValueError,
+    TypeError or KeyError for a dict of another kind. Every line begins with `beginning`. `conditions`
+    are what the times depend on beside the result itself: lines of other conditions are passed over.
+    A line that holds something else raises `refusal`.
+    """
+
+    path: Path
+    to_json: Callable[[_Result], dict[str, Any]]
+    from_json: Callable[[Any], _Result]
+    beginning: str
+    conditions: Mapping[str, Any] | None = None
+    refusal: type[BestofError] = InvalidArgument
+
+    def read(self) -> list[_Result]:
+        """Return the results; none if there is no file.
+
+        The last line may be cut off, as by a process that was killed: it is passed over.
+        """
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and self._is_cut_off(lines[-1]):
+            lines.pop()
+        results = []
+        for number, line in enumerate(lines, 1):
+            try:
+                content = json.loads(line)
+                conditions = content.pop(_CONDITIONS, None) if isinstance(content, dict) else None
+                result = self.from_json(content)
+            except (ValueError, TypeError, KeyError) as error:
+                raise self.refusal(
+                    f"{self.path}, line {number}: no measurement of this version, or of another table; "
+                    "name another file"
+                ) from error
+            if conditions == self.conditions:
+                results.append(result)
+        return results
+
+    def add(self, result: _Result) -> None:
+        """Append a result, in the place of a line that was cut off."""
+        content = self.to_json(result)
+        if self.conditions is not None:
+            content = {**content, _CONDITIONS: self.conditions}
+        with self.path.open("a+b") as file:
+            file.seek(0)
+            lines = file.read().decode().splitlines(keepends=True)
+            if lines and self._is_cut_off(lines[-1]):
+                file.truncate(sum(len(line.encode()) for line in lines[:-1]))
+            file.write((json.dumps(content) + "\n").encode())
+
+    def _is_cut_off(self, line: str) -> bool:
+        """Return whether the line is the beginning of one of ours; a line of somebody else is not lost."""
+        ours = line.startswith(self.beginning) or self.beginning.startswith(line)
+        return ours and not line.endswith("\n")

@@ -1,0 +1,1 @@
+"""Tables and pictures of benchmarks: one module for each benchmark, drawn from its plain values."""

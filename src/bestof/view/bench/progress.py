@@ -1,0 +1,41 @@
+"""A bar on the terminal that tells what is being measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+Progress = Callable[[str, int, int], object]
+"""Told what is going on, and which step of how many that is."""
+
+
+def _silent(_text: str, _step: int, _steps: int) -> None:
+    """Tell nobody."""
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a bar on the standard error if that is a terminal and rich is installed; else nothing."""
+    if find_spec("rich") is None or not sys.stderr.isatty():
+        yield _silent
+        return
+    from rich.console import Console  # noqa: PLC0415  rich is optional, and slow to import
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    with Bar(
+        SpinnerColumn(),
+        BarColumn(bar_width=28),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=1)
+
+        def tell(text: str, step: int, steps: int) -> None:
+            bar.update(task, description=text, completed=step, total=steps)
+
+        yield tell

@@ -1,0 +1,76 @@
+"""Tables of benchmarks: by rich if it is installed, plainly if not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of text. The first `left` columns are words, set to the left; the others are numbers.
+
+    A row that begins with a star is the best one, a row that begins with an exclamation mark is a
+    failure. A row without numbers may have a sentence in its first column of numbers.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    left: int = 2
+
+    def is_measured(self, row: tuple[str, ...]) -> bool:
+        """Return whether the row has numbers, and not a sentence in their place."""
+        return any(row[self.left + 1 :])
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Print the tables to the standard output, an empty line between them."""
+    if find_spec("rich") is None:
+        print("\n\n".join("\n".join(_plain(table)) for table in tables))
+    else:
+        _print_drawn(tables)
+
+
+def _print_drawn(tables: Sequence[Table]) -> None:
+    from rich.table import Table as Drawn  # noqa: PLC0415  rich is optional, and slow to import
+    from rich.text import Text  # noqa: PLC0415
+
+    from bestof.view.text import terminal  # noqa: PLC0415
+
+    console = terminal()
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        if table.title:
+            console.print(Text(table.title, style="bold"), soft_wrap=True)
+        drawn = Drawn(box=None, pad_edge=False, header_style="dim")
+        for place, heading in enumerate(table.headings):
+            justify = "left" if place < table.left else "right"
+            drawn.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]  # a literal of rich's
+        for row in table.rows:
+            usual = "" if table.is_measured(row) else "dim"
+            style = {"*": "bold green", "!": "bold red"}.get(row[0], usual)
+            drawn.add_row(*map(Text, row), style=style)
+        console.print(drawn)
+    sys.stdout.flush()
+
+
+def _plain(table: Table) -> Iterator[str]:
+    if table.title:
+        yield table.title
+    lines = [table.headings, *table.rows]
+    # A sentence in place of numbers may be as long as it likes: it does not widen its column.
+    measured = [table.headings, *filter(table.is_measured, table.rows)]
+    widths = [
+        max(len(row[place]) for row in (lines if place < table.left else measured))
+        for place in range(len(table.headings))
+    ]
+    for row in lines:
+        cells = [
+            f"{cell:<{width}}" if place < table.left else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
