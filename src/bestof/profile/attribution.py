@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bestof.profile.operation import BACKWARD, MODULE, Operation
+from bestof.profile.operation import BACKWARD, KERNEL, MODULE, Operation
 
 Module = tuple[str, str]  # its path, and its class
 
@@ -24,6 +24,8 @@ def modules_of(operations: Sequence[Operation]) -> dict[Operation, Module]:
         if one.annotation and one.name.startswith(MODULE):
             _, kind, path = one.name.split(":", 2)
             module = (path, kind)
+        elif one.name.startswith(KERNEL):
+            module = (one.name.split(":", 3)[3], "step of a plan")
         elif one.name.startswith(BACKWARD):
             module = made.get((one.forward_thread, one.sequence), module)
         elif one.sequence >= 0 and not _in_backward(one):

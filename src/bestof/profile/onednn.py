@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from bestof.profile.descriptor import parse_descriptors
 from bestof.profile.line import Line
 
-PREFIXES = ("onednn_verbose", "dnnl_verbose", "mkldnn_verbose")
+# The last is that of bestof's own lines, which have the same form.
+PREFIXES = ("onednn_verbose", "dnnl_verbose", "mkldnn_verbose", "bestof_verbose")
 
 FIELDS = (
     *("operation", "engine", "primitive", "implementation", "prop_kind", "memory_descriptors"),
@@ -62,7 +63,7 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
         raise ValueError(f"the time must be a number; got {field['exec_time']!r}")
     stamp = next((word for word in words[:2] if _NUMBER.match(word)), None)
     return Line(
-        source="onednn",
+        source="bestof" if text.startswith("bestof") else "onednn",
         primitive=field["primitive"],
         implementation=field["implementation"],
         direction="" if field["prop_kind"] == "undef" else field["prop_kind"],

@@ -15,7 +15,8 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the arguments."""
+    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the arguments;
+    `concrete` holds the arguments that are numbers, lists of numbers or truth values, None for the others."""
 
     name: str
     start: int
@@ -26,6 +27,7 @@ class Operation:
     annotation: bool
     shapes: Sequence[Sequence[int]]
     dtypes: Sequence[str]
+    concrete: Sequence[Any] = ()
     parent: Operation | None = None
     children: list[Operation] = field(default_factory=list)
 
@@ -47,9 +49,12 @@ def operations_of(events: Iterable[Any]) -> list[Operation]:
             thread=event.start_thread_id(),
             sequence=event.sequence_nr(),
             forward_thread=event.fwd_thread_id(),
-            annotation=event.activity_type() == "user_annotation",
+            # A step of a plan is an operation of ours.
+            annotation=event.activity_type() == "user_annotation"
+            and not event.name().startswith(KERNEL),
             shapes=event.shapes(),
             dtypes=event.dtypes(),
+            concrete=event.concrete_inputs(),
         )
         for event in events
         if event.activity_type() in ("cpu_op", "user_annotation")

@@ -12,11 +12,14 @@ from typing import Any
 
 import torch
 
+import bestof.torch
 from bestof.errors import ProfileError
 from bestof.profile.c_output import COutput
 from bestof.profile.log import Log
 from bestof.profile.module_names import ModuleNames
 from bestof.profile.operation import operations_of
+from bestof.profile.own_lines import decisions_of
+from bestof.profile.plan_steps import watch_plan_steps
 from bestof.profile.profile import Profile
 from bestof.profile.timeline import merge
 
@@ -41,6 +44,7 @@ class Recorder:
         self._profiler: torch.profiler.profile | None = None
         self._began = 0
         self._forwards = False
+        self._unwatch: Callable[[], None] = lambda: None
         self._stop_draining = threading.Event()
         self._profile: Profile | None = None
 
@@ -71,6 +75,7 @@ class Recorder:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         threading.Thread(target=self._drain, name="bestof-capture", daemon=True).start()
         self._names.start()
+        self._unwatch = watch_plan_steps()
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
         )
@@ -84,6 +89,7 @@ class Recorder:
             raise ProfileError("the capture was not started")
         ended = time.time_ns()
         self._names.stop()
+        self._unwatch()
         self._profiler.stop()
         _set_verbose(_level())
         self._stop_draining.set()
@@ -94,7 +100,14 @@ class Recorder:
         assert results.kineto_results is not None
         operations = operations_of(results.kineto_results.events())
         self._profile = merge(
-            self._title, self._log, operations, self._names.samples, self._began, ended, _host()
+            self._title,
+            self._log,
+            operations,
+            self._names.samples,
+            self._began,
+            ended,
+            _host(),
+            decisions_of(bestof.torch.summary),
         )
         self._profiler = None
         return self._profile

@@ -10,7 +10,8 @@ from bestof.profile.attribution import NO_MODULE, Module, modules_of
 from bestof.profile.line import Line
 from bestof.profile.log import Log
 from bestof.profile.mkl import dtype_of
-from bestof.profile.operation import MODULE, Operation
+from bestof.profile.operation import KERNEL, MODULE, Operation
+from bestof.profile.own_lines import Decisions, own_lines
 from bestof.profile.phases import phases_of
 from bestof.profile.placement import Placed, place
 from bestof.profile.profile import Profile, Step
@@ -29,6 +30,9 @@ _DTYPES = {
     },
 }
 
+# What a step of a plan is called among the operations.
+_STEP = "bestof::step"
+
 
 def merge(
     title: str,
@@ -38,12 +42,14 @@ def merge(
     began: int,
     ended: int,
     host: Mapping[str, str],
+    decisions: Decisions,
 ) -> Profile:
     """Make the profile of a capture from `began` to `ended`, in nanoseconds since the epoch.
 
-    `samples` holds the batch of each call of an outermost module, in their order.
+    `samples` holds the batch of each call of an outermost module, in their order; `decisions` what bestof chose.
     """
     placed = place(log.lines, operations)
+    placed += own_lines(operations, placed, decisions)
     modules, phases = modules_of(operations), phases_of(operations)
     thread = _main_thread(operations)
     steps = _steps(operations, thread, samples, began)
@@ -69,7 +75,7 @@ def merge(
         spans=tuple(_in_steps(spans, steps)),
         steps=tuple(steps),
         thread=thread,
-        lines=len(log.lines),
+        lines=len(placed),
         unattributed=sum(one.operation is None for one in placed),
         unknown=log.unknown,
         examples=tuple(log.examples),
@@ -148,10 +154,11 @@ def _spans(
     printed = sum(placed.end - placed.start for placed in lines)
     # Calls that ran on several threads at once add up to more than their operation took.
     scale = min(1.0, free / printed) if printed else 1.0
+    step = one.name.startswith(KERNEL)
     own = Span(
         kind="operation",
-        source="pytorch",
-        name=one.name,
+        source="bestof" if step else "pytorch",
+        name=_STEP if step else one.name,
         start=(one.start - began) / 1e9,
         seconds=(one.end - one.start) / 1e9,
         self_seconds=max(0.0, free - printed) / 1e9,
@@ -159,7 +166,7 @@ def _spans(
         phase=phase,
         module=module[0],
         module_class=module[1],
-        operation=one.name,
+        operation=_STEP if step else one.name,
         direction="backward" if phase == "backward" else "forward" if phase == "forward" else "",
         dtype=next((_DTYPES.get(name, name) for name in one.dtypes if name in _DTYPES), ""),
         problem=":".join("x".join(map(str, shape)) for shape in one.shapes if shape),
@@ -194,7 +201,7 @@ def _line_span(
         phase=phase,
         module=module[0],
         module_class=module[1],
-        operation="" if owner is None else owner.name,
+        operation="" if owner is None else _STEP if owner.name.startswith(KERNEL) else owner.name,
     )
 
 

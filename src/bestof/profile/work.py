@@ -35,7 +35,9 @@ def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: 
 def flops_of(line: Line) -> int:
     """Return the floating-point operations of a call; 0 where the primitive moves data or its sizes are unknown."""
     if line.primitive in _CONVOLUTIONS:
-        return _convolution(sizes_of(line.problem), line.primitive == "deconvolution")
+        # A line of bestof may stand for both gradients: each does the work of the forward pass.
+        passes = line.direction.count("+") + 1
+        return passes * _convolution(sizes_of(line.problem), line.primitive == "deconvolution")
     count = _FLOPS.get(line.primitive)
     if count is None:
         return 0

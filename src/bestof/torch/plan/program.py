@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from bestof.errors import TorchError
 from bestof.torch.accuracy import Accuracy
+from bestof.torch.plan import observer
 from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
 from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
 from bestof.torch.plan.frozen_weights import versions
@@ -126,7 +127,10 @@ class Program:
             binding.check()
             slots = binding.slots
             slots[: len(inputs)] = inputs
-            if after_step is None:
+            if after_step is None and observer.run_step is not None:
+                for step in binding.steps:
+                    observer.run_step(step)
+            elif after_step is None:
                 for run in binding.runs:
                     run()
             else:

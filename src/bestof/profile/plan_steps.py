@@ -1,0 +1,42 @@
+"""Ranges in PyTorch's profiler around the steps of plans, which tell algorithm, problem and module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from bestof.profile.operation import KERNEL
+from bestof.profile.own_lines import step_problem
+from bestof.torch.plan import observer
+from bestof.torch.plan.program import Step
+
+
+def watch_plan_steps() -> Callable[[], None]:
+    """Begin; the function that is returned ends it."""
+    before = observer.run_step
+
+    def stop() -> None:
+        observer.run_step = before
+
+    observer.run_step = _run_step
+    return stop
+
+
+def _run_step(step: Step) -> None:
+    convolution = step.convolution
+    if convolution is None:
+        name = f"{KERNEL}{step.kind.replace(':', '.')}::{step.name}"
+    else:
+        algorithm = convolution.algorithm or "unsettled"
+        name = f"{KERNEL}{algorithm}:{_problem(convolution.problem.convolution)}:{step.name}"
+    range_: Any = torch.profiler.record_function(name)
+    with range_:
+        step.run()
+
+
+@cache
+def _problem(problem: Any) -> str:
+    return step_problem(problem)
