@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
 from bestof.cli.after_import import after_import
+from bestof.cli.profile_picture import draw_profile
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
     profile_content,
@@ -24,6 +26,7 @@ from bestof.cli.script import Script, find_module, find_script
 from bestof.errors import BestofError, InvalidArgument, ProfileError
 from bestof.profile import Profile, from_log, load_profile, read_log
 from bestof.profile.breakdown import FIELDS
+from bestof.profile.trace import write_trace
 
 if TYPE_CHECKING:
     from bestof.profile.schedule import Schedule
@@ -43,7 +46,12 @@ Open a trace in https://ui.perfetto.dev. A breakdown can be taken by
 {fields}."""
 
 # The options that take a value, which must be known to find the script behind them.
-_VALUED = ("--steps", "--skip", "--keep", "--trace", "--csv", "--by", "--rows", "--log", "--show")
+_VALUED = (
+    *("--steps", "--skip", "--keep", "--trace", "--picture", "--csv", "--by", "--rows"),
+    *("--log", "--show"),
+)
+# The options that name a file to be written.
+_FILES = ("keep", "trace", "picture", "csv")
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
@@ -58,13 +66,15 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     sources = (options.log is not None) + (options.show is not None) + bool(rest)
     if sources != 1:
         raise InvalidArgument("name one of a script, --log FILE and --show FILE")
+    if options.picture is not None and find_spec("matplotlib") is None:
+        raise InvalidArgument("--picture: matplotlib is missing; pip install 'bestof[plot]'")
     tell = partial(_tell, options, fields)
     if not rest:
         kept = load_profile(options.show) if options.show else _of_log(options.log)
         tell(kept, sys.stdout)
         return 0
-    for path in (options.keep, options.trace, options.csv):
-        _check_writable(path)
+    for name in _FILES:
+        _check_writable(getattr(options, name))
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
     return partial(script.run, partial(_prepare, script, options, tell))
 
@@ -108,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
     add("--keep", metavar="FILE", help="write the profile as JSON, for --show and `bestof compare`")
     add("--trace", metavar="FILE", help="write a Chrome trace, which Perfetto opens")
+    add("--picture", metavar="FILE", help="draw where the time goes (png, svg or pdf)")
     add("--csv", metavar="FILE", help="write the breakdowns as CSV")
     add("--json", action="store_true", help="print the breakdowns as JSON")
     return parser
@@ -148,7 +159,7 @@ def _prepare(
     schedules: list[Schedule] = []
     # First in, last out: the handlers of the program and of everything that it imports run before the tables.
     atexit.register(_finish, script.name, schedules, os.getpid(), tell)
-    for name in ("keep", "trace", "csv"):
+    for name in _FILES:
         if getattr(options, name) is not None:
             # The program may change its directory.
             setattr(options, name, os.path.abspath(getattr(options, name)))
@@ -206,6 +217,10 @@ def _tell(
     """Write the files that were asked for, and print the tables; a stream may be closed, or None."""
     if options.keep is not None:
         profile.save(options.keep)
+    if options.trace is not None:
+        write_trace(profile, options.trace)
+    if options.picture is not None:
+        draw_profile(profile, options.picture)
     if options.csv is not None:
         with open(options.csv, "w", encoding="utf-8") as file:
             file.write(profile_csv(profile, fields))

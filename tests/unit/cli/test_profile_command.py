@@ -1,0 +1,150 @@
+"""`bestof profile` runs a program as it is, and tells where its time went."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+LOGS = Path(__file__).parents[1] / "profile" / "logs"
+
+PROGRAM = """\
+import ctypes, os, sys
+{first}
+import torch
+from torch import nn
+
+print("begins", *sys.argv[1:])
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(512, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(torch.ones(5, 3, 12, 12)), torch.zeros(5).long()).backward()
+    optimizer.step()
+    print("step", step)
+    {inside}
+print("ends")
+"""
+
+
+def program(folder: Path, inside: str = "pass", first: str = "") -> Path:
+    path = folder / "program.py"
+    path.write_text(PROGRAM.format(inside=inside, first=first))
+    return path
+
+
+def bestof(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bestof", "profile", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+OUTPUT = "begins a b\n" + "".join(f"step {step}\n" for step in range(6)) + "ends\n"
+
+
+def test_a_program_is_profiled_from_end_to_end(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("kept.json", "trace.json", "table.csv", "picture.svg")]
+    kept, trace, table, picture = files
+    options = ("--keep", kept, "--trace", trace, "--csv", table, "--picture", picture, "--steps", 4)
+    done = bestof(*options, program(tmp_path), "a", "b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == OUTPUT
+    assert "4 steps; 3 issued the same calls" in done.stderr
+    assert "0 to no operation" in done.stderr
+    assert "not understood" not in done.stderr
+    assert all(path.stat().st_size > 0 for path in files)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert {row["key"] for row in rows if row["by"] == "phase"} >= {
+        "forward",
+        "backward",
+        "optimizer",
+    }
+    again = bestof("--show", kept, "--by", "module,direction", "--json")
+    content = json.loads(again.stdout)
+    found = {
+        tuple(row["keys"].values()) for row in content["breakdowns"][0]["rows"] if row["flops"]
+    }
+    assert found >= {("0", "forward_training"), ("0", "backward_weights"), ("2", "backward_data")}
+    assert content["samples"] == 5
+    assert 0.3 < content["coverage"] <= 1.0
+    events = json.loads(trace.read_text())["traceEvents"]
+    lines = [event for event in events if event["ph"] == "X" and event["name"] == "convolution"]
+    # Four steps of two forward passes, two weight gradients and one input gradient.
+    assert len(lines) == 4 * 5
+
+
+def test_a_program_that_fails_keeps_what_was_recorded(tmp_path: Path) -> None:
+    done = bestof(program(tmp_path, "if step == 3: raise KeyError('program')"), "a", "b")
+    assert done.returncode == 1
+    assert "KeyError: 'program'" in done.stderr
+    assert "4 steps" in done.stderr
+    assert done.stdout.endswith("step 3\n")
+
+
+def test_a_program_may_close_its_output_and_set_the_level_of_lines_itself(tmp_path: Path) -> None:
+    first = "os.environ['ONEDNN_VERBOSE'] = '0'; os.close(1); sys.stdout = open(os.devnull, 'w')"
+    done = bestof(program(tmp_path, first=first))
+    assert done.returncode == 0, done.stderr
+    assert "convolution" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
+    done = bestof(program(tmp_path, first="os.environ['ONEDNN_VERBOSE'] = '1'"), "a", "b")
+    own = [line for line in done.stdout.splitlines() if "verbose" not in line.lower()]
+    assert own == OUTPUT.splitlines()
+    assert sum(",exec,cpu,convolution" in line for line in done.stdout.splitlines()) == 6 * 5
+    assert "6 steps" in done.stderr
+
+
+def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "plain.py"
+    path.write_text("print('plain')\n")
+    done = bestof(path)
+    assert (done.returncode, done.stdout) == (0, "plain\n")
+    assert (
+        done.stderr
+        == f"bestof: there is no profile: {path} did not import torch, so there is nothing to profile\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name one of a script, --log FILE and --show FILE"),
+        (["--by", "colour", "x.py"], "there is no field 'colour'"),
+        (["--log", "missing.log"], "cannot read the log 'missing.log'"),
+        (["--show", "missing.json"], "cannot read the profile 'missing.json'"),
+        (["--keep", "missing/x.json", "x.py"], "cannot write to 'missing/x.json'"),
+        (["--steps", "-1", "x.py"], "--steps, --skip: expected 0 or more"),
+    ],
+)
+def test_wrong_usage_is_told(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bestof.cli import main  # noqa: PLC0415
+
+    assert main(["profile", *arguments]) in (1, 2)
+    assert words in capsys.readouterr().err
+
+
+def test_a_log_is_broken_down(capsys: pytest.CaptureFixture[str]) -> None:
+    from bestof.cli import main  # noqa: PLC0415
+
+    assert main(["profile", "--log", str(LOGS / "onednn-2.6.log")]) == 0
+    out = capsys.readouterr().out
+    assert "lines: 3 of oneDNN, MKL and bestof" in out
+    assert "coverage: unknown" in out
+    assert "jit:avx512_core" in out
