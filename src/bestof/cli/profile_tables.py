@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bestof.cli.profile_suspects import suspect_lines
 from bestof.profile import Profile
 from bestof.profile.breakdown import Row, breakdown
 from bestof.profile.steady import Steady, steady_of
+from bestof.profile.suspect import suspects_of
 from bestof.view.columns import columns
 from bestof.view.quantity import plural
 
@@ -32,6 +34,7 @@ def profile_lines(
     lines = [*_head(profile, steady)]
     for by in fields:
         lines += ["", *_table(steady, breakdown(steady, by, profile.peak), by, rows)]
+    lines += suspect_lines("suspects", suspects_of(profile))
     return [*lines, *_tail(profile)]
 
 
@@ -50,6 +53,7 @@ def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[s
         "lines": profile.lines,
         "unattributed": profile.unattributed,
         "unknown": profile.unknown,
+        "suspects": [asdict(one) for one in suspects_of(profile)],
         "breakdowns": [
             {
                 "by": list(by),

@@ -1,0 +1,162 @@
+"""`bestof compare`: what differs between two profiles, by step or by sample."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bestof.cli.profile_suspects import suspect_lines
+from bestof.errors import InvalidArgument
+from bestof.profile import Profile, from_log, load_profile, read_log
+from bestof.profile.breakdown import FIELDS
+from bestof.profile.comparison import Pair, compare, scale_of
+from bestof.profile.steady import Steady, steady_of
+from bestof.profile.suspect import suspects_between, suspects_of
+from bestof.view.columns import columns
+
+_DEFAULT = (("phase",), ("primitive", "direction"), ("module",))
+_EPILOG = """\
+A and B are profiles that `bestof profile --keep` wrote, or logs of verbose
+lines. B minus A is shown, the greatest difference first.
+
+  bestof compare before.json after.json
+  bestof compare before.json after.json --per sample --by module,direction"""
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse, read, compare, print."""
+    options = _parser().parse_args(argv)
+    fields = tuple(tuple(text.split(",")) for text in options.by) or _DEFAULT
+    for name in {name for by in fields for name in by} - FIELDS.keys():
+        raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
+    if options.rows < 1:
+        raise InvalidArgument("--rows: expected 1 or more")
+    profiles = [read_either(path) for path in (options.first, options.second)]
+    steadies = [steady_of(one) for one in profiles]
+    per = options.per or ("sample" if _batches_differ(steadies) else "step")
+    scales = [scale_of(one, per) for one in steadies]
+    pairs = {by: compare(steadies[0], steadies[1], by, per) for by in fields}
+    between = suspects_between(*steadies)
+    if options.json:
+        print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))
+        return 0
+    lines = [
+        *_head(profiles, steadies, scales, per),
+        *(line for by, rows in pairs.items() for line in ("", *_table(by, rows, options.rows))),
+    ]
+    lines += suspect_lines("suspects of B beside A", between)
+    for name, profile in zip("AB", profiles, strict=True):
+        lines += suspect_lines(f"suspects of {name}", suspects_of(profile))
+    print("\n".join(lines))
+    return 0
+
+
+def read_either(path: str) -> Profile:
+    """Read a profile, or a log where the file does not begin as JSON does."""
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(1)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
+    return load_profile(path) if start == b"{" else from_log(path, read_log(path))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bestof compare",
+        description="Show what differs between two profiles.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("first", metavar="A", help="a profile, or a log")
+    add("second", metavar="B", help="a profile, or a log")
+    add(
+        "--per",
+        choices=("step", "sample"),
+        help="normalise (default: by sample where batches differ)",
+    )
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="FIELDS",
+        help="compare by FIELD,...; may be repeated",
+    )
+    add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add("--json", action="store_true", help="print JSON, times in seconds")
+    return parser
+
+
+def _batches_differ(steadies: Sequence[Steady]) -> bool:
+    first, second = (one.samples for one in steadies)
+    return bool(first and second and first != second)
+
+
+def _head(
+    profiles: Sequence[Profile], steadies: Sequence[Steady], scales: Sequence[float], per: str
+) -> Iterator[str]:
+    for name, profile, steady, scale in zip("AB", profiles, steadies, scales, strict=True):
+        coverage = "unknown" if steady.coverage is None else f"{steady.coverage:.1%}"
+        yield (
+            f"{name}: {profile.title}, {steady.wall * scale * 1e3:.2f} ms a {per}, batch "
+            f"{steady.samples or 'unknown'}, coverage {coverage}"
+        )
+    first, second = (steady.wall * scale for steady, scale in zip(steadies, scales, strict=True))
+    if first > 0 and second > 0:
+        yield f"B takes {second / first:.2f} times as long as A"
+
+
+def _table(by: Sequence[str], rows: Sequence[Pair], limit: int) -> list[str]:
+    cells = [
+        (
+            *(key if len(key) <= 60 else f"{key[:59]}…" for key in row.keys),
+            f"{row.calls[0]}",
+            f"{row.calls[1]}",
+            f"{row.seconds[0] * 1e3:.3f}",
+            f"{row.seconds[1] * 1e3:.3f}",
+            f"{row.difference * 1e3:+.3f}",
+            f"only in {row.only}" if row.only else _ratio(row),
+        )
+        for row in rows[:limit]
+    ]
+    return columns(
+        (*by, "calls A", "calls B", "A ms", "B ms", "B - A", "B / A"), cells, left=len(by)
+    )
+
+
+def _ratio(row: Pair) -> str:
+    return f"{row.seconds[1] / row.seconds[0]:.2f}" if row.seconds[0] > 0 else ""
+
+
+def _content(
+    profiles: Sequence[Profile],
+    steadies: Sequence[Steady],
+    scales: Sequence[float],
+    per: str,
+    pairs: dict[tuple[str, ...], list[Pair]],
+) -> object:
+    return {
+        "per": per,
+        "seconds": [steady.wall * scale for steady, scale in zip(steadies, scales, strict=True)],
+        "comparisons": [
+            {
+                "by": list(by),
+                "rows": [
+                    {**asdict(row), "keys": dict(zip(by, row.keys, strict=True)), "only": row.only}
+                    for row in rows
+                ],
+            }
+            for by, rows in pairs.items()
+        ],
+        "suspects": {
+            "B beside A": [asdict(one) for one in suspects_between(*steadies)],
+            **{
+                name: [asdict(one) for one in suspects_of(profile)]
+                for name, profile in zip("AB", profiles, strict=True)
+            },
+        },
+    }

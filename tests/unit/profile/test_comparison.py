@@ -1,0 +1,216 @@
+"""Profiles are compared by step and by sample, and suspects are named where they are and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bestof.cli import main
+from bestof.errors import InvalidArgument
+from bestof.profile import Profile, Span, Step
+from bestof.profile.breakdown import breakdown
+from bestof.profile.comparison import compare
+from bestof.profile.peak import Peak
+from bestof.profile.steady import steady_of
+from bestof.profile.suspect import suspects_between, suspects_of
+
+
+def line(name: str, seconds: float = 0.1, **fields) -> Span:
+    given = {
+        **{
+            "kind": "line",
+            "source": "onednn",
+            "module": "conv",
+            "phase": "forward",
+            "dtype": "f32",
+        },
+        **{"start": 0.0, "seconds": seconds, "self_seconds": seconds, "thread": 1, "step": 0},
+        "operation": "aten::mkldnn_convolution",
+    }
+    return Span(name=name, **{**given, **fields})
+
+
+def operation(name: str, seconds: float = 0.1, **fields) -> Span:
+    own = {"kind": "operation", "source": "pytorch", "operation": name}
+    return line(name, seconds, **{**own, **fields})
+
+
+def profile_of(*spans: Span, samples: int = 4, wall: float = 1.0, **host: str) -> Profile:
+    return Profile("fake", wall, tuple(spans), (Step(0.0, wall, samples),), 1, host=host)
+
+
+def forward(**fields) -> Span:
+    return line("convolution", direction="forward_training", **fields)
+
+
+def weights(**fields) -> Span:
+    return line("convolution", direction="backward_weights", phase="backward", **fields)
+
+
+def test_steps_that_are_alike_are_aligned_at_their_least_times() -> None:
+    slow, fast = (0.4, 0.1), (0.2, 0.3)
+    spans = [forward(step=0, seconds=9.0, self_seconds=9.0), weights(step=0)]
+    for step, times in ((1, slow), (2, fast)):
+        spans += [
+            forward(step=step, self_seconds=times[0]),
+            weights(step=step, self_seconds=times[1]),
+        ]
+    steps = tuple(Step(float(n), n + 1.0, 4) for n in range(3))
+    steady = steady_of(Profile("fake", 3.0, tuple(spans), steps, 1))
+    assert [span.self_seconds for span in steady.spans] == [0.2, 0.1]
+    assert steady.aligned == 2
+    # Of two seconds one is explained, and the steady step keeps that share.
+    assert steady.coverage == pytest.approx(0.5)
+    assert steady.wall == pytest.approx(0.6)
+
+
+def test_a_breakdown_sums_work_and_time() -> None:
+    spans = [
+        forward(flops=2 * 10**9, bytes=10**6, seconds=0.5, self_seconds=0.5),
+        forward(flops=10**9, bytes=10**6, seconds=0.25, self_seconds=0.25),
+        operation("aten::relu", 0.25),
+    ]
+    rows = breakdown(steady_of(profile_of(*spans)), ("primitive",), Peak(8e9, 1e9))
+    (top, other) = rows
+    assert (top.keys, top.calls, top.flops) == (("convolution",), 2, 3 * 10**9)
+    assert top.rate == pytest.approx(4e9)
+    assert top.roofline == pytest.approx(0.5)
+    assert top.share == pytest.approx(0.75)
+    assert (other.keys, other.rate, other.roofline) == (("aten::relu",), None, None)
+
+
+def test_rows_of_one_side_are_told() -> None:
+    first, second = (
+        profile_of(forward(), weights()),
+        profile_of(forward(seconds=0.3, self_seconds=0.3)),
+    )
+    pairs = compare(steady_of(first), steady_of(second), ("direction",))
+    assert [(pair.keys[0], pair.only) for pair in pairs] == [
+        ("forward_training", ""),
+        ("backward_weights", "A"),
+    ]
+    assert pairs[0].difference == pytest.approx(0.2)
+
+
+def test_a_comparison_by_sample_divides_by_the_batch() -> None:
+    first, second = profile_of(forward(), samples=2), profile_of(forward(), samples=10)
+    (pair,) = compare(steady_of(first), steady_of(second), ("primitive",), per="sample")
+    assert pair.seconds == (pytest.approx(0.05), pytest.approx(0.01))
+    with pytest.raises(InvalidArgument, match="by sample"):
+        compare(steady_of(first), steady_of(profile_of(forward(), samples=0)), ("phase",), "sample")
+
+
+def reorder() -> Span:
+    return line("reorder")
+
+
+def norm(name: str) -> Span:
+    return operation(name, module="norm", module_class="FrozenBatchNorm2d")
+
+
+def elementwise(name: str, phase: str = "loss") -> Span:
+    return operation(f"aten::{name}", module="", phase=phase)
+
+
+def updates(name: str = "aten::add_") -> list[Span]:
+    return [operation(name, phase="optimizer", module="") for _ in range(9)]
+
+
+FOCAL = [elementwise(name) for name in ("sigmoid", "pow", "mul", "mul", "add")]
+
+# What makes a suspect, and the nearest thing that must not.
+SUSPECTS: dict[str, tuple[Sequence[Span], Sequence[Span]]] = {
+    "reorders around every convolution": (
+        [forward(), reorder(), reorder()],
+        [forward(), forward(), reorder()],
+    ),
+    "reference implementation": (
+        [forward(implementation="ref:any")],
+        [forward(implementation="brg_conv:avx512")],
+    ),
+    "norm that fell apart": (
+        [norm("aten::mul"), norm("aten::add")],
+        [norm("aten::mul"), norm("aten::add"), norm("aten::native_batch_norm")],
+    ),
+    "loss in half precision": ([replace(FOCAL[0], dtype="bf16")], [FOCAL[0]]),
+    "optimizer without fused=True": (updates(), [*updates(), *updates("aten::_fused_adam_")]),
+    "chain bound by memory": (FOCAL, [*FOCAL[:3], forward(), *FOCAL[3:]]),
+}
+
+
+@pytest.mark.parametrize("name", SUSPECTS)
+def test_a_suspect_is_named_where_it_is(name: str) -> None:
+    guilty, innocent = SUSPECTS[name]
+    found = {one.name: one for one in suspects_of(profile_of(*guilty))}
+    assert name in found
+    assert found[name].seconds > 0
+    assert found[name].reason
+    assert found[name].remedy
+    assert name not in {one.name for one in suspects_of(profile_of(*innocent))}
+
+
+def test_threads_beyond_the_processors_are_a_suspect() -> None:
+    def names(threads: str) -> list[str]:
+        profile = profile_of(forward(), threads=threads, processors="2")
+        return [one.name for one in suspects_of(profile)]
+
+    assert names("4") == ["more threads than processors"]
+    assert names("2") == []
+
+
+def test_a_frozen_layer_with_a_weight_gradient_is_found_between_two_profiles() -> None:
+    frozen, trained = profile_of(forward()), profile_of(forward(), weights())
+    (found,) = suspects_between(steady_of(frozen), steady_of(trained))
+    assert found.name == "weight gradient of a frozen layer"
+    assert "conv" in found.reason
+    assert suspects_between(steady_of(trained), steady_of(frozen)) == []
+
+
+def test_a_type_that_fell_back_is_found_between_two_profiles() -> None:
+    half, full = profile_of(forward(dtype="bf16")), profile_of(forward())
+    (found,) = suspects_between(steady_of(half), steady_of(full))
+    assert found.name == "type that fell back to float32"
+    assert suspects_between(steady_of(full), steady_of(half)) == []
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[[str, Profile], str]:
+    def keep(name: str, profile: Profile) -> str:
+        profile.save(tmp_path / name)
+        return str(tmp_path / name)
+
+    return keep
+
+
+def test_the_command_compares_two_files(
+    kept: Callable[[str, Profile], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = kept("a.json", profile_of(forward(), samples=2))
+    second = kept("b.json", profile_of(forward(), weights(), samples=8))
+    assert main(["compare", first, second]) == 0
+    out = capsys.readouterr().out
+    assert "ms a sample, batch 2" in out
+    assert "only in B" in out
+    assert "weight gradient of a frozen layer" in out
+    assert main(["compare", first, second, "--json", "--per", "step"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["per"] == "step"
+    assert content["suspects"]["B beside A"][0]["seconds"] == pytest.approx(0.1)
+
+
+def test_logs_can_be_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = Path(__file__).parent / "logs"
+    assert main(["compare", str(logs / "onednn-2.3.log"), str(logs / "onednn-2.6.log")]) == 0
+    assert "matmul" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["x", "y"], ["x", "y", "--by", "colour"], ["x", "y", "--rows", "0"]]
+)
+def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *arguments]) == 2
+    assert capsys.readouterr().err.startswith("bestof: ")
