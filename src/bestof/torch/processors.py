@@ -87,10 +87,13 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and controller not in controllers.split(","):
             continue
-        top = root / "sys/fs/cgroup" / (controllers and controller)
-        folder = top / path.lstrip("/")
-        # Inside of a container the path may be that of the host, which is not there: the top then holds the limits.
-        yield from (one for one in (folder, *folder.parents) if one == top or top in one.parents)
+        # Version 1 has a folder for each controller, or for several of them together.
+        for name in dict.fromkeys((controllers, controllers and controller)):
+            top = root / "sys/fs/cgroup" / name
+            folder = top / path.lstrip("/")
+            # Inside of a container the path may be the host's. It is not there, and the top holds the limits.
+            around = (folder, *folder.parents)
+            yield from (one for one in around if one == top or top in one.parents)
 
 
 def _text(path: Path) -> str | None:

@@ -19,14 +19,11 @@ from typing import Any
 
 STAGES = ("read", "decode", "transform", "collate")
 
-# Modules of C functions and file names of Python functions whose time is decoding. Image.open reads only a header.
+# C functions are told by their module, Python functions by their file. Image.open of Pillow ends up in
+# a plugin, which reads the header.
 _DECODING_MODULES = ("cv2", "simplejpeg", "_imaging")
-_DECODING_FILES = ("ImageFile.py", "turbojpeg.py", "simplejpeg")
-_DECODING_CALLS = {
-    ("ImageFile.py", "load"),
-    ("image.py", "decode_jpeg"),
-    ("image.py", "decode_image"),
-}
+_DECODING_FILES = ("ImageFile.py", "ImagePlugin.py", "turbojpeg.py")
+_DECODING_CALLS = {"decode_jpeg", "decode_image"}
 _READING_NAMES = {
     "read",
     "readinto",
@@ -77,8 +74,9 @@ class _Profile:
         code = frame.f_code
         if code is self._collate:
             return "collate"
-        if (Path(code.co_filename).name, code.co_name) in _DECODING_CALLS:
-            if self.image is None:
+        decoding = code.co_filename.endswith(_DECODING_FILES)
+        if decoding or code.co_name in _DECODING_CALLS:
+            if self.image is None and code.co_name == "load":
                 self.image = _encoded(frame.f_locals.get("self"))
             return "decode"
         return None

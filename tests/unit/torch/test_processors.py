@@ -1,0 +1,98 @@
+"""Affinity, quota and memory, read from folders that look like /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bestof.torch import processors as module
+from bestof.torch.processors import (
+    Processors,
+    available_memory,
+    processors,
+    processors_of_a_rank,
+)
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_the_tightest_of_affinity_and_quota_holds() -> None:
+    eight = frozenset(range(8))
+    assert Processors(eight).usable == 8
+    assert Processors(eight, 2.0).usable == 2
+    assert Processors(eight, 2.5).usable == 2
+    assert Processors(eight, 0.5).usable == 1
+    assert Processors(frozenset({3}), 4.0).usable == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000",
+                "sys/fs/cgroup/a/cpu.max": "300000 100000",
+                "sys/fs/cgroup/cpu.max": "900000 100000",
+            },
+            3.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/docker/1\n",
+                "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us": "200000",
+                "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            2.0,
+        ),
+        ({"proc/self/cgroup": "broken", "sys/fs/cgroup/cpu.max": "x y"}, None),
+    ],
+)
+def test_the_quota_of_all_groups_around_is_read(
+    tmp_path: Path, files: dict[str, str], quota: float | None
+) -> None:
+    assert processors(written(tmp_path, files)).quota == quota
+
+
+def test_the_affinity_is_that_of_the_process(tmp_path: Path) -> None:
+    assert processors(tmp_path).allowed == os.sched_getaffinity(0)
+
+
+def test_memory_is_the_tightest_of_machine_and_group(tmp_path: Path) -> None:
+    assert available_memory(tmp_path) is None
+    machine = {"proc/meminfo": "MemTotal: 99 kB\nMemAvailable:   1000 kB\n"}
+    assert available_memory(written(tmp_path, machine)) == 1_024_000
+    group = {
+        "proc/self/cgroup": "0::/a\n",
+        "sys/fs/cgroup/a/memory.max": "900000",
+        "sys/fs/cgroup/a/memory.current": "400000",
+    }
+    assert available_memory(written(tmp_path, group)) == 500_000
+
+
+def test_ranks_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    allowed = frozenset(range(8))
+    monkeypatch.setattr(module, "processors", lambda: Processors(allowed))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert processors_of_a_rank() == 8
+    for ranks, share in (("4", 2), ("3", 2), ("100", 1), ("no number", 8)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        assert processors_of_a_rank() == share
+    # A rank that was pinned to two processors has them for itself.
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(module, "processors", lambda: Processors(frozenset({4, 5})))
+    assert processors_of_a_rank() == 2
