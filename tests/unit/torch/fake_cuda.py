@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bestof.torch.convolution.alternative import Alternative
-from bestof.torch.convolution.catalogue import Catalogue
-from bestof.torch.cuda.catalogue import CATALOGUES
+from bestof.torch.convolution.catalogue import Catalogue, catalogues
 from bestof.torch.cuda.events import CudaTimer
 from bestof.torch.device import Device
 
@@ -94,7 +93,7 @@ def fake_device(stream: FakeStream, patch: pytest.MonkeyPatch) -> Device:
 
     first, second, third = (
         Catalogue(catalogue.direction, tuple(map(timed, catalogue.alternatives)))
-        for catalogue in CATALOGUES
+        for catalogue in catalogues("cuda")
     )
     name: Callable[[Any], str] = lambda _: "Fake-9000"  # noqa: E731
     return Device(

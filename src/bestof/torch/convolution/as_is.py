@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import direct, direct_input_gradient
 from bestof.torch.convolution.memory_format import placeholder
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
@@ -12,6 +13,16 @@ from bestof.torch.convolution.problem import ConvProblem
 def supports(_problem: ConvProblem) -> bool:
     """Always."""
     return True
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate of the forward pass and of the weight gradient."""
+    return direct(problem)
+
+
+def estimate_input_gradient(problem: ConvProblem) -> float:
+    """Return the estimate of the input gradient."""
+    return direct_input_gradient(problem)
 
 
 def forward(

@@ -6,14 +6,31 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution import as_is
+from bestof.torch.convolution.estimate import in_channels_last, input_gradient_in_channels_last
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.other_dtype import is_sound
 from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
     """Where PyTorch would not compute in channels last anyway, and the two formats differ."""
     return not problem.empty and not problem.channels_last and problem.input_shape[1] > 1
+
+
+def supports_weight_gradient(problem: ConvProblem) -> bool:
+    """The same, if PyTorch's weight gradient in bfloat16 is right there."""
+    return supports(problem) and (problem.dtype != "bfloat16" or is_sound(problem))
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate of the forward pass and of the weight gradient."""
+    return in_channels_last(problem)
+
+
+def estimate_input_gradient(problem: ConvProblem) -> float:
+    """Return the estimate of the input gradient."""
+    return input_gradient_in_channels_last(problem)
 
 
 def _converted(problem: ConvProblem) -> ConvProblem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import direct, outputs_by_taps
 from bestof.torch.convolution.memory_format import in_format, placeholder
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
@@ -18,6 +19,14 @@ from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, e
 def supports(problem: ConvProblem) -> bool:
     """float32 and float64."""
     return not problem.empty and problem.dtype in ("float32", "float64")
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate of PyTorch's weight gradient for a kernel of the size of the output.
+
+    It took 1.4 times as long as PyTorch's forward pass on 2x2, 6 times on 32x32.
+    """
+    return direct(problem) * (1.0 + 0.4 * min(outputs_by_taps(problem), 10.0))
 
 
 def convolve(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import MATRIX, converted, dense, touched
 from bestof.torch.convolution.lowered import MATRIX_LIMIT, gradient_rows, lower, matrix_bytes
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
@@ -21,6 +22,12 @@ def supports(problem: ConvProblem) -> bool:
         and problem.dtype in ("float32", "float64")
         and matrix_bytes(problem) <= MATRIX_LIMIT
     )
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate: a matrix product at full rate, and a fresh matrix."""
+    matrix = MATRIX * matrix_bytes(problem)
+    return dense(problem) + matrix + touched(problem) + converted(problem)
 
 
 def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:

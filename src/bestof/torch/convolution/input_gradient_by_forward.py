@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import direct_input_gradient
 from bestof.torch.convolution.memory_format import in_format, placeholder
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder
@@ -21,6 +22,14 @@ def supports(problem: ConvProblem) -> bool:
         and problem.dtype in ("float32", "float64")
         and problem.stride[0] * problem.stride[1] <= 4
     )
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate of PyTorch's forward pass over a gradient with zeros in it.
+
+    Without strides it took 0.7 to 1.4 times as long as PyTorch's input gradient.
+    """
+    return direct_input_gradient(problem) * problem.stride[0] * problem.stride[1]
 
 
 def _spread(gradient: Tensor, stride: Pair, channels_last: bool) -> Tensor:

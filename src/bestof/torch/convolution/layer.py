@@ -480,7 +480,7 @@ def _shares_im2row(layer: object) -> bool:
     if not allows(problem.accuracy, "float32"):
         return False
     shared, apart = (
-        estimate.shared_matrix(problem),
+        shared_im2row.estimate(problem),
         FORWARD.cheapest(problem) + WEIGHT_GRADIENT.cheapest(problem),
     )
     return shared <= max(estimate.SHARING_MARGIN * apart, 2 * estimate.SMALL)

@@ -11,6 +11,16 @@ from torch import Tensor
 
 from bestof.kernels import Conv2dPlan, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
+from bestof.torch.convolution.estimate import (
+    Estimate,
+    in_channels_last,
+    in_float32,
+    input_gradient_in_channels_last,
+    native_weight_gradient,
+    winograd,
+    winograd_strided,
+    winograd_strided7,
+)
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import back
@@ -44,6 +54,31 @@ def supports(
         )
 
     return answer
+
+
+WINOGRAD = {f"winograd{size}": winograd(size) for size in (2, 4, 6)}
+"""The estimates of the Winograd algorithms of 3x3 kernels and stride 1."""
+_ESTIMATES: dict[str, Estimate] = {
+    **WINOGRAD,
+    "winograd3_s2": winograd_strided,
+    "winograd3_7x7_s2": winograd_strided7,
+}
+_PLAIN = frozenset({"direct", "convgemm"})
+
+
+def estimate(algorithm: str, direction: str) -> Estimate | None:
+    """Return the estimate of a native algorithm for one pass; None if it is always tried."""
+    plain = input_gradient_in_channels_last if direction == "backward_input" else in_channels_last
+    found = plain if algorithm in _PLAIN else _ESTIMATES.get(algorithm)
+    if found is None or direction != "backward_weight":
+        return found
+    return native_weight_gradient(found)
+
+
+def estimate_in_float32(algorithm: str, direction: str) -> Estimate | None:
+    """Return the same for bfloat16 problems, between conversions."""
+    found = estimate(algorithm, "forward" if direction == "backward_weight" else direction)
+    return None if found is None else in_float32(found)
 
 
 def forward(algorithm: str) -> Callable[..., Tensor]:

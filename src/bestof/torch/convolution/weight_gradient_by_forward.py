@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import direct, outputs_by_taps
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
@@ -17,6 +18,14 @@ from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, e
 def supports(problem: ConvProblem) -> bool:
     """float32 and float64."""
     return not problem.empty and problem.dtype in ("float32", "float64")
+
+
+def estimate(problem: ConvProblem) -> float:
+    """Return the estimate of PyTorch's forward pass with a kernel of the size of the output.
+
+    It took 0.4 times as long as PyTorch's weight gradient on 2x2, 2.4 times on 16x16.
+    """
+    return direct(problem) * (0.4 + 0.2 * min(outputs_by_taps(problem), 10.0))
 
 
 def gradient(

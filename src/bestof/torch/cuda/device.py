@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.cuda.catalogue import CATALOGUES
+from bestof.torch.convolution.catalogue import catalogues
 from bestof.torch.cuda.cudnn_benchmark import SETTING
 from bestof.torch.cuda.events import CudaTimer
 from bestof.torch.device import Device
@@ -50,5 +50,5 @@ def _depends() -> tuple[str, ...]:
     return f"cuda=={torch.version.cuda}", f"cudnn=={cudnn}"
 
 
-CUDA = Device("CUDA", "cuda convolution", CATALOGUES, _holds, _name, _depends, CudaTimer())
+CUDA = Device("CUDA", "cuda convolution", catalogues("cuda"), _holds, _name, _depends, CudaTimer())
 """Whichever there are; each model of them is a device of its own."""

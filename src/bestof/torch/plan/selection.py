@@ -11,8 +11,8 @@ import torch
 from bestof.kernels import conv2d_algorithms, isa
 from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy, allows
-from bestof.torch.convolution.native_algorithms import NATIVE_ALGORITHMS
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.table import NATIVE
 from bestof.torch.depends import DEPENDS
 
 # Weights are packed once here, so the native im2row's own copy is worth trying beside the table of the passes.
@@ -21,7 +21,7 @@ _NATIVE: dict[str, Accuracy] = {
     "matvec": DEFAULT_ACCURACY,
     "matvec_bf16": "relaxed",
     "convgemm_bf16": "relaxed",
-    **{row.name: row.accuracy for row in NATIVE_ALGORITHMS},
+    **{row.name: row.accuracy for row in NATIVE},
 }
 # What a linear layer is offered: the other kernels of one pixel do the same work under other names.
 _PACKING = frozenset({"convgemm", "convgemm_bf16"})

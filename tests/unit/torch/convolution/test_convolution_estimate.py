@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bestof.kernels import isa
+from bestof.torch.convolution import as_is, estimate, shared_im2row
 from bestof.torch.convolution import catalogue as catalogue_module
-from bestof.torch.convolution import estimate
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from bestof.torch.convolution.memory_format import Layout
 from bestof.torch.convolution.problem import parse_conv
@@ -133,7 +133,7 @@ def test_sharing_is_searched_only_where_im2row_is_near_the_best() -> None:
         for notation in ("i64x32x32,k64x3x3,b64,p1", "i256x6x6,k256x5x5,b64")
     }
     ratios = [
-        estimate.shared_matrix(parse_conv(notation)) / cheapest
+        shared_im2row.estimate(parse_conv(notation)) / cheapest
         for notation, cheapest in apart.items()
     ]
     assert ratios[0] > estimate.SHARING_MARGIN > 0
@@ -142,7 +142,7 @@ def test_sharing_is_searched_only_where_im2row_is_near_the_best() -> None:
 
 def test_few_channels_cost_the_gradient_of_the_input_as_many_as_a_vector_has() -> None:
     problem = parse_conv("i3x64x64,k128x7x7,b64")
-    assert estimate.as_is_input_gradient(problem) > 2 * estimate.as_is(problem)
+    assert as_is.estimate_input_gradient(problem) > 2 * as_is.estimate(problem)
 
 
 def test_im2col_pays_for_both_conversions_in_channels_last() -> None:

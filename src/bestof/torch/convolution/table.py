@@ -1,0 +1,223 @@
+"""The table of alternatives: one row an implementation, PyTorch's own kernels first.
+
+One more alternative is one more file and one more row. The catalogues of the CPU and of CUDA are made
+from these rows, and the tests enumerate the catalogues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from bestof.kernels import Algorithm, algorithms
+from bestof.torch.convolution import (
+    as_is,
+    channels_last,
+    fft,
+    forward_by_input_gradient,
+    forward_by_weight_gradient,
+    im2col,
+    im2row,
+    input_gradient_by_forward,
+    native,
+    native_bfloat16,
+    other_dtype,
+    weight_gradient_by_forward,
+)
+from bestof.torch.convolution.alternative import BFLOAT16_INSIDE, DIRECT, SPECTRAL, ErrorBound
+from bestof.torch.convolution.estimate import (
+    in_channels_last,
+    in_float32,
+    input_gradient_in_channels_last,
+)
+from bestof.torch.convolution.row import Kind, Row, Way
+from bestof.torch.cuda import cudnn_benchmark
+
+NATIVE: tuple[Algorithm, ...] = tuple(row for row in algorithms().values() if row.eager)
+"""The native algorithms that eager programs try. The native im2row is not among them: it is within
+a few percent of convgemm, and PyTorch's product stands in the table."""
+
+_BOTH: tuple[Kind, ...] = ("cpu", "cuda")
+
+
+def _native(row: Algorithm) -> Row:
+    """Return the row of a native algorithm for float32 problems."""
+    return Row(
+        f"native {row.name}",
+        Way(
+            native.forward(row.name),
+            native.supports(row.name, "forward"),
+            native.estimate(row.name, "forward"),
+            native.compiled_forward(row.name),
+        ),
+        Way(
+            native.input_gradient(row.name),
+            native.supports(row.name, "backward_input"),
+            native.estimate(row.name, "backward_input"),
+        ),
+        Way(
+            native.weight_gradient(row.name),
+            native.supports(row.name, "backward_weight"),
+            native.estimate(row.name, "backward_weight"),
+        ),
+        ErrorBound(row.error.rms, row.error.maximum),
+        row.accuracy,
+    )
+
+
+def _native_in_float32(row: Algorithm) -> Row:
+    """Return the row of a native algorithm for bfloat16 problems, between conversions.
+
+    All levels of accuracy allow it: even the error of F(6) is far below that of rounding the result.
+    """
+
+    def way(function: Callable[[str], Callable[..., Tensor]], direction: str) -> Way:
+        return Way(
+            function(row.name),
+            native.supports(row.name, direction, "bfloat16"),
+            native.estimate_in_float32(row.name, direction),
+        )
+
+    return Row(
+        f"float32 native {row.name}",
+        way(native.forward, "forward"),
+        way(native.input_gradient, "backward_input"),
+        way(native.weight_gradient, "backward_weight"),
+        ErrorBound(row.error.rms, row.error.maximum),
+    )
+
+
+_in_bfloat16 = other_dtype.supports("float32", "bfloat16")
+_in_float32 = other_dtype.supports("bfloat16", "float32")
+
+ROWS = (
+    Row(
+        "as is",
+        Way(as_is.forward, as_is.supports, as_is.estimate),
+        Way(as_is.input_gradient, as_is.supports, as_is.estimate_input_gradient),
+        Way(as_is.weight_gradient, as_is.supports, as_is.estimate),
+        accuracy="exact",
+        kinds=_BOTH,
+    ),
+    Row(
+        "channels last",
+        Way(channels_last.forward, channels_last.supports, channels_last.estimate),
+        Way(
+            channels_last.input_gradient,
+            channels_last.supports,
+            channels_last.estimate_input_gradient,
+        ),
+        Way(
+            channels_last.weight_gradient,
+            channels_last.supports_weight_gradient,
+            channels_last.estimate,
+        ),
+        kinds=_BOTH,
+    ),
+    Row(
+        "cudnn benchmark",
+        Way(cudnn_benchmark.forward, cudnn_benchmark.supports),
+        Way(cudnn_benchmark.input_gradient, cudnn_benchmark.supports),
+        Way(cudnn_benchmark.weight_gradient, cudnn_benchmark.supports),
+        kinds=("cuda",),
+    ),
+    Row(
+        "im2row",
+        Way(im2row.forward, im2row.supports, im2row.estimate),
+        Way(im2row.input_gradient, im2row.supports, im2row.estimate),
+        Way(im2row.weight_gradient, im2row.supports, im2row.estimate),
+        DIRECT,
+    ),
+    Row(
+        "im2col",
+        Way(im2col.forward, im2col.supports, im2col.estimate),
+        Way(im2col.input_gradient, im2col.supports, im2col.estimate),
+        Way(im2col.weight_gradient, im2col.supports, im2col.estimate),
+        DIRECT,
+        kinds=_BOTH,
+    ),
+    Row(
+        "fft",
+        Way(fft.forward, fft.supports, fft.estimate),
+        Way(fft.input_gradient, fft.supports, fft.estimate),
+        Way(fft.weight_gradient, fft.supports, fft.estimate),
+        SPECTRAL,
+        kinds=_BOTH,
+    ),
+    Row(
+        "swap: weight gradient",
+        Way(
+            forward_by_weight_gradient.forward,
+            forward_by_weight_gradient.supports,
+            forward_by_weight_gradient.estimate,
+        ),
+        None,
+        None,
+        kinds=_BOTH,
+    ),
+    Row(
+        "swap: input gradient",
+        Way(
+            forward_by_input_gradient.forward,
+            forward_by_input_gradient.supports,
+            forward_by_input_gradient.estimate,
+        ),
+        None,
+        None,
+        kinds=_BOTH,
+    ),
+    Row(
+        "swap: forward",
+        None,
+        Way(
+            input_gradient_by_forward.input_gradient,
+            input_gradient_by_forward.supports,
+            input_gradient_by_forward.estimate,
+        ),
+        Way(
+            weight_gradient_by_forward.weight_gradient,
+            weight_gradient_by_forward.supports,
+            weight_gradient_by_forward.estimate,
+        ),
+        kinds=_BOTH,
+    ),
+    *map(_native, NATIVE),
+    Row(
+        "bfloat16",
+        Way(other_dtype.forward("bfloat16"), _in_bfloat16),
+        Way(other_dtype.input_gradient("bfloat16"), _in_bfloat16),
+        Way(
+            other_dtype.weight_gradient("bfloat16"),
+            lambda problem: _in_bfloat16(problem) and other_dtype.is_sound(problem),
+        ),
+        BFLOAT16_INSIDE,
+        "relaxed",
+    ),
+    Row(
+        "float32",
+        Way(other_dtype.forward("float32"), _in_float32, in_float32(in_channels_last)),
+        Way(
+            other_dtype.input_gradient("float32"),
+            _in_float32,
+            in_float32(input_gradient_in_channels_last),
+        ),
+        Way(other_dtype.weight_gradient("float32"), _in_float32, in_float32(in_channels_last)),
+    ),
+    *map(_native_in_float32, NATIVE),
+    Row(
+        "native bfloat16",
+        Way(native_bfloat16.forward, native_bfloat16.supports("bfloat16")),
+        None,
+        None,
+        DIRECT,
+    ),
+    Row(
+        "bfloat16 native",
+        Way(native_bfloat16.forward, native_bfloat16.supports("float32")),
+        None,
+        None,
+        BFLOAT16_INSIDE,
+        "relaxed",
+    ),
+)
