@@ -2,7 +2,7 @@
 
 `--processes N`: N processes begin to write at the same moment, each its own problems and its own evidence in shared
 ones; nothing may be lost, no error or warning raised. `--kills N`: a writer is killed (SIGKILL) N times at a random
-moment; the store must open every time without a warning, and hold every decision whose `save` had returned.
+moment; the store must open every time without a warning, and hold every decision that was flushed.
 `--selectors N`: N processes decide the same problems at once by a selector each; every problem must end with the right
 decision. `--seconds S`: all three, again and again for so long, small.
 """
@@ -26,6 +26,7 @@ from bestof import BestOf
 from bestof.selection.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
+PATIENCE = 60.0  # seconds: 200 processes at once wait less than 10
 HOST = "any processor; 2 cpus"
 SHARED = "shared problem {}"
 # The rows that must be nought.
@@ -51,6 +52,12 @@ def forked(work: Callable[[], None]) -> int:
     return child
 
 
+def made(folder: Path) -> Path:
+    """Return the folder after making it."""
+    folder.mkdir(parents=True)
+    return folder
+
+
 def evidence(name: str) -> Evidence:
     """What a race of ten trials leaves."""
     return Evidence(name, "1", tuple(0.001 * (trial + 1) / 3 for trial in range(10)))
@@ -67,12 +74,13 @@ def write_many(path: Path, number: int, saves: int) -> None:
                 "conv2d", SHARED.format(save), HOST, "a0", (evidence(f"a{number}"),), time.time()
             )
         )
+    assert store.flush(PATIENCE)
     store.close()
 
 
 def crowd(folder: Path, processes: int, saves: int) -> dict[str, str]:
     """Let `processes` write at once; what was found."""
-    path = folder / "crowd" / "decisions.sqlite"
+    path = made(folder / "crowd") / "decisions.sqlite"
     gate_read, gate_write = os.pipe()
 
     def work(number: int) -> None:
@@ -107,7 +115,7 @@ def crowd(folder: Path, processes: int, saves: int) -> dict[str, str]:
 
 def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
     """Let `processes` decide the same problems, each by its own calls; what the store says then."""
-    path = folder / "quorum" / "decisions.sqlite"
+    path = made(folder / "quorum") / "decisions.sqlite"
 
     def work(number: int) -> None:
         now = [0.0]
@@ -130,6 +138,7 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
             for problem in order:
                 selector(problem)
         selector.flush()
+        assert store.flush(PATIENCE)
         assert all(selector.explain(problem).decision == "fast" for problem in order), str(
             selector.report()
         )
@@ -171,7 +180,7 @@ def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
     promised: dict[str, str] = {}
     for kill in range(kills):
         if kill % 10 == 0:
-            path, promised = folder / f"kills-{kill}" / "decisions.sqlite", {}
+            path, promised = made(folder / f"kills-{kill}") / "decisions.sqlite", {}
         promises = one_kill(path, kill)
         acknowledged += len(promises)
         promised |= promises
@@ -179,6 +188,7 @@ def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
             store = SqliteStore(path)
             decisions = {record.problem: record.decision for record in store.records()}
             store.save(Record("after", str(kill), HOST, "a", (), time.time()))
+            assert store.flush(PATIENCE)
             store.close()
             lost += sum(
                 decisions.get(problem) != decision for problem, decision in promised.items()
@@ -196,7 +206,7 @@ def massacre(folder: Path, kills: int, seed: int) -> dict[str, str]:
 
 
 def one_kill(path: Path, kill: int) -> dict[str, str]:
-    """Begin a writer and kill it after up to 30 ms; the decisions whose `save` had returned."""
+    """Begin a writer and kill it after up to 30 ms; the decisions that was flushed."""
     reports_read, reports_write = os.pipe()
 
     def work() -> None:
@@ -208,6 +218,7 @@ def one_kill(path: Path, kill: int) -> dict[str, str]:
             store.save(
                 Record("conv2d", f"({kill}, {save % 50})", HOST, decision, pair, time.time())
             )
+            assert store.flush(PATIENCE)
             os.write(reports_write, f"({kill}, {save % 50})={decision}\n".encode())
 
     delay = random.uniform(0, 0.03)

@@ -44,6 +44,10 @@ class StoreError(BestofError):
     """A store that cannot be read, written or understood."""
 
 
+class StoreBusy(StoreError):
+    """A store that gave no answer within the milliseconds that a call waits; ask again."""
+
+
 class KernelError(BestofError, ValueError):
     """A native kernel was asked for something that it cannot do; nothing was written."""
 

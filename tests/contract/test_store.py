@@ -258,6 +258,33 @@ def test_threads_that_save_and_load_at_once_lose_nothing(store: Store) -> None:
     assert [len(found.evidence) for found in store.records()] == [8] * 20
 
 
+def test_what_was_flushed_is_written(store: Store) -> None:
+    assert store.flush() is True
+    store.save(RECORD)
+    assert store.flush(60.0) is True
+    assert store.records() == [RECORD]
+
+
+def test_a_union_merges_records_and_pins(store: Store) -> None:
+    store.save(replace(record(decision="a", a=1.0, b=3.0), updated=2.0))
+    store.pin("s", "a")
+    older = replace(record(decision="b", b=2.0, c=4.0), updated=1.0)
+    other = record(problem="q", decision="c", c=1.0)
+    pins = [Pin("s", "b"), Pin("s", "c", "q")]
+    assert store.unite([older, other], pins, theirs=False) == 1
+    assert store.pins() == [Pin("s", "a"), Pin("s", "c", "q")]
+    assert store.unite([older, other], pins) == 0
+    assert store.pins() == [Pin("s", "b"), Pin("s", "c", "q")]
+    first, second = store.records()
+    assert second == other
+    assert (first.decision, first.updated) == ("a", 2.0)
+    assert {item.alternative: item.samples for item in first.evidence} == {
+        "a": (1.0,),
+        "b": (3.0,),
+        "c": (4.0,),
+    }
+
+
 def test_closing_twice_is_harmless(store: Store) -> None:
     store.save(record())
     store.close()
@@ -330,6 +357,10 @@ class SqliteAgainstDict(RuleBasedStateMachine):
     def unpin(self, selector: str, problem: str | None, host: str | None) -> None:
         expected = self.pins.pop((selector, problem, host), None) is not None
         assert self.store.unpin(selector, problem, host) is expected
+
+    @rule()
+    def flush(self) -> None:
+        assert self.store.flush(60.0)
 
     @rule()
     def reopen(self) -> None:

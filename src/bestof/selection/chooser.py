@@ -107,6 +107,8 @@ class Chooser(Sampler):
         ):  # not acquire and try: an interrupt between the two would leave it held for good
             # A search under way is looked for first: its trials are the calls that must not pay for anything else.
             winner, tuning = None, self._tunings.get(problem)
+            if tuning is not None and tuning.awaits_store and self._may_begin_anew(tuning, stage):
+                tuning = None
             if tuning is None:
                 winner = self._winner(problem)
                 if winner is None:
@@ -254,6 +256,7 @@ class Chooser(Sampler):
             raise NoAlternative(
                 f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}"
             )
+        self._keeper.overdue = False
         order = self._forced or self._keeper.pinned(tuning.key)
         if order is not None and self._obey(order, tuning):
             return tuning
@@ -264,7 +267,21 @@ class Chooser(Sampler):
         else:
             self._hold(tuning)
             self._recall(tuning)
+            tuning.awaits_store = self._keeper.overdue and tuning.decision is None
+            tuning.asks_ahead = tuning.asks_ahead and not tuning.awaits_store
         return tuning
+
+    def _may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
+        """Forget a search that began before the store had answered, as soon as it has; return whether that was done.
+        A search with an open pass, or with a trial whose time is not known yet, is left alone until those are over."""
+        if tuning.decision is not None:
+            tuning.awaits_store = False
+        if stage > 0 or tuning.decision is not None or tuning.passes or tuning.out is not None:
+            return False
+        if not self._keeper.answers(tuning.key):
+            return False
+        del self._tunings[tuning.problem]
+        return True
 
     def _obey(self, order: Order, tuning: Tuning) -> bool:
         """Settle for what was ordered, verified by its first calls; false, and a warning, where that cannot be."""

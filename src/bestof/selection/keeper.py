@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bestof.errors import StoreBusy
 from bestof.selection.host import host
 from bestof.selection.notice import warn
 from bestof.selection.order import Order
@@ -14,12 +15,20 @@ from bestof.selection.store.protocol import Store
 class Keeper:
     """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of once, no more."""
 
-    __slots__ = ("_failed", "_find_store", "_selector")
+    __slots__ = ("_failed", "_find_store", "_selector", "overdue")
 
     def __init__(self, selector: str, find_store: Callable[[], Store | None]) -> None:
         self._selector = selector
         self._find_store = find_store
         self._failed = False
+        self.overdue = False  # whether an answer did not come in time; whoever asks resets it
+
+    def answers(self, problem: str | None) -> bool:
+        """Return whether the store has answered, by now, what it was asked of a problem. Does not wait."""
+        self.overdue = False
+        self.pinned(problem)
+        self.load(problem)
+        return not self.overdue
 
     def load(self, problem: str | None) -> Record | None:
         """What earlier runs on this host knew of a problem, by its canonical text."""
@@ -28,6 +37,9 @@ class Keeper:
         try:
             store = self._find_store()
             return None if store is None else store.load(self._selector, problem, host())
+        except StoreBusy:
+            self.overdue = True
+            return None
         except Exception as error:
             self._give_up(error)
             return None
@@ -40,6 +52,9 @@ class Keeper:
         try:
             store = self._find_store()
             alternative = None if store is None else store.pinned(self._selector, problem, host())
+        except StoreBusy:
+            self.overdue = True
+            return None
         except Exception as error:
             self._give_up(error)
             return None

@@ -157,6 +157,7 @@ class Tuning:
     __slots__ = (
         "asked",
         "asks_ahead",
+        "awaits_store",
         "calls",
         "candidates",
         "decided_calls",
@@ -183,6 +184,7 @@ class Tuning:
         # Whom to call next, asked after the last trial while the lock was held, so that this one needs none: 0.15 us.
         self.asked: int | None = None
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
+        self.awaits_store = False  # its evidence did not come in time: the next calls ask again
         self.passes = OpenPasses()
         self.out: tuple[Attempt, Timing] | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None

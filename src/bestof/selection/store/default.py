@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from pathlib import Path
 
 from bestof.errors import StoreError
+from bestof.selection.notice import warn
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.url import open_file, open_store
@@ -30,11 +30,9 @@ def default_store() -> Store | None:
         store, failure = _open()
         _opened.append(store)
     if failure is not None:
-        warnings.warn(
-            f"decisions are kept in memory, for this process: {failure}; BESTOF_STORE=PATH names a file for them, "
-            "BESTOF_STORE=off keeps none",
-            RuntimeWarning,
-            stacklevel=2,
+        warn(
+            f"decisions are kept in memory, for this process: {failure}; BESTOF_STORE=PATH names a "
+            f"file for them, BESTOF_STORE=off keeps none"
         )
     return store
 

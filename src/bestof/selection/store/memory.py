@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 
 from bestof.selection.record import Pin, Record
+from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.pin_order import closest, sorted_pins
 
 
@@ -70,6 +72,27 @@ class MemoryStore:
             for key in gone:
                 del self._records[key]
             return len(gone)
+
+    def unite(
+        self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
+    ) -> int:
+        """Merge these records into the store and add the pins; return how many own pins stayed."""
+        came = {record.key for record in records}
+        merged = merge((record for record in self.records() if record.key in came), records)
+        written, stayed = pins_to_write(self.pins(), pins, replace=theirs)
+        with self._lock:
+            kept, pinned = dict(self._records), dict(self._pins)
+            for record in merged:
+                old = kept.get(record.key) or Record(*record.key, None, (), record.updated)
+                kept[record.key] = old.absorb(record)
+            for pin in written:
+                pinned[pin.selector, pin.problem, pin.host] = pin.alternative
+            self._records, self._pins = kept, pinned
+        return stayed
+
+    def flush(self, seconds: float = 3.0) -> bool:  # noqa: ARG002  a store in memory never waits
+        """Return True: nothing waits to be written."""
+        return True
 
     def close(self) -> None:
         """Nothing is held open."""

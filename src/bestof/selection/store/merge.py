@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bestof.selection.record import Evidence, Record
+from bestof.selection.record import Evidence, Pin, Record
 
 
 def merge(ours: Iterable[Record], theirs: Iterable[Record]) -> list[Record]:
@@ -18,7 +18,9 @@ def merge(ours: Iterable[Record], theirs: Iterable[Record]) -> list[Record]:
     merged: dict[tuple[str, str, str], Record] = {}
     for record in (*ours, *theirs):
         other = merged.get(record.key)
-        merged[record.key] = _united(record, record) if other is None else _united(other, record)
+        # First with itself: a decision that the record's own evidence disqualifies does not count on either side.
+        own = _united(record, record)
+        merged[record.key] = own if other is None else _united(other, own)
     return [merged[key] for key in sorted(merged)]
 
 
@@ -50,3 +52,22 @@ def _weight(item: Evidence) -> tuple[object, ...]:
         item.samples,
         item.disqualified or "",
     )
+
+
+def pins_to_write(
+    ours: Iterable[Pin], theirs: Iterable[Pin], *, replace: bool
+) -> tuple[list[Pin], int]:
+    """Return those pins of `theirs` that are to be written, and how many of `ours` stay against one of `theirs`.
+
+    For the same place, `replace` tells whether theirs replaces ours.
+    """
+    own = {(pin.selector, pin.problem, pin.host): pin.alternative for pin in ours}
+    written, stayed = [], 0
+    for pin in theirs:
+        if not replace and own.get((pin.selector, pin.problem, pin.host), pin.alternative) != (
+            pin.alternative
+        ):
+            stayed += 1
+        else:
+            written.append(pin)
+    return written, stayed

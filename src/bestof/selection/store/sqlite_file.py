@@ -7,9 +7,8 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from bestof.errors import StoreError
 
@@ -22,19 +21,41 @@ SCHEMA_VERSION = 1
 _MAGIC = b"SQLite format 3\0"
 _FOLDER_LOCK_SECONDS = 10.0
 
+# The files (device, inode) that connections of this process have open. Closing any other descriptor of such a file
+# would cancel the locks of the connection (https://sqlite.org/howtocorrupt.html, section 2.2).
+IN_USE: list[tuple[int, int]] = []
 
-def refuse_foreign(path: Path, *, claimed: bool) -> None:
-    """Raise StoreError where the file at `path` is somebody else's, or of a newer schema; opens no connection.
 
-    Reads the 100 bytes of SQLite's header (https://sqlite.org/fileformat2.html#the_database_header): user_version at
-    60, application_id at 68. An absent, empty or unreadable file is not refused here. A file that is no SQLite
-    database at all is refused unless it is `claimed`: its path is ours, so that its content must have been damaged.
+def check_place(path: Path, *, claimed: bool) -> None:
+    """Raise StoreError if the file at `path` is not a store, is of a newer schema, or has no folder to stand in.
+
+    Opens no connection: reads the 100 bytes of SQLite's header
+    (https://sqlite.org/fileformat2.html#the_database_header), user_version at 60, application_id at 68. An absent,
+    empty or unreadable file is not refused here. A file that is no SQLite database at all is refused unless it is
+    `claimed`: then the path is bestof's own, and the content must have been damaged.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        status = path.stat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
             raise StoreError(
-                f"cannot keep decisions in '{path}': it is no regular file; name a file, as in '{path}/x'"
-            )
+                f"the store '{path}' cannot be made: there is no folder '{path.parent}'; "
+                f"make the folder, or correct the path"
+            ) from None
+        return
+    except OSError:
+        return
+    if (status.st_dev, status.st_ino) in IN_USE:
+        return
+    mode = status.st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        example = f"{path}/decisions.sqlite" if stat.S_ISDIR(mode) else "decisions.sqlite"
+        kind = "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else kind
+        raise StoreError(
+            f"the store must be a regular file, but '{path}' is {kind}; pass a path such as '{example}'"
+        )
+    try:
         with path.open("rb") as file:
             header = file.read(100)
     except OSError:
@@ -45,7 +66,8 @@ def refuse_foreign(path: Path, *, claimed: bool) -> None:
         if claimed:
             return
         raise StoreError(
-            f"'{path}' is no store of bestof: it is no SQLite database; it was not touched; name another"
+            f"'{path}' is not a store of bestof: it is no SQLite database; it was not changed; "
+            f"name another file"
         )
     check_identity(
         path,
@@ -55,30 +77,42 @@ def refuse_foreign(path: Path, *, claimed: bool) -> None:
 
 
 def check_identity(path: Path, application_id: int, schema_version: int) -> None:
-    """Raise StoreError for another program's application_id, or for a schema that is newer than this program."""
+    """Raise StoreError for another program's application_id, or for a schema newer than this program."""
     if application_id not in (0, APPLICATION_ID):
         raise foreign(path)
     if application_id == APPLICATION_ID and schema_version > SCHEMA_VERSION:
         raise StoreError(
             f"the store '{path}' has schema version {schema_version}, and this bestof knows versions up to "
-            f"{SCHEMA_VERSION}; it was not touched; use a newer bestof, or name another store in BESTOF_STORE"
+            f"{SCHEMA_VERSION}; it was not changed; use a newer bestof, or name another store in BESTOF_STORE"
         )
 
 
 def foreign(path: Path) -> StoreError:
     """The error for a SQLite database of another program."""
     return StoreError(
-        f"'{path}' is a SQLite database of another program; it was not touched; name another file"
+        f"'{path}' is a SQLite database of another program; it was not changed; name another file"
     )
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """What tells the file at `path` from another that replaced it; None where there is none. Takes 2 us."""
+class Identity(NamedTuple):
+    """What tells a file from another that replaced it, and its size."""
+
+    device: int
+    inode: int
+    size: int
+
+    def is_that_of(self, other: Identity | None) -> bool:
+        """Return whether both are the same file, of whatever size."""
+        return other is not None and self[:2] == other[:2]
+
+
+def identity(path: Path) -> Identity | None:
+    """Return the identity of the file at `path`, or None if there is none. Takes 2 us."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino)
+    return Identity(found.st_dev, found.st_ino, found.st_size)
 
 
 def is_busy(error: sqlite3.DatabaseError) -> bool:
@@ -121,33 +155,45 @@ def set_aside(path: Path) -> Path:
     return target
 
 
-@contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening a store in `folder`, or setting one aside, at the same time.
+class FolderLock:
+    """Keeps other processes from opening a store in `folder`, or setting one aside, at the same time.
 
-    A lock on the folder itself leaves no lock file behind, and ends with the process. Best effort: where it is not
-    to be had (Windows, some network file systems, ten seconds of waiting), the block runs without; SQLite's own locks
-    still guard the data, and opening is retried.
+    A lock on the folder itself leaves no lock file behind, and ends with the process. Entering never waits:
+    BlockingIOError if another process holds the lock. After ten seconds of attempts, and where the lock is not to be
+    had at all (Windows, some network file systems), the block runs without it; SQLite's own locks still guard the data.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = None
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        deadline = time.monotonic() + _FOLDER_LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.003)
-    except OSError:
-        pass
-    try:
-        yield
-    finally:
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        if sys.platform == "win32":
+            return
+        try:
+            self.release()
+            self._descriptor = os.open(self._folder, os.O_RDONLY)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._since = None
+        except BlockingIOError:
+            self.release()
+            self._since = self._since or time.monotonic()
+            if time.monotonic() - self._since < _FOLDER_LOCK_SECONDS:
+                raise
+        except OSError:
+            self.release()
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go, if anything is held. May be interrupted and called again: the lock goes before its descriptor."""
+        descriptor = self._descriptor
         if descriptor is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            self._descriptor = None
             os.close(descriptor)

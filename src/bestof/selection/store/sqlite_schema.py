@@ -118,14 +118,19 @@ def read_records(connection: sqlite3.Connection, selector: str | None) -> list[R
     return _records(connection.execute(_LOAD_ALL, (name,)).fetchall())
 
 
-def delete_records(connection: sqlite3.Connection, selector: str | None) -> int:
-    """Forget records with their evidence; how many."""
+def delete_records(
+    connection: sqlite3.Connection, selector: str | None
+) -> set[tuple[str, str, str]]:
+    """Remove records with their evidence; return their keys."""
     which = "WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else _storable(selector)
+    keys = connection.execute(f"SELECT selector, problem, host FROM record {which}", (name,))
+    gone = {(str(row[0]), str(row[1]), str(row[2])) for row in keys.fetchall()}
     connection.execute(
         f"DELETE FROM evidence WHERE record IN (SELECT id FROM record {which})", (name,)
     )
-    return connection.execute(f"DELETE FROM record {which}", (name,)).rowcount
+    connection.execute(f"DELETE FROM record {which}", (name,))
+    return gone
 
 
 def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:

@@ -46,9 +46,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return made(tmp_path_factory.mktemp("whole") / "decisions.sqlite")
 
 
-def save_all(store: SqliteStore, records: list[Record]) -> None:
+def save_all(store: SqliteStore, records: list[Record]) -> bool:
+    """Save, and wait; return whether all was written. (What went wrong is told by then.)"""
     for record in records:
         store.save(record)
+    return store.flush(60.0)
 
 
 def use(path: Path) -> tuple[list[Record], list[str]]:
@@ -59,7 +61,7 @@ def use(path: Path) -> tuple[list[Record], list[str]]:
         try:
             found = [store.load(*record.key) for record in RECORDS]
             store.pinned("s", "p")
-            store.save(NEW)
+            save_all(store, [NEW])
             assert store.load(*NEW.key) == NEW
             store.records()
         finally:
@@ -160,12 +162,12 @@ def test_two_stores_that_meet_the_same_damage_set_it_aside_once(
     first, second = SqliteStore(path), SqliteStore(path)
     assert first.load(*RECORDS[0].key) == second.load(*RECORDS[0].key) == RECORDS[0]
     first.close()
-    second._disconnect()
+    second._worker.stop(60.0)
     path.write_bytes(whole[:8192])
     third = SqliteStore(path)
     with pytest.warns(RuntimeWarning, match="damaged-1"):
-        third.save(NEW)
-    second.save(RECORDS[1])
+        save_all(third, [NEW])
+    save_all(second, [RECORDS[1]])
     assert [record.key for record in third.records()] == [RECORDS[1].key, NEW.key]
     third.close()
     second.close()
@@ -175,7 +177,7 @@ def test_two_stores_that_meet_the_same_damage_set_it_aside_once(
 def test_a_store_whose_file_was_deleted_goes_on_with_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "decisions.sqlite"
     store = SqliteStore(path)
-    store.save(RECORDS[0])
+    save_all(store, RECORDS[:1])
     for file in tmp_path.iterdir():
         file.unlink()
     store.save(RECORDS[1])
@@ -245,15 +247,53 @@ def test_a_database_with_tables_and_without_an_identity_is_refused_by_the_first_
     connection.close()
     before = path.read_bytes()
     store = SqliteStore(path)
+    with pytest.warns(RuntimeWarning, match="another program") as told:
+        assert not save_all(store, [NEW])
+    assert store.load(*NEW.key) == NEW, "and no second warning"
+    assert len(told) == 1
     with pytest.raises(StoreError, match="another program"):
-        store.save(NEW)
-    store.close()
+        store.pin("s", "a")
+    with pytest.warns(RuntimeWarning, match="decisions are lost: 1"):
+        store.close()
     assert path.read_bytes() == before
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no regular file"):
-        SqliteStore(tmp_path)
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (
+            "/dev/null",
+            "the store must be a regular file, but '/dev/null' is a device; "
+            "pass a path such as 'decisions.sqlite'",
+        ),
+        ("{}", "the store must be a regular file, but '{}' is a folder; pass a path such as '{}/d"),
+        ("{}/typo/d", "the store '{}/typo/d' cannot be made: there is no folder '{}/typo'"),
+    ],
+)
+def test_a_place_where_no_store_can_be_is_refused(tmp_path: Path, path: str, says: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path.replace("{}", str(tmp_path)))
+    assert says.replace("{}", str(tmp_path)) in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000, 8192])
+def test_a_file_that_is_cut_while_in_use_is_set_aside(
+    tmp_path: Path, whole: bytes, size: int
+) -> None:
+    path = tmp_path / "decisions.sqlite"
+    path.write_bytes(whole)
+    store = SqliteStore(path)
+    assert store.load(*RECORDS[0].key) == RECORDS[0]
+    os.truncate(path, size)
+    with pytest.warns(RuntimeWarning, match=f"was cut from {len(whole)} to {size}") as told:
+        assert save_all(store, [NEW])
+    assert len(told) == 1
+    store.close()
+    assert path.with_name("decisions.sqlite.damaged-1").exists()
+    again = SqliteStore(path)
+    assert again.records() == [NEW]
+    again.close()
 
 
 def test_a_claimed_path_with_anything_else_in_it_is_damage(tmp_path: Path) -> None:
@@ -261,7 +301,7 @@ def test_a_claimed_path_with_anything_else_in_it_is_damage(tmp_path: Path) -> No
     path.write_text("overwritten")
     store = SqliteStore(path, claimed=True)
     with pytest.warns(RuntimeWarning, match="damaged-1"):
-        store.save(NEW)
+        save_all(store, [NEW])
     assert store.records() == [NEW]
     store.close()
     assert path.with_name("decisions.sqlite.damaged-1").read_text() == "overwritten"
@@ -270,18 +310,17 @@ def test_a_claimed_path_with_anything_else_in_it_is_damage(tmp_path: Path) -> No
 def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_path: Path) -> None:
     path = tmp_path / "decisions.sqlite"
     store = SqliteStore(path)
-    store.save(RECORDS[0])
-    assert store._connection is not None
-    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    save_all(store, RECORDS[:1])
+    connection = store._database._connected()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = [
+        Record("big", str(n), "h", "a", (Evidence("a", "1", (0.1 + n,) * 20),), 1.0)
+        for n in range(200)
+    ]
     with pytest.warns(RuntimeWarning, match="full") as told:
-        save_all(
-            store,
-            [
-                Record("big", str(n), "h", "a", (Evidence("a", "1", (0.1 + n,) * 20),), 1.0)
-                for n in range(200)
-            ],
-        )
+        assert not save_all(store, big)
+    assert not store.flush(), "and no second warning"
     assert len(told) == 1
     assert len(store.records("big")) == 200
     loaded = store.load("big", "199", "h")
@@ -289,8 +328,8 @@ def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_pat
     assert loaded.decision == "a"
     with pytest.raises(StoreError, match="full"):
         store.pin("big", "a" * 100_000)
-    store._connection.execute("PRAGMA max_page_count = 100000")
-    store.save(NEW)
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert save_all(store, [NEW])
     store.close()
     again = SqliteStore(path)
     assert len(again.records()) == 202
@@ -298,14 +337,18 @@ def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_pat
 
 
 def test_clear_reaches_what_waits_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    store = SqliteStore(tmp_path / "file" / "decisions.sqlite")
-    with pytest.warns(RuntimeWarning, match="kept in memory"):
-        store.save(NEW)
-    assert store.records() == [NEW]
-    with pytest.raises(StoreError, match="nothing was changed"):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    store = SqliteStore(folder / "decisions.sqlite")
+    folder.rmdir()
+    with pytest.warns(RuntimeWarning, match="is not used: .* there is no folder"):
+        assert not save_all(store, [NEW])
+    with pytest.raises(StoreError, match="there is no folder"):
         store.clear()
+    folder.mkdir()
     assert store.records() == [NEW]
+    assert store.clear() == 1
+    assert store.records() == []
     store.close()
 
 
@@ -363,14 +406,15 @@ def test_a_read_only_store_is_read_and_writes_stay_in_memory(
         for record in RECORDS:
             assert store.load(*record.key) == record
         newer = Record("s", "(0,)", "h", "b", (Evidence("c", "1", (1.0,)),), 9.0)
-        with pytest.warns(RuntimeWarning, match="kept in memory") as told:
-            save_all(store, [newer, NEW])
+        with pytest.warns(RuntimeWarning, match="wait in memory") as told:
+            assert not save_all(store, [newer, NEW])
         assert len(told) == 1
         assert store.load(*newer.key) == RECORDS[0].absorb(newer)
         assert store.load(*NEW.key) == NEW
         with pytest.raises(StoreError, match="nothing was changed"):
             store.pin("s", "a")
-        store.close()
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 2"):
+            store.close()
 
     before = path.read_bytes()
     unprivileged(work)
@@ -387,9 +431,10 @@ def test_a_file_that_may_not_even_be_read_is_a_warning(open_folder: Path) -> Non
         store = SqliteStore(path)
         with pytest.warns(RuntimeWarning, match="cannot be read") as told:
             assert store.load(*RECORDS[0].key) is None
-        save_all(store, [NEW])
+        assert not save_all(store, [NEW]), "and no second warning"
         assert len(told) == 1
         assert store.load(*NEW.key) == NEW
-        store.close()
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 1"):
+            store.close()
 
     unprivileged(work)

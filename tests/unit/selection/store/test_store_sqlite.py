@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ import pytest
 
 from bestof.errors import StoreError
 from bestof.selection.record import Evidence, Record
-from bestof.selection.store import sqlite
+from bestof.selection.store import deferred, sqlite_database, worker
 from bestof.selection.store.sqlite import SqliteStore
 
 STRESS = Path(__file__).parents[4] / "benchmarks" / "store_stress.py"
@@ -24,6 +23,12 @@ POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 def record(problem: str) -> Record:
     return Record("s", problem, "h", "a", (Evidence("a", "1", (1.0,)),), 1.0)
+
+
+def save(store: SqliteStore, name: str) -> None:
+    """Save a record, and wait until it is written."""
+    store.save(record(name))
+    assert store.flush(60.0)
 
 
 def status_of(work: Callable[[], object]) -> int:
@@ -38,14 +43,16 @@ def status_of(work: Callable[[], object]) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def test_the_file_and_its_folder_are_made_by_the_first_save(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b c" / "decisions.sqlite"
+def test_the_file_is_made_by_the_first_save_and_no_thread_before(tmp_path: Path) -> None:
+    path = tmp_path / "b c" / "decisions.sqlite"
+    path.parent.mkdir()
     store = SqliteStore(path)
     assert store.load("s", "p", "h") is None
     assert store.records() == []
     assert store.pins() == []
-    assert not path.parent.exists()
-    store.save(record("p"))
+    assert store._worker._thread is None
+    assert list(path.parent.iterdir()) == []
+    save(store, "p")
     assert path.is_file()
     assert store.url == f"sqlite:///{path}"
     store.close()
@@ -54,68 +61,55 @@ def test_the_file_and_its_folder_are_made_by_the_first_save(tmp_path: Path) -> N
 def test_the_file_is_in_wal_mode_and_says_whose_it_is(tmp_path: Path) -> None:
     path = tmp_path / "decisions.sqlite"
     store = SqliteStore(path)
-    store.save(record("p"))
+    save(store, "p")
     header = path.read_bytes()[:100]
     assert header[68:72] == b"best", (
         "in the file itself, although the journal was not played into it yet"
     )
     assert header[60:64] == bytes([0, 0, 0, 1])
     assert header[18:20] == bytes([2, 2]), "WAL"
-    assert store._connection is not None
-    assert store._connection.execute("PRAGMA synchronous").fetchone() == (1,), "NORMAL"
+    connection = store._database._connected()
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,), "NORMAL"
     store.close()
     assert [file.name for file in tmp_path.iterdir()] == ["decisions.sqlite"]
 
 
-def test_another_store_of_the_same_file_sees_what_was_saved_at_once(tmp_path: Path) -> None:
+def test_another_store_of_the_same_file_sees_what_was_written(tmp_path: Path) -> None:
     one, two = SqliteStore(tmp_path / "d"), SqliteStore(tmp_path / "d")
-    one.save(record("p"))
+    save(one, "p")
     assert two.load("s", "p", "h") == record("p")
-    two.save(record("q"))
+    save(two, "q")
     assert one.records() == [record("p"), record("q")]
     one.close()
     two.close()
 
 
-def test_a_save_waits_for_another_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.0)
-    store = SqliteStore(tmp_path / "d")
-    store.save(record("p"))
-    other = sqlite3.connect(tmp_path / "d", isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    waits = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 3:
-            other.execute("COMMIT")
-
-    monkeypatch.setattr(sqlite.time, "sleep", wait)
-    store.save(record("q"))
-    assert len(waits) == 3
-    assert store.load("s", "q", "h") == record("q")
-    other.close()
-    store.close()
-
-
-def test_a_save_that_waited_too_long_warns_and_is_kept_in_memory(
+def test_a_thread_without_work_ends_and_lets_go_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.0)
-    monkeypatch.setattr(sqlite, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "IDLE_SECONDS", 0.0)
     store = SqliteStore(tmp_path / "d")
-    store.save(record("p"))
-    other = sqlite3.connect(tmp_path / "d", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.warns(RuntimeWarning, match="locked"):
-        store.save(record("q"))
-    other.execute("COMMIT")
-    other.close()
-    store.save(record("r"))
+    save(store, "p")
+    for thread in threading.enumerate():
+        if thread.name == "bestof store":
+            thread.join(60.0)
+    assert store._worker._thread is None
+    assert [file.name for file in tmp_path.iterdir()] == ["d"], "the journal left with it"
+    assert store.load("s", "p", "h") == record("p")
     store.close()
-    again = SqliteStore(tmp_path / "d")
-    assert again.records() == [record("p"), record("q"), record("r")]
-    again.close()
+
+
+def test_a_program_without_a_thread_to_spare_writes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    store = SqliteStore(tmp_path / "d")
+    save(store, "p")
+    assert store.load("s", "p", "h") == record("p")
+    store.close()
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
@@ -127,7 +121,8 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 def test_a_store_that_nobody_closed_leaves_no_connection_open(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "d")
-    store.save(record("p"))
+    save(store, "p")
+    assert store._worker.stop(60.0)
     del store
     assert [file.name for file in tmp_path.iterdir()] == ["d"], (
         "the last connection that closes removes the journal"
@@ -138,17 +133,15 @@ def test_a_store_that_nobody_closed_leaves_no_connection_open(tmp_path: Path) ->
 def test_a_forked_child_and_its_parent_go_on_with_connections_of_their_own(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "d")
     store.save(record("before"))
-    before = store._connection
 
     def work() -> None:
-        assert store._connection is None
-        assert store.load("s", "before", "h") == record("before")
-        store.save(record("child"))
+        assert store._database._connection is None
+        assert store.load("s", "before", "h") == record("before"), "written before the fork"
+        save(store, "child")
         store.close()
 
     assert status_of(work) == 0
-    store.save(record("parent"))
-    assert store._connection is not before
+    save(store, "parent")
     assert store.records() == [record("before"), record("child"), record("parent")]
     store.close()
 
@@ -158,17 +151,46 @@ def test_a_fork_that_python_does_not_see_never_touches_the_connection_of_the_par
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path / "d")
-    store.save(record("p"))
-    parents = store._connection
-    assert parents is not None
-    monkeypatch.setattr(sqlite.os, "getpid", lambda: -1)
-    store.save(record("q"))
-    assert store._connection is not parents
-    assert [parents] == sqlite._ABANDONED
+    save(store, "p")
+    parents = store._database._connected()
+    monkeypatch.setattr(deferred.os, "getpid", lambda: -1)
+    save(store, "q")
+    assert store._database._connection is not parents
+    assert [parents] == sqlite_database._ABANDONED
     parents.execute("SELECT 1")
     assert store.records() == [record("p"), record("q")]
     store.close()
-    sqlite._ABANDONED.pop().close()
+    sqlite_database._ABANDONED.pop().close()
+
+
+@POSIX
+def test_the_child_of_a_process_whose_store_is_stuck_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferred, "FORK_SECONDS", 0.0)
+    store = SqliteStore(tmp_path / "d")
+    held = threading.Event()
+    write = store._database.write
+    monkeypatch.setattr(
+        store._database, "write", lambda records: (held.wait(60.0), write(records))[1]
+    )
+    store.save(record("parent"))
+
+    def work() -> None:
+        with pytest.warns(RuntimeWarning, match="was in use when this process was forked") as told:
+            assert store.load("s", "parent", "h") is None
+        store.save(record("child"))
+        assert len(told) == 1
+        assert store.load("s", "child", "h") is None
+        store.close()
+
+    try:
+        assert status_of(work) == 0
+    finally:
+        held.set()
+    assert store.flush(60.0)
+    assert store.records() == [record("parent")]
+    store.close()
 
 
 @POSIX
@@ -180,18 +202,16 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
     stop = threading.Event()
     saved: list[str] = []
 
-    def save() -> None:
+    def save_many() -> None:
         while not stop.is_set():
             name = f"thread {len(saved)}"
             store.save(record(name))
             saved.append(name)
 
-    thread = threading.Thread(target=save)
+    thread = threading.Thread(target=save_many)
     thread.start()
     commands = [f"child {number}" for number in range(20)]
-    statuses = [
-        status_of(lambda command=command: store.save(record(command))) for command in commands
-    ]
+    statuses = [status_of(lambda command=command: save(store, command)) for command in commands]
     stop.set()
     thread.join()
     assert statuses == [0] * 20
@@ -221,9 +241,9 @@ store.save(Record("s", "early", "h", "a", (), 1.0))
 
 
 @POSIX
-def test_a_process_killed_after_a_save_has_kept_it(tmp_path: Path) -> None:
+def test_a_process_killed_after_a_flush_has_kept_it(tmp_path: Path) -> None:
     def work() -> None:
-        SqliteStore(tmp_path / "d").save(record("p"))
+        save(SqliteStore(tmp_path / "d"), "p")
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert status_of(work) == signal.SIGKILL

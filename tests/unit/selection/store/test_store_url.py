@@ -42,6 +42,7 @@ def test_a_file_by_url_and_by_path(tmp_path: Path, form: str) -> None:
     assert isinstance(store, SqliteStore)
     assert store.url == f"sqlite:///{tmp_path / 'd e.sqlite'}"
     store.save(RECORD)
+    assert store.flush(60.0)
     again = open_store(store.url)
     assert again is not None
     assert list(again.records()) == [RECORD]
@@ -54,6 +55,7 @@ def test_a_path_object_a_relative_path_and_a_home(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
     stores = [open_store(url) for url in (tmp_path / "x", "x", "sqlite:///x", "./x", "~/x")]
     urls = [store.url for store in stores if store is not None]
     assert urls == [f"sqlite:///{tmp_path / 'x'}"] * 4 + [f"sqlite:///{tmp_path / 'home' / 'x'}"]
@@ -177,6 +179,7 @@ def test_rubbish_in_the_cache_folder_is_set_aside(
     (tmp_path / "bestof" / "decisions.sqlite").write_text("rubbish")
     store = default_store()
     assert store is not None
+    store.save(RECORD)
     with pytest.warns(RuntimeWarning, match="damaged-1"):
-        store.save(RECORD)
+        assert store.flush(60.0)
     assert list(store.records()) == [RECORD]

@@ -1,0 +1,378 @@
+"""A store that writes beside the calls, and lets no call wait."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from bestof.errors import StoreBusy, StoreError
+from bestof.selection.notice import warn
+from bestof.selection.record import Pin, Record
+from bestof.selection.store.database import Database, Unavailable
+from bestof.selection.store.patience import Patience
+from bestof.selection.store.pin_order import closest, sorted_pins
+from bestof.selection.store.retry import Retry
+from bestof.selection.store.worker import EXIT_SECONDS, Job, Worker
+
+_T = TypeVar("_T")
+
+FORK_SECONDS = 1.0  # a fork waits for work under way
+READ_SECONDS = 10.0  # a read of a busy store is tried again for so long, beside the calls
+ORDER_SECONDS = 60.0  # an order of a user waits for so long
+_BATCH = 64  # records a transaction: other processes get their turn
+_WAITING = 50_000  # records that may wait, 2 KB each; then the oldest are given up
+_ANSWERS_KEPT = 1024
+_ANSWER_SECONDS = 10.0  # an answer that came late is believed for so long
+
+
+class DeferredStore:
+    """Keeps records in a database that one thread of its own reads and writes.
+
+    A record that is saved waits in memory until the thread has written it, usually for less than a millisecond. If
+    the database is busy or cannot be written, the record stays in memory, is read from there, and is tried again; the
+    user is told once. `close` and the end of the process write what waits, for 3 s at most. A process that ends by a
+    signal or by `os._exit` loses what waits then; `flush` writes it.
+
+    A fork first lets the thread finish its work (1 s at most), so that no connection is shared. What still waits is
+    written by the parent. If the thread is stuck, the child works without a store, and says so.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._patience = Patience()
+        self._pending: deque[Record] = deque()
+        self._retry = Retry()
+        self._answers: dict[Any, Job] = {}  # of reads that came too late for their call
+        self._given_up = 0
+        self._told = False  # that the database cannot be used
+        self._closed = False
+        self._cut_off = False
+        self._process = os.getpid()
+        self._worker = Worker(self._write_pending, self._database.disconnect)
+        _STORES.add(self)
+
+    # What calls do
+
+    def load(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the record of one problem, or None. StoreBusy if there is no answer in time."""
+        key = (selector, problem, host)
+
+        def read() -> Record | None:
+            kept = self._readable(lambda: self._database.load(selector, problem, host))
+            return _folded({} if kept is None else {key: kept}, self._pending, key).get(key)
+
+        return self._ask(key, read)
+
+    def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
+        """Return the alternative of the closest pin, or None. StoreBusy if there is no answer in time."""
+        pins = self._ask(selector, lambda: self._readable(lambda: self._database.pins(selector)))
+        return closest(pins or [], problem, host)
+
+    def save(self, record: Record) -> None:
+        """Keep a record, by the rule of `Record.absorb`. It is written beside the call."""
+        self._enter()
+        self._pending.append(record)
+        if not self._cut_off:
+            self._worker.submit()
+        self._announce()
+
+    # What users and tools do
+
+    def flush(self, seconds: float = EXIT_SECONDS) -> bool:
+        """Wait at most so long until every saved record is written; return whether it is."""
+        self._enter()
+        if self._pending and not self._cut_off:
+            job = Job(self._write_now, seconds)
+            self._worker.submit(job)
+            job.wait(seconds)
+        self._announce()
+        return not self._pending
+
+    def records(self, selector: str | None = None) -> list[Record]:
+        """Return every record (of one selector, where named), sorted by selector, problem and host."""
+
+        def read() -> list[Record]:
+            kept = self._readable(lambda: self._database.records(selector)) or []
+            found = _folded({record.key: record for record in kept}, self._pending, selector)
+            return [found[key] for key in sorted(found)]
+
+        return self._wait_for(read) or []
+
+    def pins(self, selector: str | None = None) -> list[Pin]:
+        """Return every pin (of one selector, where named), sorted; None comes first."""
+        found = self._wait_for(lambda: self._readable(lambda: self._database.pins(selector)))
+        return sorted_pins(found or [])
+
+    def pin(
+        self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
+    ) -> None:
+        """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
+        order = Pin(selector, alternative, problem, host)
+        self._obey(lambda: self._database.pin(order))
+
+    def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:
+        """Take back the pin that was given with exactly these; return whether there was one."""
+        return self._obey(lambda: self._database.unpin(selector, problem, host))
+
+    def clear(self, selector: str | None = None) -> int:
+        """Remove every record (of one selector, where named), and no pin; return how many."""
+
+        def remove() -> int:
+            gone = self._database.clear(selector)
+            for _ in range(len(self._pending)):
+                record = self._pending.popleft()
+                if selector in (None, record.selector):
+                    gone.add(record.key)
+                else:
+                    self._pending.append(record)
+            return len(gone)
+
+        return self._obey(remove)
+
+    def unite(
+        self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
+    ) -> int:
+        """Merge these records into the store and add the pins; return how many own pins stayed."""
+
+        def unite() -> int:
+            if self._pending:
+                self._write_now()
+            return self._database.unite(records, pins, theirs=theirs)
+
+        return self._obey(unite)
+
+    def close(self) -> None:
+        """Write what was saved, within 3 s, and release the connection. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._finish(time.monotonic() + EXIT_SECONDS)
+        self._closed = True
+        self._announce()
+
+    @property
+    def url(self) -> str:
+        """Return what names this store."""
+        return self._database.url
+
+    def __del__(self) -> None:
+        if hasattr(self, "_worker") and self._process == os.getpid():  # __init__ may have raised
+            self._database.disconnect()
+
+    # Asking the thread
+
+    def _ask(self, key: Any, read: Callable[[], _T | None]) -> _T | None:
+        """Return what `read` finds, None if there is nothing; StoreBusy if it takes longer than a call may wait."""
+        self._enter()
+        if self._cut_off or not (self._pending or self._database.exists()):
+            self._announce()
+            return None
+        job = self._answers.get(key)
+        if job is None or (job.finished and time.monotonic() - job.since > _ANSWER_SECONDS):
+            job = Job(read, READ_SECONDS)
+            self._worker.submit(job)
+            if not self._patience.wait(job):
+                while len(self._answers) >= _ANSWERS_KEPT:
+                    self._answers.pop(next(iter(self._answers)), None)
+                self._answers[key] = job
+        if not job.finished:
+            raise StoreBusy(f"{self._database.title} has not answered yet; ask again")
+        found: _T | None = self._taken(job)
+        return found
+
+    def _wait_for(self, read: Callable[[], _T | None]) -> _T | None:
+        self._enter()
+        if self._cut_off or not (self._pending or self._database.exists()):
+            return None
+        job = Job(read, READ_SECONDS)
+        self._worker.submit(job)
+        job.wait(2 * READ_SECONDS)
+        found: _T | None = self._taken(job)
+        return found
+
+    def _taken(self, job: Job) -> Any:
+        if job.error is not None or not job.finished:
+            self._tell(f"cannot be read ({job.error or 'it does not answer'})")
+        self._announce()
+        return job.result
+
+    def _obey(self, change: Callable[[], _T]) -> _T:
+        self._enter()
+        job = Job(change, ORDER_SECONDS)
+        self._worker.submit(job)
+        job.wait(2 * ORDER_SECONDS)
+        self._announce()
+        if isinstance(job.error, StoreError):
+            raise job.error
+        if job.error is not None or not job.finished:
+            reason = job.error or "it does not answer"
+            raise StoreError(
+                f"{self._database.title} cannot be written: {reason}; nothing was changed"
+            ) from job.error
+        result: _T = job.result
+        return result
+
+    # What the thread does
+
+    def _readable(self, read: Callable[[], _T]) -> _T | None:
+        """Return what `read` finds; None, and a notice, if the database cannot be read and waiting does not help."""
+        try:
+            return read()
+        except Unavailable as error:
+            if error.busy:
+                raise
+            self._tell(f"cannot be read ({error}); decisions are made anew")
+        except StoreError as error:
+            self._tell(f"is not used: {error}", advice=False)
+        return None
+
+    def _write_pending(self) -> float | None:
+        """Write some of what waits; return the seconds until the next attempt, or None if nothing waits."""
+        if not self._pending:
+            return None
+        if (left := self._retry.seconds_left()) > 0:
+            return left
+        try:
+            self._write_batch()
+        except Unavailable as error:
+            self._failed(error)
+            return self._retry.seconds_left()
+        except StoreError as error:
+            self._tell(f"is not used: {error}", advice=False)
+            return self._retry.give_up()
+        return 0.0 if self._pending else None
+
+    def _write_now(self) -> None:
+        while self._pending:
+            try:
+                self._write_batch()
+            except Unavailable as error:
+                self._failed(error)
+                raise
+
+    def _failed(self, error: Unavailable) -> None:
+        while len(self._pending) > _WAITING:
+            self._pending.popleft()
+            self._given_up += 1
+        if self._retry.failed(error):
+            self._tell(
+                f"cannot be written ({error}); new decisions wait in memory, and are tried again"
+            )
+
+    def _write_batch(self) -> None:
+        batch = [self._pending[place] for place in range(min(_BATCH, len(self._pending)))]
+        self._database.write(batch)
+        for _ in batch:  # only this thread removes; a record that was written twice does no harm
+            self._pending.popleft()
+        self._retry.succeeded()
+
+    # Ends and beginnings
+
+    def _enter(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self._database.title} was closed, and is used again; open another")
+        if self._process != os.getpid():
+            # Forked behind Python's back: even to close the parent's connection could harm the file.
+            self._begin_in_child(paused=True)
+
+    def _begin_in_child(self, *, paused: bool) -> None:
+        self._process = os.getpid()
+        self._worker.renew()
+        self._pending = deque()
+        self._answers = {}
+        self._database.abandon()
+        if not paused:
+            self._cut_off = True
+            self._tell(
+                "was in use when this process was forked; the child keeps decisions in memory"
+            )
+
+    def _finish(self, deadline: float) -> None:
+        """Write what waits, end the thread, and tell what is lost."""
+        if self._closed or self._cut_off or self._process != os.getpid():
+            return
+        if self._pending:
+            job = Job(self._write_now, max(0.0, deadline - time.monotonic()))
+            self._worker.submit(job)
+            job.wait(max(0.0, deadline - time.monotonic()))
+        self._worker.stop(max(0.05, deadline - time.monotonic()))
+        if self._pending:
+            reason = self._retry.reason or "it does not answer"
+            lost = len({record.key for record in list(self._pending)}) + self._given_up
+            self._database.notices.append(
+                f"{self._database.title} could not be written ({reason}); "
+                f"decisions are lost: {lost}"
+            )
+
+    def _tell(self, what: str, *, advice: bool = True) -> None:
+        if not self._told:
+            self._told = True
+            more = "; BESTOF_STORE names another store, or is 'off'" if advice else ""
+            self._database.notices.append(f"{self._database.title} {what}{more}")
+
+    def _announce(self) -> None:
+        """Warn at the very end of a call, so that nothing is lost where warnings are errors."""
+        while self._database.notices:
+            warn(self._database.notices.pop(0))
+
+
+def _folded(
+    kept: dict[tuple[str, str, str], Record],
+    waiting: Sequence[Record] | deque[Record],
+    which: str | tuple[str, str, str] | None,
+) -> dict[tuple[str, str, str], Record]:
+    """Return `kept` after the waiting records of one key, of one selector, or all of them (None) were saved over it."""
+    found = dict(kept)
+    for record in list(waiting):
+        if which in (None, record.selector, record.key):
+            old = found.get(record.key) or Record(*record.key, None, (), record.updated)
+            found[record.key] = old.absorb(record)
+    return found
+
+
+_STORES: weakref.WeakSet[DeferredStore] = weakref.WeakSet()
+_FORKING: list[tuple[DeferredStore, bool]] = []
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + FORK_SECONDS
+    for store in list(_STORES):
+        store._worker.guard.acquire()  # no thread of this store starts during the fork
+        paused = store._worker.stop(max(0.0, deadline - time.monotonic()))
+        _FORKING.append((store, paused))
+
+
+def _after_fork_in_parent() -> None:
+    while _FORKING:
+        store, _ = _FORKING.pop()
+        store._worker.guard.release()
+        if store._pending and not store._closed:
+            store._worker.submit()
+
+
+def _after_fork_in_child() -> None:
+    while _FORKING:
+        store, paused = _FORKING.pop()
+        store._begin_in_child(paused=paused)
+
+
+def _at_exit() -> None:
+    """Write what waits. Exit functions that run later may save more: they write it themselves."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    for store in list(_STORES):
+        store._finish(deadline)
+        store._worker.work_here(deadline)
+        store._announce()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -1,0 +1,206 @@
+"""A thread that works for a store, so that calls do not wait for it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from bestof.selection.store.database import Unavailable
+
+IDLE_SECONDS = 1.0  # without work for this long, the thread ends
+EXIT_SECONDS = 3.0  # at the end of the process, stores are written for this long at most
+_POLL_SECONDS = 0.05  # in a child of multiprocessing, which waits for this thread at its end
+_SHORTEST, _LONGEST = 0.001, 0.02  # before a busy store is asked again
+
+
+class Job:
+    """One piece of work, and the place where its caller waits for the result.
+
+    `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline` (time.monotonic).
+    """
+
+    __slots__ = ("_action", "_done", "_finished", "deadline", "error", "result", "since")
+
+    def __init__(self, action: Callable[[], Any], seconds: float) -> None:
+        self._action = action
+        # A plain lock, not an Event: a signal handler that raises cannot leave it half-changed.
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._finished = False
+        self.deadline = time.monotonic() + seconds
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.since = 0.0
+
+    def attempt(self) -> bool:
+        """Run the action; return whether the job is finished. Called by one thread at a time."""
+        if self._finished:
+            return True
+        try:
+            self.result = self._action()
+        except Unavailable as error:
+            if error.busy and time.monotonic() < self.deadline:
+                return False
+            self.error = error
+        except Exception as error:  # whatever it is, the caller gets it, and not this thread
+            self.error = error
+        self.since = time.monotonic()
+        self._finished = True
+        self._done.release()
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result or an error."""
+        return self._finished
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; return whether the job is finished."""
+        if not self._finished and seconds > 0 and self._done.acquire(timeout=seconds):
+            self._done.release()
+        return self._finished
+
+
+class Worker:
+    """Runs jobs one after the other, in a thread that starts with the first and ends when there is none.
+
+    `tick` does the standing work and returns the seconds until it wants to be called again, or None for nothing to
+    do. `rest` is called when the thread ends. Neither runs twice at the same time. If no thread can be started, the
+    caller's own thread does the work.
+    """
+
+    def __init__(self, tick: Callable[[], float | None], rest: Callable[[], None]) -> None:
+        self._tick = tick
+        self._rest = rest
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, where neither the thread nor the holders of the locks exist."""
+        # Written in C: safe for signal handlers, and for finalizers that run while a thread is inside.
+        self._queue: SimpleQueue[Job | bool | None] = SimpleQueue()
+        self.guard = threading.RLock()  # held to start or to end the thread
+        self._running = threading.Lock()  # held while a job runs
+        self._thread: threading.Thread | None = None
+        self._inline_until: float | None = None
+        self._random = random.Random()  # the program's own generator is not touched
+
+    def submit(self, job: Job | None = None) -> None:
+        """Hand over a job; None asks for the standing work alone."""
+        self._queue.put(job)
+        if self._inline_until is not None:
+            self._run_here(job)
+            return
+        with self.guard:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            # A child of multiprocessing runs no exit functions; it does wait for threads that are no daemons.
+            waited_for = _is_child_of_multiprocessing()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._queue, waited_for), name="bestof store"
+            )
+            self._thread.daemon = not waited_for
+            try:
+                self._thread.start()
+                return
+            except RuntimeError:  # no thread can be had: too many, or the interpreter is ending
+                self._thread = None
+        self._run_here(job)
+
+    def work_here(self, until: float) -> None:
+        """From now on, work in the threads of the callers, until this moment at most: the process is ending."""
+        self._inline_until = until
+
+    def stop(self, seconds: float) -> bool:
+        """End the thread after the work that is under way; return whether it ended in time."""
+        thread = self._thread
+        if thread is None or not thread.is_alive() or thread is threading.current_thread():
+            return True
+        self._queue.put(False)
+        thread.join(seconds)
+        return not thread.is_alive()
+
+    def _run(self, queue: SimpleQueue[Job | bool | None], waited_for: bool) -> None:
+        held: list[Job] = []
+        orphan_since: float | None = None
+        try:
+            while True:
+                delay = self._step(held)
+                idle = _POLL_SECONDS if waited_for else IDLE_SECONDS
+                try:
+                    job = queue.get(timeout=idle if delay is None else min(delay, idle))
+                except Empty:
+                    if delay is None and self._leave(queue):
+                        return
+                    if waited_for and not threading.main_thread().is_alive():
+                        orphan_since = orphan_since or time.monotonic()
+                        if time.monotonic() - orphan_since > EXIT_SECONDS:
+                            return
+                    continue
+                if job is False:
+                    return
+                if isinstance(job, Job):
+                    held.append(job)
+        finally:
+            for job in held:
+                queue.put(job)
+            with self._running:
+                self._rest()
+
+    def _leave(self, queue: SimpleQueue[Job | bool | None]) -> bool:
+        # Not waiting for the guard: a fork holds it while it waits for this thread.
+        if not self.guard.acquire(blocking=False):
+            return False
+        try:
+            if not queue.empty():
+                return False
+            self._thread = None
+            return True
+        finally:
+            self.guard.release()
+
+    def _step(self, held: list[Job]) -> float | None:
+        """Try every job once, then do the standing work; return when to come again."""
+        with self._running:
+            held[:] = [job for job in held if not job.attempt()]
+            delay = self._tick()
+        if not held:
+            return delay
+        soon = self.pause()
+        return soon if delay is None else min(delay, soon)
+
+    def pause(self) -> float:
+        """Return how long to wait for a busy store, at random, so that processes do not ask in step."""
+        return self._random.uniform(_SHORTEST, _LONGEST)
+
+    def _run_here(self, job: Job | None) -> None:
+        """Work in the calling thread: once, or until the end that `work_here` set."""
+        held = [] if job is None else [job]
+        until = self._inline_until or 0.0
+        try:
+            while True:
+                if not self._running.acquire(timeout=max(0.0, until - time.monotonic())):
+                    return  # a thread is stuck in there
+                try:
+                    held[:] = [one for one in held if not one.attempt()]
+                    delay = self._tick()
+                finally:
+                    self._running.release()
+                if (not held and delay is None) or time.monotonic() >= until:
+                    return
+                time.sleep(self.pause())
+        finally:
+            if self._running.acquire(blocking=False):
+                try:
+                    self._rest()
+                finally:
+                    self._running.release()
+
+
+def _is_child_of_multiprocessing() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
