@@ -14,7 +14,7 @@ from bestof.cli import main
     ("place", "says"),
     [
         ("redis://x", "there is no store 'redis://x'"),
-        ("{}", "no regular file"),
+        ("{}", "is a folder; pass a path such as"),
         ("{}/file/decisions", "is no folder"),
         ("{}/foreign", "no SQLite database"),
     ],

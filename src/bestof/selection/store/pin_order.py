@@ -11,8 +11,12 @@ def sorted_pins(pins: Iterable[Pin]) -> list[Pin]:
     """By selector, problem, host; None before every text."""
     return sorted(
         pins,
-        key=lambda pin: (pin.selector, pin.problem is not None, pin.problem or "", pin.host or ""),
+        key=lambda pin: (pin.selector, *_place(pin.problem), *_place(pin.host)),
     )
+
+
+def _place(text: str | None) -> tuple[bool, str]:
+    return (text is not None, text or "")
 
 
 def closest(pins: Iterable[Pin], problem: str | None, host: str | None) -> str | None:

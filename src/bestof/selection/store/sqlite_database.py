@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +14,6 @@ from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.sqlite_file import (
-    IN_USE,
     FolderLock,
     Identity,
     check_place,
@@ -50,10 +50,10 @@ class SqliteDatabase:
         self._connection: sqlite3.Connection | None = None
         self._identity: Identity | None = None
         self._only_read = False
-        self._in_use: tuple[int, int] | None = None
         self._folder_lock = FolderLock(self._path.parent)
         self.notices: list[str] = []
-        check_place(self._path, claimed=claimed)
+        _DATABASES.add(self)
+        self._check_place()
 
     @property
     def url(self) -> str:
@@ -123,19 +123,13 @@ class SqliteDatabase:
         """Close the connection, and roll back what it left open."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            finally:
-                if self._in_use is not None:
-                    IN_USE.remove(self._in_use)
-                    self._in_use = None
+            connection.close()
 
     def abandon(self) -> None:
         """Forget the connection of the parent process."""
         if self._connection is not None:
             _ABANDONED.append(self._connection)
         self._connection = None
-        self._in_use = None  # still in the list: the descriptor is open here too
 
     def _read(self, action: Callable[[sqlite3.Connection], _T], nothing: _T) -> _T:
         if not self.exists():
@@ -184,7 +178,7 @@ class SqliteDatabase:
             self._check_file()
         if self._connection is None:
             with self._folder_lock:
-                check_place(self._path, claimed=self._claimed)
+                self._check_place()
                 self._identity = identity(self._path)
                 self._only_read = False
                 try:
@@ -195,10 +189,18 @@ class SqliteDatabase:
                     self._connection = self._open_for_reading()
                     self._only_read = True
                 self._identity = identity(self._path)
-                if self._identity is not None and self._in_use is None:
-                    self._in_use = self._identity[:2]
-                    IN_USE.append(self._in_use)
         return self._connection
+
+    def _check_place(self) -> None:
+        """Raise StoreError if the file is not bestof's. If this process has it open already, it was checked then, and
+        to read it again would be wrong: closing any descriptor of a file cancels the locks of its connections
+        (https://sqlite.org/howtocorrupt.html, section 2.2)."""
+        here = identity(self._path)
+        for other in list(_DATABASES):
+            known = other._identity
+            if other._connection is not None and known is not None and known.is_that_of(here):
+                return
+        check_place(self._path, claimed=self._claimed)
 
     def _check_file(self) -> None:
         """Disconnect from a file that was deleted or set aside, where what is written would be lost. Raise
@@ -253,3 +255,6 @@ class SqliteDatabase:
         self.notices.append(
             f"the store '{self._path}' is damaged ({error}); it was set aside as '{target}', and a new one begun"
         )
+
+
+_DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()

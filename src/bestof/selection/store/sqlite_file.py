@@ -21,10 +21,6 @@ SCHEMA_VERSION = 1
 _MAGIC = b"SQLite format 3\0"
 _FOLDER_LOCK_SECONDS = 10.0
 
-# The files (device, inode) that connections of this process have open. Closing any other descriptor of such a file
-# would cancel the locks of the connection (https://sqlite.org/howtocorrupt.html, section 2.2).
-IN_USE: list[tuple[int, int]] = []
-
 
 def check_place(path: Path, *, claimed: bool) -> None:
     """Raise StoreError if the file at `path` is not a store, is of a newer schema, or has no folder to stand in.
@@ -44,8 +40,6 @@ def check_place(path: Path, *, claimed: bool) -> None:
             ) from None
         return
     except OSError:
-        return
-    if (status.st_dev, status.st_ino) in IN_USE:
         return
     mode = status.st_mode
     if not stat.S_ISREG(mode):

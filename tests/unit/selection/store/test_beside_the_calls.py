@@ -59,7 +59,8 @@ def test_a_save_does_not_wait_for_another_writer(tmp_path: Path) -> None:
     again.close()
 
 
-def until_told(store: SqliteStore, told: Sequence[object]) -> None:
+def save_until_told(store: SqliteStore, told: Sequence[object]) -> None:
+    store.save(record("q"))
     while not told:
         store.flush(0.05)
 
@@ -70,9 +71,8 @@ def test_a_store_that_stays_locked_is_told_once_and_written_at_last(
     monkeypatch.setattr(retry, "_BUSY_FOR_LONG", 0.0)
     store = filled(tmp_path / "d", "p")
     other = locked(tmp_path / "d")
-    store.save(record("q"))
     with pytest.warns(RuntimeWarning, match=r"locked.* wait in memory") as told:
-        until_told(store, told)
+        save_until_told(store, told)
     assert not store.flush(0.05)
     store.save(record("r"))
     assert len(told) == 1

@@ -52,6 +52,9 @@ def interrupted(database: SqliteDatabase, number: int) -> bool:
     return False
 
 
+# A file that was open at the interruption is closed by the interpreter, which says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("connected", [True, False])
 def test_whatever_is_raised_inside_a_save_leaves_no_transaction_open(
     tmp_path: Path, connected: bool

@@ -14,6 +14,7 @@ from bestof.errors import StoreError
 from bestof.selection.record import Record
 from bestof.selection.store.default import cache_folder, close_default_store, default_store
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.protocol import Store
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.url import open_store
 
@@ -171,6 +172,11 @@ def test_a_home_that_cannot_be_used_is_a_warning(
     assert default_store() is store
 
 
+def written(store: Store) -> None:
+    store.save(RECORD)
+    assert store.flush(60.0)
+
+
 def test_rubbish_in_the_cache_folder_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +185,6 @@ def test_rubbish_in_the_cache_folder_is_set_aside(
     (tmp_path / "bestof" / "decisions.sqlite").write_text("rubbish")
     store = default_store()
     assert store is not None
-    store.save(RECORD)
     with pytest.warns(RuntimeWarning, match="damaged-1"):
-        assert store.flush(60.0)
+        written(store)
     assert list(store.records()) == [RECORD]
