@@ -1,25 +1,30 @@
-# `make demo` runs the main job, `make test` the tests; either sets everything up first, in .venv, from a fresh clone.
+# `make demo` runs the main job, `make test` the tests. Both set everything up first, in .venv, from a fresh clone.
 # Recipes name no absolute path, so a checkout in a folder with a space in its name works too.
 
 PYTHON ?= python3
 CXX ?= g++
 PY := .venv/bin/python
 TORCH := torch==2.13.0
-# Models for tests. Without what it asks for: torchvision, of which it needs nothing here, would replace torch.
+# Models for tests. Installed without its dependencies: it asks for torchvision, which would replace torch.
 PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
-.PHONY: demo test check cross memcheck format clean
+.PHONY: demo test test-all check cross memcheck format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
 	$(PY) -m bestof report --tree build/demo.json
 	@echo "The command is .venv/bin/bestof; see what else was tried: .venv/bin/bestof report build/demo.json"
 
+# Without the tests marked `long`, which `make test-all` and .ci/run run too.
 test: .venv/installed
-	$(PY) -m pytest
+	$(PY) -m pytest -m "not long"
+
+# Every test, and the sanitized build of the kernels.
+test-all: .venv/installed
+	BESTOF_FUZZ=1 $(PY) -m pytest
 
 check: .venv/installed
 	$(PY) -m ruff check .
@@ -28,7 +33,7 @@ check: .venv/installed
 	.venv/bin/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.h')
 	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
 
-# Each builds the kernels alone, for a program that tries random problems, and says so where it must skip.
+# Each builds the kernels alone, for a program that tries random problems. Says so if it must skip.
 cross:
 	bash native/fuzz/cross.sh
 
@@ -40,7 +45,7 @@ format: .venv/installed
 	$(PY) -m ruff format .
 	.venv/bin/clang-format -i $$(find native -name '*.cpp' -o -name '*.h')
 
-# torch first, by its exact version: a looser request would pull the CUDA build, and nothing below asks for another one.
+# torch first, by its exact version: a looser request would pull the CUDA build.
 .venv/torch: Makefile
 	@command -v $(CXX) >/dev/null 2>&1 || { echo "bestof needs a C++17 compiler: '$(CXX)' was not found; install g++, or name yours: make CXX=..." >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "bestof needs Python 3.10 or newer: '$(PYTHON)' was not found; name yours: make PYTHON=..." >&2; exit 1; }
