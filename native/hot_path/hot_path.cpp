@@ -22,6 +22,7 @@ struct HotPath {
   PyObject* get_problem_size;
   PyObject* settled;  // a dict
   PyObject* detours;  // a list
+  PyObject* first;    // the functions of the first alternative by stage, a tuple
   Py_ssize_t stage_count;
 };
 
@@ -137,6 +138,13 @@ PyObject* call_stage(PyObject* object, PyObject* stage, Py_ssize_t position,
                  Py_TYPE(object)->tp_name,
                  self->get_problem_size == nullptr ? "get_problem_size" : "_settled");
     return nullptr;
+  }
+  // None in front of the detours switches every selector off: no problem function, no look-up.
+  if (PyList_GET_SIZE(self->detours) > 0 && PyList_GET_ITEM(self->detours, 0) == Py_None &&
+      self->first != nullptr && PyTuple_CheckExact(self->first) &&
+      position < PyTuple_GET_SIZE(self->first)) {
+    Owned function(Owned::another(PyTuple_GET_ITEM(self->first, position)));
+    return arguments.pass_to(function.get());
   }
   Owned measure(Owned::another(self->get_problem_size));
   Owned problem(arguments.pass_to(measure.get()));
@@ -266,6 +274,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->get_problem_size);
   Py_VISIT(self->settled);
   Py_VISIT(self->detours);
+  Py_VISIT(self->first);
   return 0;
 }
 
@@ -274,6 +283,7 @@ int clear(PyObject* object) {
   HotPath* self = as_hot_path(object);
   Py_CLEAR(self->get_problem_size);
   Py_CLEAR(self->settled);
+  Py_CLEAR(self->first);
   return 0;
 }
 
@@ -305,6 +315,9 @@ PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(HotPath, vectorcall), READONLY, nullptr},
     {"get_problem_size", T_OBJECT_EX, offsetof(HotPath, get_problem_size), 0,
      "Gives the problem of a call."},
+    {"_first", T_OBJECT_EX, offsetof(HotPath, first), 0,
+     "The functions of the first alternative by stage, which answer while selectors are switched "
+     "off."},
     {"_stage_count", T_PYSSIZET, offsetof(HotPath, stage_count), 0,
      "0, or of a group the number of its stages."},
     {nullptr, 0, 0, 0, nullptr}};

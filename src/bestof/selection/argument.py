@@ -39,14 +39,14 @@ def parse_any_policy(policy: Any) -> Policy:
 
 
 def parse_own_policy(
-    where: str, policy: Any, rounds: Rounds, names: Sequence[str]
+    where: str, policy: Any, rounds: Rounds | None, names: Sequence[str]
 ) -> Policy | None:
     """The policy that a selector was given as an object, as text, or by the paper's three numbers; None for none.
 
     It is started once, so that one which does not fit these alternatives is refused where it was given.
     """
     if policy is None:
-        return rounds if rounds != Rounds() else None
+        return rounds
     try:
         own = parse_any_policy(policy)
         own.start(names)
@@ -68,15 +68,32 @@ def parse_own_store(where: str, store: Any) -> Store | None:
     return store  # type: ignore[no-any-return]  # Any until here: it came from the user
 
 
-def check_watch(where: str, check: object, check_every: object) -> None:
-    """Raise InvalidArgument unless `check_every` is None, or a count beside a check."""
+def parse_check_every(where: str, check: object, check_every: object) -> int | None:
+    """Return `check_every` as an integer or None; raise InvalidArgument unless it stands beside a check."""
     if check_every is None:
-        return
-    check_count(where, "check_every", check_every, 1)
+        return None
+    count = check_count(where, "check_every", check_every, 1)
     if check is None:
         raise InvalidArgument(
             f"{where}: check_every: needs check= to compare with; got {check_every!r} without it"
         )
+    return count
+
+
+def parse_rounds(
+    where: str, rounds: int | None, pruning_speedup: float | None, prune_after_round: int | None
+) -> tuple[Rounds, bool]:
+    """Return the paper's policy, and whether one of its three numbers was given."""
+    given = {
+        "rounds": rounds,
+        "pruning_speedup": pruning_speedup,
+        "prune_after_round": prune_after_round,
+    }
+    stated: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Rounds(**stated), bool(stated)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
 
 
 def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> None:

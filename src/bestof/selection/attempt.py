@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bestof.selection.chooser import Chooser
 
 UNKNOWN = object()
+_LINKS = (
+    8  # of a chain of exceptions: a function may raise an error of its own from the one that it met
+)
 _NO_FAILURES: dict[int, Exception] = {}  # of every attempt until something fails: never changed
 
 
@@ -54,6 +57,7 @@ class Attempt(Trial):
         self.clean = True
         self.done = False
         self.children = None
+        self.unanswered = ()
         self.tuning = tuning
         self.stage = stage
         self.begun = begun
@@ -106,7 +110,7 @@ class Attempt(Trial):
             return self._accept(self, seconds, result, undo, expected, args, kwargs)
         if type(expected) is CoroutineType:
             expected.close()
-        return self._turn_to_another(failure, undo).run(args, kwargs)
+        return self._turn_to_another(self, failure, undo).run(args, kwargs)
 
     async def _awaited(
         self,
@@ -138,7 +142,7 @@ class Attempt(Trial):
         if failure is None:
             answer = self._accept(trial, seconds, result, undo, expected, args, kwargs)
             return await answer if type(answer) is CoroutineType else answer
-        again = self._turn_to_another(failure, undo).run(args, kwargs)
+        again = self._turn_to_another(trial, failure, undo).run(args, kwargs)
         return await again if type(again) is CoroutineType else again
 
     def _expected(
@@ -164,6 +168,9 @@ class Attempt(Trial):
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         except Exception as error:
             self.failures = {**self.failures, reference: error}
+            if self._comes_from_within(trial, error):
+                self._give_up(error)
+                raise
         except BaseException:
             self._withdraw()
             raise
@@ -184,6 +191,9 @@ class Attempt(Trial):
             expected = await coroutine
         except Exception as error:
             self.failures = {**self.failures, reference: error}
+            if self._comes_from_within(trial, error):
+                self._give_up(error)
+                raise
         except BaseException:
             self._withdraw()
             raise
@@ -220,18 +230,22 @@ class Attempt(Trial):
             )
         return undo
 
-    def _turn_to_another(self, failure: Exception, undo: Callable[[], object] | None) -> Attempt:
-        """After a failure: the attempt of the next alternative in list order; raises where the call cannot be answered.
+    def _turn_to_another(
+        self, trial: Trial, failure: Exception, undo: Callable[[], object] | None
+    ) -> Attempt:
+        """Return the attempt of the next alternative after a failure of `trial`; raise if no alternative is left.
 
-        A new attempt, for the trial of this one is over, and tasks begun inside it may still carry it.
+        It is a new attempt: the trial of this one is over, and tasks begun inside it may still carry it.
         """
         self._pollute()
         self.failures = {**self.failures, self.position: failure}
         candidate = self.tuning.candidates[self.position]
         if undo is not None:
             undo()
-        elif candidate.alternative.mutates:
-            self._withdraw()
+        if self._comes_from_within(trial, failure) or (
+            undo is None and candidate.alternative.mutates
+        ):
+            self._give_up(failure)
             raise failure
         above = (
             self.parent.positions_above(self.selector, self.tuning.problem)
@@ -240,8 +254,8 @@ class Attempt(Trial):
         )
         others = [p for p in self.tuning.remaining() if p not in self.failures and p not in above]
         if not others:
-            self._withdraw()
             unanswered = self._unanswered()
+            self._give_up(unanswered)
             raise unanswered from None if unanswered in self.failures.values() else failure
         if self.begun is not None and self.stage == 0:
             self.begun.position = others[0]
@@ -259,6 +273,32 @@ class Attempt(Trial):
         )
         other.failures = self.failures
         return other
+
+    def _comes_from_within(self, trial: Trial, failure: BaseException) -> bool:
+        """Return whether a call of this selector inside the trial could not be answered either, and that is why.
+
+        The other alternatives would call the selector again in turn: two to the power of the depth calls for one error.
+        """
+        if (
+            isinstance(failure, RecursionError)
+            and self.parent is not None
+            and self.parent.has_above(self.selector)
+        ):
+            return True
+        error: BaseException | None = failure
+        for _ in range(_LINKS if trial.unanswered else 0):
+            if error is None:
+                return False
+            if any(error is one for one in trial.unanswered):
+                return True
+            error = error.__cause__ or error.__context__
+        return False
+
+    def _give_up(self, error: BaseException) -> None:
+        """The call ends with this error: its pass is over, and a call around it by the same selector ends too."""
+        self._withdraw()
+        if self.parent is not None:
+            self.parent.could_not_answer(self.selector, error)
 
     def _pollute(self) -> None:
         """What takes time here is none of the trial around."""

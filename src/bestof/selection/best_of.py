@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from math import isnan, nan
 from typing import Any
 
 from bestof.errors import InvalidArgument
@@ -15,24 +18,24 @@ from bestof.selection.argument import (
     check_name,
     check_neighbours,
     check_timer,
-    check_watch,
+    parse_check_every,
     parse_drift,
     parse_own_policy,
     parse_own_store,
+    parse_rounds,
 )
 from bestof.selection.chooser import Chooser
 from bestof.selection.guard import validate_check
 from bestof.selection.journal import Entry, Journal
 from bestof.selection.opening import Neighbours
 from bestof.selection.order import forced
-from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.reporting import report_problem, report_selector
 from bestof.selection.store.protocol import Store
 from bestof.selection.timer import Timer
-from bestof.selection.tuning import Teaching
+from bestof.selection.tuning import Decision, Teaching
 
 
 class BestOf(Chooser):
@@ -41,8 +44,8 @@ class BestOf(Chooser):
     name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or for a group
     `(name, [f0, f1, ...])`, or `Alternative` objects; the first is the reference. get_problem_size: called with the
     arguments of each call (without the stage), returns a hashable value that says which problem it is.
-    policy: how the search goes, a Policy or its text such as "race:tie=0.05". By default `Race`; where one of rounds,
-    pruning_speedup and prune_after_round differs from its default, the paper's `Rounds` with these three.
+    policy: how the search goes, a Policy or its text such as "race:tie=0.05". The default is `Race`. If one of rounds
+    (10), pruning_speedup (10) and prune_after_round (4) is given, it is the paper's `Rounds` with these three.
     check: None, a relative tolerance, or a function of (expected, got): the first result of every alternative is
     compared with the first alternative's, and a wrong one disqualifies. restore: called with the arguments before each
     trial, returns a function that puts them back; needed where alternatives change their arguments and may fail.
@@ -81,9 +84,9 @@ class BestOf(Chooser):
         name: str,
         alternatives: Sequence[Any],
         get_problem_size: Callable[..., Hashable],
-        rounds: int = 10,
-        pruning_speedup: float = 10.0,
-        prune_after_round: int = 4,
+        rounds: int | None = None,
+        pruning_speedup: float | None = None,
+        prune_after_round: int | None = None,
         *,
         policy: Policy | str | None = None,
         check: Any = None,
@@ -107,19 +110,15 @@ class BestOf(Chooser):
         parsed = parse_alternatives(name, alternatives)
         check_callable(where, "get_problem_size", get_problem_size)
         check_callable(where, "clock", clock)
-        check_count(where, "max_problems", max_problems, 2)
+        max_problems = check_count(where, "max_problems", max_problems, 2)
         for argument, value in (("restore", restore), ("on_event", on_event)):
             if value is not None:
                 check_callable(where, argument, value)
-        try:
-            by_rounds = Rounds(rounds, pruning_speedup, prune_after_round)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{where}: {error}") from None
+        paper, by_rounds = parse_rounds(where, rounds, pruning_speedup, prune_after_round)
         names = [alternative.name for alternative in parsed]
-        own_policy = parse_own_policy(where, policy, by_rounds, names)
-        check_watch(where, check, check_every)
+        own_policy = parse_own_policy(where, policy, paper if by_rounds else None, names)
         check_neighbours(where, neighbours, own_policy)
-        check_count(where, "patience", patience, 0)
+        patience = check_count(where, "patience", patience, 0)
         check_timer(where, timer, parsed)
         if (
             check is not None
@@ -136,7 +135,7 @@ class BestOf(Chooser):
             policy=own_policy,
             drift=parse_drift(where, drift) and timer is None,
             check=validate_check(name, check),
-            check_every=check_every,
+            check_every=parse_check_every(where, check, check_every),
             neighbours=neighbours,
             patience=patience,
             restore=restore,
@@ -151,7 +150,9 @@ class BestOf(Chooser):
         self.alternatives = list(alternatives)
         self.alternative_names = tuple(names)
         self.total_alternatives = len(parsed)
-        self.total_rounds = rounds
+        self.total_rounds = paper.rounds
+        self.pruning_speedup = paper.pruning_speedup
+        self.prune_after_round = paper.prune_after_round
         self.number = 0
         self._given = given
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
@@ -160,8 +161,8 @@ class BestOf(Chooser):
     # What a program asks for
 
     def explain(self, *args: Any, **kwargs: Any) -> ProblemReport:
-        """All that is known of the problem of these arguments (for a group: without the stage)."""
-        problem = self._problem(args, kwargs)
+        """Return all that is known of one problem. Takes the arguments of a call (for a group: without the stage)."""
+        problem = self._problem("explain", args, kwargs)
         with self._lock:
             return report_problem(
                 problem,
@@ -194,12 +195,69 @@ class BestOf(Chooser):
 
     def best_method_has_been_found(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the problem of these arguments (for a group: without the stage) is settled."""
-        return self._problem(args, kwargs) in self._decisions
+        return self._problem("best_method_has_been_found", args, kwargs) in self._decisions
+
+    # What programs written for the original read
+
+    @property
+    def stages(self) -> int:
+        """The number of functions of each alternative."""
+        return len(self._stages[0])
+
+    @property
+    def best_idx(self) -> dict[Hashable, int]:
+        """The position of the chosen alternative by problem; -1 for a problem without a decision."""
+        return defaultdict(lambda: -1, ((p, d.position) for p, d in self._decided()))
+
+    @property
+    def best_name(self) -> dict[Hashable, str]:
+        """The name of the chosen alternative by problem; "None" for a problem without a decision."""
+        return defaultdict(lambda: "None", ((p, d.alternative) for p, d in self._decided()))
+
+    @property
+    def best_method(self) -> dict[Hashable, Any]:
+        """The chosen function by problem; None for a problem without a decision, and in a selector of groups."""
+        found = () if self._grouped else self._decided()
+        return defaultdict(lambda: None, ((p, self._functions[d.position][0]) for p, d in found))
+
+    @property
+    def best_pipeline(self) -> dict[Hashable, Any]:
+        """The chosen functions by problem, by stage; None for a problem without a decision, and without groups."""
+        found = self._decided() if self._grouped else ()
+        return defaultdict(lambda: None, ((p, list(self._functions[d.position])) for p, d in found))
+
+    def medians(self) -> dict[Hashable, list[float]]:
+        """Return the median seconds of each alternative in list order by problem; NaN for one without a sample."""
+        with self._lock:
+            known = {p: tuple(c.evidence() for c in t.candidates) for p, t in self._tunings.items()}
+            known.update((problem, d.evidence) for problem, d in self._decisions.items())
+        medians = {}
+        for problem, evidence in known.items():
+            seconds = {one.alternative: one.seconds for one in evidence}
+            found = [seconds.get(name) for name in self._names]
+            medians[problem] = [nan if took is None else took for took in found]
+        return medians
+
+    def speedups(self) -> dict[Hashable, float]:
+        """Return how many times the chosen alternative is faster than the slowest one, by measured problem."""
+        medians, found = self.medians(), {}
+        for problem, decision in self._decided():
+            times = [took for took in medians.get(problem, ()) if not isnan(took)]
+            if times and decision.seconds:
+                found[problem] = max(times) / decision.seconds
+        return found
+
+    def _decided(self) -> list[tuple[Hashable, Decision]]:
+        with self._lock:
+            return list(self._decisions.items())
 
     @classmethod
-    def use_always_the_first_alternative(cls) -> None:
-        """From now on every selector of the process calls its first alternative, and tries nothing."""
-        registry.use_first_only(True)
+    def use_always_the_first_alternative(cls, value: bool = True, update: bool = False) -> None:  # noqa: ARG003
+        """From now on every selector of the process calls its first alternative, and tries nothing.
+
+        `value` false is the opposite. `update` is the original's and changes nothing: every selector follows at once.
+        """
+        registry.use_first_only(value)
 
     @classmethod
     def use_the_best_alternative(cls) -> None:
@@ -210,8 +268,16 @@ class BestOf(Chooser):
         names = ", ".join(alternative.name for alternative in self._alternatives)
         return f"<BestOf {self.name!r} of {names}; {len(self._decisions)} problems settled>"
 
-    def _problem(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-        problem = self.get_problem_size(*args, **kwargs)
+    def _problem(self, asked: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+        try:
+            problem = self.get_problem_size(*args, **kwargs)
+        except Exception as error:
+            stage = ", for a group without the stage" if self._grouped else ""
+            raise InvalidArgument(
+                f"BestOf({self.name!r}): {asked} takes the arguments of a call{stage}: "
+                f"{asked}{_signature(self.get_problem_size)}; "
+                f"get_problem_size raised {type(error).__name__}: {error}"
+            ) from error
         try:
             hash(problem)
         except TypeError as error:
@@ -251,6 +317,13 @@ class BestOf(Chooser):
             name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)
         }
         return (attributes, slots), self.teachings()
+
+
+def _signature(function: Callable[..., Hashable]) -> str:
+    try:
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):  # a compiled function may have none
+        return "(...)"
 
 
 _Beside = tuple[

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from bestof.errors import NoAlternative
+from bestof.errors import NoAlternative, ProblemError
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.attempt import Attempt
@@ -247,7 +247,10 @@ class Chooser(Sampler):
         policy = self._policy()
         if self._neighbours is not None:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
-        tuning = open_tuning(problem, self._alternatives, self._stages, policy)
+        try:
+            tuning = open_tuning(problem, self._alternatives, self._stages, policy)
+        except ProblemError as error:
+            raise ProblemError(f"BestOf({self.name!r}): {error}") from None
         for candidate in tuning.candidates:
             if candidate.disqualified is not None:
                 self._note_disqualified(problem, candidate)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from bestof.errors import ProblemError, StageError
+from bestof.selection.integer import integer
 from bestof.selection.trial import detours, timed_in_python
 from bestof.selection.winner import NEVER, PythonWinner
 
@@ -42,13 +43,9 @@ class LongWay:
         """The stage that a group was called with, as an exact int; none where there was no argument. Raises StageError.
 
         Called before the problem function, which could make nothing of arguments that lack their stage."""
-        if (
-            stage
-            and isinstance(stage[0], int)
-            and not isinstance(stage[0], bool)
-            and 0 <= stage[0] < self._stage_count
-        ):
-            return int(stage[0])
+        number = integer(stage[0]) if stage else None
+        if number is not None and 0 <= number < self._stage_count:
+            return number
         got = f"got {_short(stage[0])}" if stage else "got no argument"
         raise StageError(
             f"BestOf({self.name!r}): expected a stage from 0 to {self._stage_count - 1}; {got}; the calls of a group "
@@ -81,15 +78,20 @@ class PythonHotPath(LongWay):
 
     `_settled` maps a problem to its winner; any thread may put another dict in its place at any time. `_stage_count` is
     0 for a plain selector; for a group it says how many stages there are, the first argument of a call being one.
+    While `detours` begins with None, every selector is switched off, and `_first`, the functions of the first
+    alternative by stage, answer every call.
     """
 
     get_problem_size: Callable[..., Hashable]
     _stage_count: int = 0
     _settled: dict[Hashable, PythonWinner]
+    _first: tuple[Callable[..., Any], ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._stage_count:
             return self._call_stage(args, kwargs)
+        if detours and detours[0] is None and self._first:
+            return self._first[0](*args, **kwargs)
         problem = self.get_problem_size(*args, **kwargs)
         try:
             winner = self._settled.get(problem)
@@ -109,6 +111,8 @@ class PythonHotPath(LongWay):
         stage, args = (given[0], given[1:]) if given else (None, ())
         if type(stage) is not int or not 0 <= stage < self._stage_count:
             stage = self._check_stage(*given[:1])
+        if detours and detours[0] is None and self._first:
+            return self._first[stage](*args, **kwargs)
         problem = self.get_problem_size(*args, **kwargs)
         try:
             winner = self._settled.get(problem)
@@ -160,7 +164,7 @@ else:
             detours = detours
 
             def __getstate__(self) -> dict[str, Any]:
-                own = ("get_problem_size", "_stage_count", "_settled")
+                own = ("get_problem_size", "_stage_count", "_settled", "_first")
                 return {
                     **self.__dict__,
                     **{name: getattr(self, name) for name in own if hasattr(self, name)},

@@ -50,6 +50,7 @@ class Knowledge(HotPath):
         self._stages: tuple[dict[int, Function], ...] = tuple(
             dict(enumerate(stages)) for stages in self._functions
         )
+        self._first = self._functions[0]
         self._stage_count = len(self._functions[0]) if self._grouped else 0
         self._check_every = check_every
         self._own_store = store

@@ -1,23 +1,45 @@
-"""A warning that points at the line of the program that called a selector, however deep in here it is given."""
+"""Warnings that point at the line of the program that called a selector, however deep in here they are given."""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from types import FrameType
 
 from bestof.errors import BestofWarning
 
 _PACKAGE = __name__.partition(".")[0]
+_INSTALLED = (
+    "<frozen ",
+    os.path.dirname(os.__file__) + os.sep,
+    *(
+        folder + os.sep
+        for folder in sys.path
+        if folder.endswith(("site-packages", "dist-packages"))
+    ),
+)
 
 
 def warn(message: str) -> None:
-    """Give a BestofWarning for the innermost frame that is none of this package's."""
-    level = 2
-    frame = sys._getframe(1)
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE
-    ):
+    """Give a BestofWarning for the user's line: the innermost one outside of bestof and of installed libraries.
+
+    A library may stand between, as the layers of PyTorch do. Without a line of the user, that of the library is taken.
+    """
+    level, frame = 1, sys._getframe(0)
+    library: int | None = None
+    while True:
+        if not _is_ours(frame):
+            if not frame.f_code.co_filename.startswith(_INSTALLED):
+                break
+            library = library or level
+        if frame.f_back is None:
+            level = library or level
+            break
         frame = frame.f_back
         level += 1
     warnings.warn(message, BestofWarning, stacklevel=level)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE

@@ -58,7 +58,7 @@ def try_plainly(
         attempt = Attempt(
             selector, tuning, stage, position, begun, _counts(selector, begun), parent, False
         )
-        return attempt._turn_to_another(failure, None).run(args, kwargs)
+        return attempt._turn_to_another(trial, failure, None).run(args, kwargs)
     if type(result) is CoroutineType:
         attempt = Attempt(
             selector, tuning, stage, position, begun, _counts(selector, begun), parent, False

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
+from bestof.errors import ProblemError
+
+_DEEPEST = 100  # levels; Python itself stops at some hundreds
+
 # By exact type, so that a subclass (a bool among ints, a numpy.float64 among floats) is never mistaken for its parent.
 # `ascii` instead of `repr`: which characters repr escapes changes with the Unicode tables of the Python version, and
 # SQLite refuses the lone surrogates that it lets through.
@@ -31,21 +35,26 @@ def canonical(problem: object) -> str | None:
     it holds.
 
     None comes back for anything else, and for an integer of more digits than Python agrees to write: such problems
-    are remembered by the process alone.
+    are remembered by the process alone. Raises ProblemError for a problem that nests more than 100 levels deep.
     """
     try:
-        return _text(problem)
+        return _text(problem, 0)
     except ValueError:  # sys.set_int_max_str_digits
         return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, depth: int) -> str | None:
+    if depth > _DEEPEST:
+        raise ProblemError(
+            f"a problem nests more than {_DEEPEST} levels deep; "
+            f"let get_problem_size return a flat tuple of numbers and texts"
+        )
     kind = type(value)
     write = _SCALARS.get(kind)
     if write is not None:
         return write(value)
     if kind is tuple:
-        return _tuple(value)
+        return _tuple(value, depth)
     own = getattr(kind, "canonical", None)
     if callable(own) and isinstance(
         written := own(value), str
@@ -55,13 +64,13 @@ def _text(value: Any) -> str | None:
         if value.name is not None:
             return f"{kind.__qualname__}.{value.name}"
         return _call(
-            kind, (_text(value.value),)
+            kind, (_text(value.value, depth + 1),)
         )  # a combination of flags without a name (Python 3.10)
     if isinstance(value, tuple):
         names = getattr(kind, "_fields", None)
-        return _tuple(value) if names is None else _fields(kind, names, value)
+        return _tuple(value, depth) if names is None else _fields(kind, names, value, depth)
     if kind is frozenset:
-        members = [_text(member) for member in value]
+        members = [_text(member, depth + 1) for member in value]
         texts = [text for text in members if text is not None]
         return f"frozenset({{{', '.join(sorted(texts))}}})" if len(texts) == len(members) else None
     settings = getattr(kind, "__dataclass_params__", None)
@@ -69,7 +78,7 @@ def _text(value: Any) -> str | None:
         if not (settings.frozen and settings.eq):
             return None  # changes, or is equal to itself alone
         names = tuple(name for name, field in kind.__dataclass_fields__.items() if _compared(field))
-        return _fields(kind, names, (getattr(value, name) for name in names))
+        return _fields(kind, names, (getattr(value, name) for name in names), depth)
     if _is_numpy_scalar(kind):
         write = _SCALARS.get(type(item := value.item()))
         return (
@@ -78,19 +87,19 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _tuple(values: Iterable[Any]) -> str | None:
+def _tuple(values: Iterable[Any], depth: int) -> str | None:
     texts = []
     for value in values:
         write = _SCALARS.get(type(value))
-        text = _text(value) if write is None else write(value)
+        text = _text(value, depth + 1) if write is None else write(value)
         if text is None:
             return None
         texts.append(text)
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def _fields(kind: type, names: tuple[str, ...], values: Iterable[Any]) -> str | None:
-    texts = [_text(value) for value in values]
+def _fields(kind: type, names: tuple[str, ...], values: Iterable[Any], depth: int) -> str | None:
+    texts = [_text(value, depth + 1) for value in values]
     return _call(
         kind,
         (

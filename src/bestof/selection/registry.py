@@ -132,10 +132,10 @@ def shared_store() -> Store | None:
 def use_first_only(on: bool) -> None:
     """Switch every selector to its first alternative, or back to choosing."""
     if on and not Defaults.first_only:
-        detours.append(_FIRST_ONLY)
+        detours.insert(0, None)  # None in front: the hot path calls the first alternative at once
         Defaults.first_only.append(_FIRST_ONLY)
     elif not on and Defaults.first_only:
-        detours.remove(_FIRST_ONLY)
+        detours.remove(None)
         Defaults.first_only.clear()
 
 

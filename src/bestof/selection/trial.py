@@ -11,15 +11,27 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 # Not empty while settled calls must take the long way: inside any thread's trial (they may be somebody's children), or
-# while every selector is told to use its first alternative. A list, because append and pop are atomic.
+# while every selector is switched off, by None in front. A list, because append and pop are atomic.
 detours: list[object] = []
+
+_ERRORS_KEPT = 16  # a function may catch what the calls inside it raise, and go on for ever
 
 
 class Trial:
     """One timed call of an alternative. `clean` turns false when an unsettled choice was met inside it: its time then
-    contains somebody else's search, and does not count. `children` are the choices met, as (selector, problem)."""
+    contains somebody else's search, and does not count. `children` are the choices met, as (selector, problem).
+    `unanswered` are the last errors of calls of the same selector inside that no alternative could answer."""
 
-    __slots__ = ("children", "clean", "done", "owner", "parent", "position", "problem")
+    __slots__ = (
+        "children",
+        "clean",
+        "done",
+        "owner",
+        "parent",
+        "position",
+        "problem",
+        "unanswered",
+    )
 
     def __init__(
         self, owner: object, problem: Hashable, position: int, parent: Trial | None
@@ -31,6 +43,7 @@ class Trial:
         self.clean = True
         self.done = False  # a task that was begun inside a trial may outlive it, and still carry it in its context
         self.children: set[tuple[str, Hashable]] | None = None
+        self.unanswered: tuple[BaseException, ...] = ()
 
     def meets(self, selector: str, problem: Hashable, *, settled: bool) -> None:
         """Take note of a choice made inside this trial."""
@@ -48,6 +61,15 @@ class Trial:
                 return True
             trial = trial.parent
         return False
+
+    def could_not_answer(self, owner: object, error: BaseException) -> None:
+        """Tell the nearest trial of a selector, here or further out, which error ends a call of that selector."""
+        trial: Trial | None = self
+        while trial is not None:
+            if trial.owner is owner:
+                trial.unanswered = (*trial.unanswered[-_ERRORS_KEPT:], error)
+                return
+            trial = trial.parent
 
     def positions_above(self, owner: object, problem: Hashable) -> set[int]:
         """The alternatives of this very problem that are on trial here or further out: a selector that recurses into

@@ -196,7 +196,8 @@ def test_has_what_programs_of_the_original_use(capsys: pytest.CaptureFixture[str
 
 def test_the_papers_numbers_make_the_papers_policy() -> None:
     assert BestOf("it", PAIRS, len)._own_policy is None
-    assert BestOf("it", PAIRS, len, 10, 10.0, 4)._own_policy is None
+    assert BestOf("it", PAIRS, len, 10, 10.0, 4)._own_policy == Rounds()
+    assert BestOf("it", PAIRS, len)._own_policy is None
     assert BestOf("it", PAIRS, len, 3)._own_policy == Rounds(3)
     assert BestOf("it", PAIRS, len, policy="race:tie=0.5")._own_policy == Race(tie=0.5)
 

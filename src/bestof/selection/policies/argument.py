@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
+from numbers import Real
 
 from bestof.errors import InvalidArgument
+from bestof.selection.integer import integer
 
 
-def check_count(policy: str, argument: str, value: object, least: int) -> None:
-    """Raise InvalidArgument unless `value` is an integer (True and False are none) of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def check_count(policy: str, argument: str, value: object, least: int) -> int:
+    """Return an integer of at least `least`; raise InvalidArgument for anything else, True and False included."""
+    number = integer(value)
+    if number is None or number < least:
         raise InvalidArgument(
             f"{policy}: {argument}: expected an integer of at least {least}; got {value!r}"
         )
+    return number
 
 
 def check_number(
     policy: str, argument: str, value: object, least: float, below: float | None = None
 ) -> None:
     """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never passes."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not value >= least
-        or (below is not None and not value < below)
-    ):
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
+    if not number >= least or (below is not None and not number < below):
         expected = f"a number of at least {least:g}" + (
             "" if below is None else f" and below {below:g}"
         )

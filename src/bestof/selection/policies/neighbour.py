@@ -28,7 +28,7 @@ class Neighbour:
     patience: int = 0
 
     def __post_init__(self) -> None:
-        check_count("Neighbour", "patience", self.patience, 0)
+        object.__setattr__(self, "patience", check_count("Neighbour", "patience", self.patience, 0))
 
     def start(self, alternatives: Sequence[str]) -> NeighbourSearch:
         """Begin the search of `policy`; positions stay those of `alternatives`."""

@@ -75,8 +75,10 @@ class Race:
     def __post_init__(self) -> None:
         check_number("Race", "tie", self.tie, 0.0)
         check_number("Race", "confidence", self.confidence, 0.5, 1.0)
-        check_count("Race", "warmup", self.warmup, 0)
-        check_count("Race", "max_trials", self.max_trials, 1)
+        object.__setattr__(self, "warmup", check_count("Race", "warmup", self.warmup, 0))
+        object.__setattr__(
+            self, "max_trials", check_count("Race", "max_trials", self.max_trials, 1)
+        )
         check_number(
             "Race", "max_overhead", self.max_overhead, 0.01
         )  # at 0 nothing could ever be tried

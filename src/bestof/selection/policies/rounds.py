@@ -25,9 +25,13 @@ class Rounds:
     prune_after_round: int = 4
 
     def __post_init__(self) -> None:
-        check_count("Rounds", "rounds", self.rounds, 1)
+        object.__setattr__(self, "rounds", check_count("Rounds", "rounds", self.rounds, 1))
         check_number("Rounds", "pruning_speedup", self.pruning_speedup, 1.0)
-        check_count("Rounds", "prune_after_round", self.prune_after_round, 1)
+        object.__setattr__(
+            self,
+            "prune_after_round",
+            check_count("Rounds", "prune_after_round", self.prune_after_round, 1),
+        )
 
     def start(self, alternatives: Sequence[str]) -> RoundsSearch:
         """Begin the search for one problem; at least one name, no name twice."""

@@ -39,8 +39,14 @@ class Window:
     _progress: _Progress = field(default_factory=_Progress, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_count("Window", "start_step", self.start_step, 0)
-        check_count("Window", "stop_step", self.stop_step, self.start_step + 1)
+        object.__setattr__(
+            self, "start_step", check_count("Window", "start_step", self.start_step, 0)
+        )
+        object.__setattr__(
+            self,
+            "stop_step",
+            check_count("Window", "stop_step", self.stop_step, self.start_step + 1),
+        )
         if isinstance(self.policy, Window):
             raise InvalidArgument(
                 f"Window: policy: expected a policy other than a window, got {self.policy!r}"
