@@ -17,6 +17,7 @@ from bestof.cli.store_pin import PIN, UNPIN, pin_text
 from bestof.errors import InvalidArgument
 from bestof.selection.store.protocol import Store
 from bestof.view import print_records
+from bestof.view.printable import printable_json
 from bestof.view.quantity import plural
 
 
@@ -60,7 +61,7 @@ def _show(store: Store, options: argparse.Namespace) -> int:
             "records": [asdict(record) for record in records],
             "pins": [asdict(pin) for pin in pins],
         }
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(printable_json(json.dumps(content, indent=2, ensure_ascii=False)))
         return 0
     print_records(records, store.url, time())
     for pin in pins:

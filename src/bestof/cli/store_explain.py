@@ -16,6 +16,7 @@ from bestof.selection.reporting import store_report
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.view import print_report
+from bestof.view.printable import printable, printable_json
 from bestof.view.quantity import age
 
 
@@ -38,15 +39,17 @@ def _explain(store: Store, options: argparse.Namespace) -> int:
             else f"{options.selector}, problem {options.problem}"
         )
         raise StoreError(
-            f"nothing is kept of {what} in {store.url}; `bestof store show` lists what is"
+            f"nothing is kept of {printable(what)} in {store.url}; "
+            f"`bestof store show` lists what is"
         )
     if options.json:
-        print(json.dumps([_dict(one) for one in found], indent=2, ensure_ascii=False))
+        text = json.dumps([_dict(one) for one in found], indent=2, ensure_ascii=False)
+        print(printable_json(text))
         return 0
     now = time()
     hosts = groupby(sorted(found, key=lambda one: one.record.host), key=lambda one: one.record.host)
     for number, (host, explanations) in enumerate(hosts):
-        print(f"{'' if number == 0 else chr(10)}host: {host}")
+        print(f"{'' if number == 0 else chr(10)}host: {printable(host)}")
         _print_host(list(explanations), now)
     return 0
 
@@ -56,9 +59,9 @@ def _print_host(explanations: Sequence[Explanation], now: float) -> None:
     for one in explanations:
         record = one.record
         when = age(now - record.updated)
-        print(
-            f"{record.selector} {record.problem} ({when if when == 'just now' else f'{when} ago'}): {one.why}"
-        )
+        when = when if when == "just now" else f"{when} ago"
+        selector, problem = printable(record.selector), printable(record.problem)
+        print(f"{selector} {problem} ({when}): {printable(one.why)}")
         shown.save(record)
     print()
     print_report(store_report(shown))

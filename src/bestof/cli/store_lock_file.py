@@ -8,7 +8,6 @@ import sys
 from bestof.cli.store_action import Action
 from bestof.errors import InvalidArgument
 from bestof.selection.store.lock_file import export_records, import_pins, import_records
-from bestof.selection.store.merge import merge
 from bestof.selection.store.protocol import Store
 from bestof.view.quantity import plural
 
@@ -53,27 +52,15 @@ def _merge(store: Store, options: argparse.Namespace) -> int:
 
 
 def _take_in(store: Store, path: str, *, theirs: bool) -> int:
-    """Unite the evidence; of two pins for the same place, `theirs` tells whose stays."""
+    """Unite the file with the store in one transaction; of two pins for a place, `theirs` tells whose stays."""
     text = _read(path)
     records, pins = import_records(text), import_pins(text)
-    came = {record.key for record in records}
-    for record in merge((record for record in store.records() if record.key in came), records):
-        store.save(record)
-    own = {(pin.selector, pin.problem, pin.host): pin.alternative for pin in store.pins()}
-    taken = kept = 0
-    for pin in pins:
-        if (
-            not theirs
-            and own.get((pin.selector, pin.problem, pin.host), pin.alternative) != pin.alternative
-        ):
-            kept += 1
-            continue
-        store.pin(pin.selector, pin.alternative, pin.problem, pin.host)
-        taken += 1
-    stayed = f"; {plural(kept, 'pin')} of the store stayed against the file's" if kept else ""
+    stayed = store.unite(records, pins, theirs=theirs)
+    told = f"; {plural(stayed, 'pin')} of the store stayed against the file's" if stayed else ""
     verb = "imported" if theirs else "merged"
     print(
-        f"{verb} {plural(len(records), 'problem')} and {plural(taken, 'pin')} into {store.url}{stayed}"
+        f"{verb} {plural(len(records), 'problem')} and {plural(len(pins) - stayed, 'pin')} "
+        f"into {store.url}{told}"
     )
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from bestof import BestOf
 from bestof.cli import main
 from bestof.selection import open_store
 from bestof.selection.record import Child, Evidence, Pin, Record
+from bestof.selection.store import sqlite_schema
 from bestof.selection.store.protocol import Store
 
 RECORDS = [
@@ -176,6 +178,80 @@ def test_a_damaged_lock_file_changes_nothing(stores: Stores, tmp_path: Path) -> 
     before = stores.content("own")
     assert bestof("merge", str(lock), "--store", url) == 1
     assert stores.content("own") == before
+
+
+def test_an_import_is_one_transaction(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault at the very last pin: neither the records nor the other pins are kept."""
+    lock = str(tmp_path / "bestof.lock")
+    theirs = stores.filled("theirs", *RECORDS)
+    for name in ("conv", "sort"):
+        bestof("pin", name, "slow", "--store", theirs)
+    bestof("export", lock, "--store", theirs)
+    url = stores.filled("own", RECORDS[1])
+    before = stores.content("own")
+    write_pin = sqlite_schema.write_pin
+
+    def failing(connection: sqlite3.Connection, pin: Pin) -> None:
+        if pin.selector == "sort":
+            raise sqlite3.OperationalError("disk I/O error")
+        write_pin(connection, pin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_schema, "write_pin", failing)
+        assert bestof("import", lock, "--store", url) == 1
+    assert stores.content("own") == before
+    assert bestof("import", lock, "--store", url) == 0
+    records, pins = stores.content("own")
+    assert [record.key for record in records] == [record.key for record in RECORDS]
+    assert pins == stores.content("theirs")[1]
+
+
+@pytest.mark.parametrize(
+    ("pin", "says"),
+    [
+        (["cnov", "slow"], "no selector of this name is in the store; it has conv, sort"),
+        (["conv", "slwo"], "no alternative of this name is in the store; it has fast, slow"),
+        (["conv", "slow", "--problem", "(9,)"], "this problem is not in the store"),
+        (["conv", "slow", "--host", "nowhere"], "this host is not in the store"),
+        (["conv", "slow", "--problem", "(3,)", "--host", "here"], None),
+    ],
+)
+def test_a_pin_that_nobody_obeys_is_told(
+    stores: Stores, capsys: pytest.CaptureFixture[str], pin: list[str], says: str | None
+) -> None:
+    url = stores.filled("own", *RECORDS)
+    assert bestof("pin", *pin, "--store", url) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith(f"pinned {pin[0]} = {pin[1]}, ")
+    expected = "" if says is None else f"bestof: nobody obeys this pin so far: {says}"
+    assert told.err.startswith(expected)
+    assert bool(told.err) is (says is not None)
+
+
+def test_escape_sequences_in_names_are_shown_as_text(
+    stores: Stores, capsys: pytest.CaptureFixture[str]
+) -> None:
+    red = "\x1b[31mred\x1b[0m\r"
+    evidence = (Evidence(red, "1", (1.0,)), Evidence("b", "1", (), red))
+    url = stores.filled("own", Record(red, red, red, red, evidence, 1e9))
+    for command in (
+        ["pin", red, red, "--problem", red, "--host", red],
+        ["show"],
+        ["show", "--json"],
+        ["explain", red],
+        ["explain", red, "--json"],
+        ["explain", red, red + "x"],
+        ["unpin", red],
+        ["unpin", red, "--problem", red, "--host", red],
+        ["export"],
+    ):
+        bestof(*command, "--store", url)
+        told = capsys.readouterr()
+        assert "\x1b" not in told.out + told.err, command
+        assert "\r" not in told.out + told.err, command
+        assert "x1b[31m" in told.out + told.err or "u001b[31m" in told.out, command
 
 
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:

@@ -1,11 +1,25 @@
-"""A field of a lock file: a value that knows where it lies, and says so when it is wrong."""
+"""A field of a lock file: a value that knows where it lies."""
 
 from __future__ import annotations
 
 from math import isfinite
+from reprlib import Repr
 from typing import Any
 
-from bestof.errors import StoreError
+from bestof.selection.store.storable import is_storable
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxlevel = 2
+
+
+class WrongField(Exception):
+    """A field that is not what a lock file has there: where it lies, and what is wrong."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where = where
+        self.what = what
 
 
 class Field:
@@ -18,43 +32,43 @@ class Field:
         self.where = where
 
     def get(self, name: str) -> Field:
-        """The field of an object; None where it is absent."""
+        """Return the field of an object, with None for an absent one."""
         if not isinstance(self._value, dict):
             raise self.wrong("an object")
         return Field(self._value.get(name), f"{self.where}.{name}" if self.where else name)
 
     def refuse_others(self, *names: str) -> None:
-        """Refuse an object with fields beside these: a mistyped name must not pass for an absent one."""
+        """Refuse an object with other fields: a mistyped name must not pass for an absent one."""
         if not isinstance(self._value, dict):
             raise self.wrong("an object")
         for name in self._value:
             if name not in names:
-                raise StoreError(
-                    f"lock file: {self.where or 'the file'}: there is no field {name!r}, only {names}"
-                )
+                raise WrongField(self.where, f"there is no field {name!r}, only {', '.join(names)}")
 
     def fields(self) -> list[Field]:
-        """The elements of a list."""
+        """Return the elements of a list."""
         if not isinstance(self._value, list):
             raise self.wrong("a list")
         return [Field(value, f"{self.where}[{index}]") for index, value in enumerate(self._value)]
 
     def fields_or_none(self) -> list[Field]:
-        """The elements of a list; none where it is absent."""
+        """Return the elements of a list, or nothing if it is absent."""
         return [] if self._value is None else self.fields()
 
     def text(self) -> str:
-        """A string."""
+        """Return a string."""
         if not isinstance(self._value, str):
             raise self.wrong("a string")
+        if not is_storable(self._value):
+            raise self.wrong("text without halves of surrogate pairs, which are no characters")
         return self._value
 
     def text_or_none(self) -> str | None:
-        """A string, or null."""
+        """Return a string, or None for null."""
         return None if self._value is None else self.text()
 
     def number(self, *, least: float | None = None) -> float:
-        """A finite number, not below `least`."""
+        """Return a finite number, not below `least`."""
         value = self._value
         if (
             isinstance(value, bool)
@@ -71,14 +85,10 @@ class Field:
         return number
 
     def wholly(self, expected: object) -> None:
-        """Exactly this value."""
+        """Refuse any other value."""
         if self._value != expected or isinstance(self._value, bool):
             raise self.wrong(repr(expected))
 
-    def wrong(self, expected: str) -> StoreError:
-        """The error for this field."""
-        shown = repr(self._value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return StoreError(
-            f"lock file: {self.where or 'the file'}: expected {expected}, got {shown}"
-        )
+    def wrong(self, expected: str) -> WrongField:
+        """Return the error for this field."""
+        return WrongField(self.where, f"expected {expected}, got {_SHORT.repr(self._value)}")

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import TypeVar
 
 from bestof.errors import StoreError
 from bestof.selection.record import Child, Evidence, Pin, Record
-from bestof.selection.store.lock_field import Field
+from bestof.selection.store import lock_text
+from bestof.selection.store.lock_field import Field, WrongField
 from bestof.selection.store.pin_order import sorted_pins
+from bestof.selection.store.storable import storable
 
 FORMAT = 1
+_CLOCKS_DIFFER = 86_400.0  # seconds: what is dated later than in a day cannot be
+
+_T = TypeVar("_T")
 
 
 def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
-    """The same text for the same content: sorted, one line an alternative, a newline at the end.
+    """Return records and pins as text: sorted, one line an alternative, a newline at the end.
 
     Samples are written in microseconds with 6 significant digits, `updated` in milliseconds; import gives them back
-    so rounded, and everything else exactly. StoreError for a sample or a time that is not finite.
+    so rounded, and everything else exactly. A decision whose alternative has no samples is left out, as it decides
+    nothing. StoreError for a sample or a time that is not finite.
     """
     blocks = [_record_text(record) for record in sorted(records, key=lambda record: record.key)]
     lines = [_json(_pin_dict(pin)) for pin in sorted_pins(pins)]
@@ -27,16 +34,35 @@ def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
 
 
 def import_records(text: str) -> list[Record]:
-    """The records of a lock file, sorted. StoreError that names the field, what was expected, and what was found."""
-    records = [_record(field) for field in _document(text).get("records").fields()]
+    """Return the records of a lock file, sorted. StoreError that names the line, the field, and what is wrong."""
+    return _read(text, _records)
+
+
+def import_pins(text: str) -> list[Pin]:
+    """Return the pins of a lock file, sorted. Errors as for `import_records`."""
+    return _read(text, _pins)
+
+
+def _read(text: str, take: Callable[[Field], _T]) -> _T:
+    document = Field(lock_text.read(text), "")
+    try:
+        document.get("format").wholly(FORMAT)
+        document.refuse_others("format", "pins", "records")
+        return take(document)
+    except WrongField as wrong:
+        line = lock_text.line_of(text, wrong.where)
+        raise lock_text.error(line, f"{wrong.where or 'the file'}: {wrong.what}") from wrong
+
+
+def _records(document: Field) -> list[Record]:
+    records = [_record(field) for field in document.get("records").fields()]
     _refuse_twice("records", [record.key for record in records])
     return sorted(records, key=lambda record: record.key)
 
 
-def import_pins(text: str) -> list[Pin]:
-    """The pins of a lock file, sorted. Errors as for `import_records`."""
+def _pins(document: Field) -> list[Pin]:
     pins = []
-    for field in _document(text).get("pins").fields():
+    for field in document.get("pins").fields():
         field.refuse_others("selector", "alternative", "problem", "host")
         pins.append(
             Pin(
@@ -50,8 +76,19 @@ def import_pins(text: str) -> list[Pin]:
     return sorted_pins(pins)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+def _json(value: Mapping[str, object]) -> str:
+    return json.dumps(_storable(value), ensure_ascii=True, allow_nan=False)
+
+
+def _storable(value: object) -> object:
+    """Return the value with every text as stores keep it, so that import takes it."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {name: _storable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    return value
 
 
 def _listed(blocks: list[str]) -> str:
@@ -73,7 +110,8 @@ def _record_text(record: Record) -> str:
         "selector": record.selector,
         "problem": record.problem,
         "host": record.host,
-        "decision": record.decision,
+        # Without samples it decides nothing here either: the next run measures.
+        "decision": record.decision if record.decision in _carried(record.evidence) else None,
     }
     updated = _number(record.updated, record, lambda value: f"{value:.3f}")
     items = sorted(record.evidence, key=lambda item: item.alternative)
@@ -102,35 +140,30 @@ def _number(value: float, record: Record, write: Callable[[float], str]) -> str:
     return write(value)
 
 
-def _document(text: str) -> Field:
-    try:
-        document = Field(json.loads(text, parse_constant=_refuse_constant), "")
-    except (ValueError, RecursionError) as error:
-        raise StoreError(
-            f"lock file: this is not JSON ({error}); were conflict markers left in it?"
-        ) from error
-    document.get("format").wholly(FORMAT)
-    document.refuse_others("format", "pins", "records")
-    return document
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _record(field: Field) -> Record:
     field.refuse_others("selector", "problem", "host", "decision", "updated", "evidence")
     evidence = field.get("evidence")
     items = [_evidence(item) for item in evidence.fields()]
     _refuse_twice(f"{field.where}.evidence", [item.alternative for item in items])
+    updated = field.get("updated").number()
+    if updated > time.time() + _CLOCKS_DIFFER:
+        raise field.get("updated").wrong("seconds since 1970, not in the future")
+    decision = field.get("decision").text_or_none()
+    if decision is not None and decision not in _carried(items):
+        raise field.get("decision").wrong("an alternative with samples in this record's evidence")
     return Record(
         field.get("selector").text(),
         field.get("problem").text(),
         field.get("host").text(),
-        field.get("decision").text_or_none(),
+        decision,
         tuple(sorted(items, key=lambda item: item.alternative)),
-        field.get("updated").number(),
+        updated,
     )
+
+
+def _carried(items: Iterable[Evidence]) -> set[str]:
+    """Return the alternatives that a decision can rest on."""
+    return {item.alternative for item in items if item.samples and item.disqualified is None}
 
 
 def _evidence(field: Field) -> Evidence:
@@ -150,11 +183,9 @@ def _evidence(field: Field) -> Evidence:
     )
 
 
-def _refuse_twice(where: str, keys: list[Any]) -> None:
+def _refuse_twice(where: str, keys: Sequence[object]) -> None:
     seen = set()
     for index, key in enumerate(keys):
         if key in seen:
-            raise StoreError(
-                f"lock file: {where}[{index}]: {key!r} stands there twice; expected it once"
-            )
+            raise WrongField(f"{where}[{index}]", f"{key!r} stands there twice; expected it once")
         seen.add(key)

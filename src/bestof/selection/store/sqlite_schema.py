@@ -14,6 +14,7 @@ from bestof.selection.store.sqlite_file import (
     check_identity,
     foreign,
 )
+from bestof.selection.store.storable import storable
 
 # Evidence comes back in the order of its ids: an upsert keeps the id of a row.
 _TABLES = (
@@ -80,17 +81,17 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 def write_record(connection: sqlite3.Connection, record: Record) -> None:
     """Save one record, by the rule of `Record.absorb`, within the transaction that is open."""
-    key = tuple(_storable(text) for text in record.key)
-    decision = None if record.decision is None else _storable(record.decision)
+    key = tuple(storable(text) for text in record.key)
+    decision = None if record.decision is None else storable(record.decision)
     connection.execute(_SAVE_RECORD, (*key, decision, record.updated))
     (number,) = connection.execute(_FIND_RECORD, key).fetchone()
     rows = [
         (
             number,
-            _storable(item.alternative),
-            _storable(item.version),
+            storable(item.alternative),
+            storable(item.version),
             json.dumps(item.samples, separators=(",", ":")),
-            None if item.disqualified is None else _storable(item.disqualified),
+            None if item.disqualified is None else storable(item.disqualified),
             json.dumps([(child.selector, child.problem) for child in item.children])
             if item.children
             else "[]",
@@ -107,14 +108,14 @@ def read_record(
     connection: sqlite3.Connection, selector: str, problem: str, host: str
 ) -> Record | None:
     """The record of one problem, in one query, so that it is of one moment."""
-    key = tuple(_storable(text) for text in (selector, problem, host))
+    key = tuple(storable(text) for text in (selector, problem, host))
     found = _records(connection.execute(_LOAD_ONE, key).fetchall())
     return found[0] if found else None
 
 
 def read_records(connection: sqlite3.Connection, selector: str | None) -> list[Record]:
     """Every record, sorted: SQLite compares UTF-8 bytes, which gives the order of Python's strings."""
-    name = None if selector is None else _storable(selector)
+    name = None if selector is None else storable(selector)
     return _records(connection.execute(_LOAD_ALL, (name,)).fetchall())
 
 
@@ -123,7 +124,7 @@ def delete_records(
 ) -> set[tuple[str, str, str]]:
     """Remove records with their evidence; return their keys."""
     which = "WHERE ?1 IS NULL OR selector = ?1"
-    name = None if selector is None else _storable(selector)
+    name = None if selector is None else storable(selector)
     keys = connection.execute(f"SELECT selector, problem, host FROM record {which}", (name,))
     gone = {(str(row[0]), str(row[1]), str(row[2])) for row in keys.fetchall()}
     connection.execute(
@@ -158,7 +159,7 @@ def delete_pin(
 def read_pins(connection: sqlite3.Connection, selector: str | None) -> list[Pin]:
     """Every pin, in no order."""
     query = "SELECT selector, alternative, problem, host FROM pin WHERE ?1 IS NULL OR selector = ?1"
-    name = None if selector is None else _storable(selector)
+    name = None if selector is None else storable(selector)
     return [Pin(*row) for row in connection.execute(query, (name,)).fetchall()]
 
 
@@ -204,8 +205,3 @@ def _records(rows: Iterable[tuple[object, ...]]) -> list[Record]:
 
 def _are_texts(*values: object) -> bool:
     return all(type(value) is str for value in values)
-
-
-def _storable(text: str) -> str:
-    """SQLite keeps UTF-8, which cannot hold the lone surrogates that file names bring into error messages."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
