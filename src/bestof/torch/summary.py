@@ -9,15 +9,10 @@ from dataclasses import dataclass, replace
 from bestof.selection import BestOf
 from bestof.selection.journal import TrialEntry
 from bestof.selection.report import ProblemReport
-from bestof.torch.convolution.layer import (
-    AS_IS,
-    INDEPENDENT,
-    JOINT,
-    PATIENCE,
-    SHARED,
-    ConvolutionLayer,
-)
+from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED
+from bestof.torch.convolution.layer import AS_IS, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.selectors import PATIENCE
 from bestof.torch.enable import convolution_overrides, keeps_freed_memory
 
 
@@ -91,7 +86,7 @@ def _summary(layer: ConvolutionLayer) -> Summary:
     rows = []
     saved = unsettled = 0.0
     convolutions: set[ConvProblem] = set()
-    joint = layer.joint
+    joint = layer.decisions.joint
     for selector, counts in layer.passes:
         calls = counts.totals()
         convolutions.update(

@@ -39,8 +39,8 @@ def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is(by_shim: bool) ->
         work(2 * ASKED_EVERY)
     override.remove()
     assert override._shim is not None or not by_shim
-    assert [found.chosen for found in override.layer._known_forward.values()] == [True] * 2
-    assert [found.chosen for found in override.layer._known_backward.values()] == [True]
+    assert [found and found.chosen for found in override.layer._forward.values()] == [True] * 2
+    assert [found and found.chosen for found in override.layer._backward.values()] == [True]
     # Two rounds of each case; the last computes both gradients, after one forward pass.
     assert sum(selector.settled_calls for selector, _ in override.layer.passes) - asked in range(
         8, 12

@@ -12,7 +12,8 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, TrialEntry
 from bestof.selection.policy import Search
 from bestof.torch.convolution import estimate
-from bestof.torch.convolution.layer import ConvolutionLayer, _computes_jointly
+from bestof.torch.convolution.group import computes_jointly
+from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.memory_format import Layout
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem, parse_conv
 from bestof.torch.enable import convolution_override
@@ -85,16 +86,14 @@ def test_the_bias_does_not_tell_layers_apart_by_whether_it_is_trained(
 def test_problems_that_never_repeat_do_not_pile_up(
     layer: ConvolutionLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    override = convolution_override()
-    assert override is not None
-    monkeypatch.setattr("bestof.torch.override._REMEMBERED", 3)
+    monkeypatch.setattr("bestof.torch.convolution.layer._REMEMBERED", 3)
     with torch.no_grad():
         for size in range(5, 15):
             assert (
                 torch.conv2d(torch.ones(1, 1, size, size), torch.ones(1, 1, 3, 3)).shape[2]
                 == size - 2
             )
-            assert len(override._known.problems) <= 3
+            assert len(layer._forward) <= 3
 
 
 class Order:
@@ -233,7 +232,7 @@ def test_a_layer_that_winograd_is_far_ahead_on_costs_no_trial_as_a_whole(layout:
         problem = parse_conv(notation)._replace(
             input_layout=layout, weight_layout=layout, **changes
         )  # type: ignore[arg-type]
-        return _computes_jointly(LayerProblem(problem, True, True))
+        return computes_jointly(LayerProblem(problem, True, True))
 
     assert not any(
         map(
@@ -258,16 +257,24 @@ def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer
         convolution._replace(grad_layout="channels_first"),
         LayerProblem(convolution, True, True),
     )
+
+    def is_joint() -> bool:
+        found = layer.find_backward("look", lambda: (whole, "channels_first", WHOLE))
+        assert found is not None
+        return next(found.turns)
+
     for name, one in (
         ("convolution layer", whole),
         ("convolution input gradient", problem),
         ("convolution weight gradient", problem),
     ):
         alternative = "independent" if one is whole else "as is"
-        layer._listener(name)(DecisionEntry(one, alternative, "measured"))
-    assert next(layer._know_backward(whole, "channels_first").turns)
-    layer._listener("convolution input gradient")(DisqualificationEntry(problem, "as is", "raised"))
-    assert not next(layer._know_backward(whole, "channels_first").turns)
+        layer.decisions.listener(name)(DecisionEntry(one, alternative, "measured"))
+    assert is_joint()
+    layer.decisions.listener("convolution input gradient")(
+        DisqualificationEntry(problem, "as is", "raised")
+    )
+    assert not is_joint()
 
 
 def test_where_pytorch_wins_the_forward_pass_its_kernel_is_called_at_once() -> None:

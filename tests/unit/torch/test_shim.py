@@ -12,6 +12,7 @@ from torch import Tensor
 
 import bestof.torch as integration
 from bestof.selection.journal import DisqualificationEntry
+from bestof.torch import override as overriding
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.shim import ASKED_EVERY
 
@@ -88,7 +89,7 @@ def test_a_decision_that_falls_is_forgotten_at_once(
         torch.conv2d(x, weight, bias)
         assert met == []
         (problem,) = override.layer.forward_calls.totals()
-        listen = override.layer._listener(override.layer.forward_pass.name)
+        listen = override.layer.decisions.listener(override.layer.forward_pass.name)
         listen(DisqualificationEntry(problem, "as is", "raised"))
         for count in (1, 2):
             torch.conv2d(x, weight, bias)
@@ -101,8 +102,9 @@ def test_what_was_looked_up_before_a_decision_is_not_believed(
     x, weight, bias = operands()
     found, find = [], override.layer.find_forward
 
-    def late(met: Any) -> Any:
-        known = find(met)
+    def late(*met: Any) -> Any:
+        known = find(*met)
+        assert known is not None
         override.layer.forget()  # by another thread's decision
         found.append(known.chosen)
         return known
@@ -126,19 +128,18 @@ def test_what_was_looked_up_before_a_decision_is_not_remembered(
     class Decided(dict[Any, str]):
         def get(self, *given: Any) -> Any:
             found = super().get(*given)
-            layer._listener("another selector")(
+            layer.decisions.listener("another selector")(
                 DisqualificationEntry("its problem", "as is", "raised")
             )
             return found
 
     for _ in range(3):
         torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
-    layer._known_forward, layer._known_backward = {}, {}
-    layer.forget()
-    layer._decided = Decided(layer._decided)
+    layer._forget()
+    layer.decisions._chosen = Decided(layer.decisions._chosen)
     torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
-    assert not layer._known_forward
-    assert not layer._known_backward
+    assert not layer._forward
+    assert not layer._backward
 
 
 def test_what_was_configured_before_a_change_is_not_believed(
@@ -149,11 +150,11 @@ def test_what_was_configured_before_a_change_is_not_believed(
         for _ in range(3):
             torch.conv2d(x, weight, bias)
         override.layer.forget()
-        own = override._key
+        own = overriding.look_of
         with monkeypatch.context() as patch:
             # Another thread configures after this one has read the level of accuracy.
             patch.setattr(
-                override, "_key", lambda *given: (own(*given), override.layer.forget())[0]
+                overriding, "look_of", lambda *given: (own(*given), override.layer.forget())[0]
             )
             torch.conv2d(x, weight, bias)
         met = lookups(override, monkeypatch)

@@ -69,7 +69,7 @@ def layer(forward: Any, calls: int, group: Any = None, sharing: int = 0) -> Any:
         passes=((forward, counted(CONVOLUTION, calls)), idle, idle),
         layer=group or selector("convolution layer", [], [], 0.0),
         sharing_calls=counted(LAYER, sharing),
-        joint=set(),
+        decisions=SimpleNamespace(joint=set()),
     )
 
 

@@ -11,7 +11,7 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(_problem: ConvProblem) -> bool:
-    """Always."""
+    """Return True: PyTorch computes every convolution."""
     return True
 
 
@@ -28,7 +28,7 @@ def estimate_input_gradient(problem: ConvProblem) -> float:
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     output: Tensor = originals.convolution(
         input,
         weight,
@@ -46,7 +46,7 @@ def forward(
 def input_gradient(
     originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     gradient: Tensor = originals.convolution_backward(
         grad_output,
         placeholder(weight, problem.input_shape, problem.input_layout == "channels_last"),
@@ -66,7 +66,7 @@ def input_gradient(
 def weight_gradient(
     originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     gradient: Tensor = originals.convolution_backward(
         grad_output,
         input,
@@ -81,3 +81,27 @@ def weight_gradient(
         (False, True, False),
     )[1]
     return gradient
+
+
+def gradients(
+    originals: Originals,
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    problem: ConvProblem,
+    mask: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of input, weight and bias that `mask` asks for, by one call."""
+    return originals.convolution_backward(  # type: ignore[no-any-return]
+        grad_output,
+        input,
+        weight,
+        problem.weight_shape[:1],
+        problem.stride,
+        problem.padding,
+        problem.dilation,
+        False,
+        (0, 0),
+        problem.groups,
+        mask,
+    )

@@ -6,9 +6,9 @@ import torch
 
 import bestof.torch as integration
 from bestof.selection.journal import TrialEntry
-from bestof.torch.convolution.layer import PATIENCE
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.selectors import PATIENCE
 from bestof.torch.enable import convolution_override
 
 

@@ -1,0 +1,50 @@
+"""Which alternatives of a whole layer are worth a trial."""
+
+from __future__ import annotations
+
+from bestof.torch.accuracy import allows
+from bestof.torch.convolution import estimate, shared_im2row
+from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADIENT
+from bestof.torch.convolution.lowered import matrix_bytes
+from bestof.torch.convolution.problem import LayerProblem
+
+# A lowered matrix is R S times the input, and is kept for every layer of a step.
+_KEPT_BYTES = 256 * 2**20
+
+
+def computes_jointly(layer: object) -> bool:
+    """Return whether PyTorch's own kernels are worth judging for the whole layer.
+
+    They are if both gradients are wanted and the passes can win little one by one: then it matters
+    that one call computes both gradients. This holds for bfloat16, whose arithmetic takes little
+    time: passes that each won 3 to 8 % made training of ResNet18 5 % slower as a whole. It also
+    holds for float32 layers without a pass that is estimated to be far ahead of PyTorch's own
+    kernel. Such are those of ResNet34 on 64x64 images, where winners of single passes made training
+    8 % slower.
+    """
+    assert isinstance(layer, LayerProblem)
+    problem = layer.convolution
+    if problem.device or not (layer.input and layer.weight):
+        return False
+    if problem.dtype == "bfloat16":
+        return True
+    as_is = sum(catalogue.as_is(problem) for catalogue in CATALOGUES)
+    cheapest = sum(catalogue.cheapest(problem) for catalogue in CATALOGUES)
+    return as_is <= estimate.JOINT_MARGIN * cheapest
+
+
+def shares_im2row(layer: object) -> bool:
+    """Return whether keeping the lowered matrix for the backward pass may win."""
+    assert isinstance(layer, LayerProblem)
+    problem = layer.convolution
+    if (
+        problem.device
+        or not layer.weight
+        or not allows(problem.accuracy, "float32")
+        or matrix_bytes(problem) > _KEPT_BYTES
+        or not shared_im2row.supports(problem)
+    ):
+        return False
+    apart = FORWARD.cheapest(problem) + WEIGHT_GRADIENT.cheapest(problem)
+    limit = max(estimate.SHARING_MARGIN * apart, 2 * estimate.SMALL)
+    return shared_im2row.estimate(problem) <= limit

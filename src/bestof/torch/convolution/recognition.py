@@ -1,0 +1,140 @@
+"""Which calls of PyTorch's convolution bestof chooses for, and what problem each one is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from bestof.torch.accuracy import Accuracy
+from bestof.torch.convolution.memory_format import layout_of
+from bestof.torch.convolution.problem import ConvProblem, LayerProblem
+from bestof.torch.device import Device
+
+# A subclass may give the operations that alternatives are made of another meaning.
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
+# A stride, padding or dilation that no image has, and elements of an image, its padding included,
+# that no memory holds. PyTorch answers or refuses such a call at once.
+_ABSURD = 2**24
+_LARGEST = 2**36
+_deterministic = torch._C._get_deterministic_algorithms
+_tracing = torch._C._get_tracing_state
+_threads = torch.get_num_threads
+
+Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int]
+"""Stride, padding, dilation and groups, as PyTorch hands them on."""
+Mask = tuple[bool, bool, bool]
+
+
+def look_of(
+    device: Device,
+    accuracy: Accuracy,
+    input: Tensor,
+    weight: Tensor,
+    has_bias: bool,
+    geometry: Geometry,
+) -> tuple[Hashable, ...] | None:
+    """Return what a call looks like, or None if it is passed through to PyTorch.
+
+    Two calls that look alike are the same problem. Passed through are subclasses of Tensor, other
+    dtypes and devices, sparse tensors, traced calls, and all calls while results are to be exact or
+    deterministic.
+    """
+    if type(input) not in PLAIN or type(weight) not in PLAIN:
+        return None
+    dtype = input.dtype
+    if (
+        dtype not in _DTYPES
+        or accuracy == "exact"
+        or weight.dtype is not dtype
+        or not input.layout is weight.layout is torch.strided
+        or not device.holds(input)
+        or not device.holds(weight)
+        or _deterministic()
+        or _tracing() is not None  # sizes are tensors there
+    ):
+        return None
+    stride, padding, dilation, groups = geometry
+    return (
+        input.shape,
+        input.stride(),
+        weight.shape,
+        weight.stride(),
+        dtype,
+        has_bias,
+        tuple(stride),
+        tuple(padding),
+        tuple(dilation),
+        groups,
+        _threads(),
+        device.name(input),
+        accuracy,
+    )
+
+
+def problem_of(
+    device: Device,
+    accuracy: Accuracy,
+    input: Tensor,
+    weight: Tensor,
+    has_bias: bool,
+    geometry: Geometry,
+) -> ConvProblem | None:
+    """Return the problem of a call that has a look; None if it is no valid 2-D convolution."""
+    stride, padding, dilation, groups = geometry
+    if not _is_valid(input.shape, weight.shape, geometry):
+        return None
+    problem = ConvProblem.of(input, weight, has_bias, stride, padding, dilation, groups)
+    problem = problem._replace(device=device.name(input), accuracy=accuracy)
+    if min(problem.output_size) < 1 or problem.largest_image > _LARGEST:
+        return None
+    return problem
+
+
+def is_bias(device: Device, bias: Tensor, weight: Tensor) -> bool:
+    """Return whether a tensor is a bias that fits these weights."""
+    return (
+        type(bias) in PLAIN
+        and bias.dtype is weight.dtype
+        and device.holds(bias)
+        and bias.shape == weight.shape[:1]
+    )
+
+
+def is_gradient(device: Device, grad_output: Tensor, input: Tensor) -> bool:
+    """Return whether a tensor may be the gradient of a convolution of this input."""
+    return (
+        type(grad_output) in PLAIN
+        and type(input) in PLAIN  # before its dtype is asked for, which a subclass would see
+        and grad_output.dtype is input.dtype
+        and grad_output.layout is torch.strided
+        and device.holds(grad_output)
+    )
+
+
+def backward_of(
+    problem: ConvProblem | None, grad_output: Tensor, input: Tensor, weight: Tensor, mask: Mask
+) -> tuple[LayerProblem, str, Mask] | None:
+    """Return a backward pass's layer, the layout of its gradient, and which gradients it wants."""
+    if problem is None or grad_output.shape != problem.output_shape:
+        return None
+    layer = LayerProblem(problem, input.requires_grad, weight.requires_grad)
+    return layer, layout_of(grad_output), mask
+
+
+def _is_valid(x: Sequence[int], w: Sequence[int], geometry: Geometry) -> bool:
+    stride, padding, dilation, groups = geometry
+    return (
+        len(x) == len(w) == 4
+        and len(stride) == len(padding) == len(dilation) == 2
+        and groups > 0
+        and x[1] == w[1] * groups
+        and w[0] % groups == 0
+        and 0 not in x
+        and 0 not in w
+        and min(*stride, *dilation) > 0
+        and min(padding) >= 0
+        and max(*stride, *padding, *dilation) < _ABSURD
+    )
