@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 import torch
@@ -39,9 +40,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[InferenceGraph]:
     made: list[InferenceGraph] = []
     create = InferenceGraph.__init__
 
-    def noted(self: InferenceGraph, graph: torch.fx.GraphModule) -> None:
+    def noted(self: InferenceGraph, *given: Any) -> None:
         made.append(self)
-        create(self, graph)
+        create(self, *given)
 
     monkeypatch.setattr(InferenceGraph, "__init__", noted)
     return made
