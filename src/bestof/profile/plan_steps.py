@@ -11,7 +11,7 @@ import torch
 from bestof.profile.operation import KERNEL
 from bestof.profile.own_lines import step_problem
 from bestof.torch.plan import observer
-from bestof.torch.plan.program import Step
+from bestof.torch.plan.step import Step
 
 
 def watch_plan_steps() -> Callable[[], None]:

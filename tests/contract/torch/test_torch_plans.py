@@ -20,8 +20,9 @@ from torch.utils import _pytree as pytree
 import bestof
 import bestof.torch as bt
 from bestof.torch.plan import arena
+from bestof.torch.plan.algorithms.table import algorithm, promised_error
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, promised_error, selector
+from bestof.torch.plan.selection import selector
 
 # What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy float32 allows.
 PROMISED = 5e-6
@@ -49,11 +50,11 @@ def promised(plan: OptimizedModel) -> float:
     cancel are smaller. Measured: up to 1.1 times the promise of a single step.
     """
     program = next(reversed(plan._programs.values()))[2]
-    problems = {node.meta["name"]: problem for node, problem in program.problems.items()}
+    problems = {node.meta["name"]: one.problem for node, one in program.choices.items()}
     chosen = program.decisions()
     assert chosen.keys() == problems.keys()
     native = [
-        (problems[step], name) for step, name in chosen.items() if name not in (ONEDNN, PYTORCH)
+        (problems[step], name) for step, name in chosen.items() if not algorithm(name).trusted
     ]
     return STEPS * max([PROMISED, *(promised_error(problem, name) for problem, name in native)])
 

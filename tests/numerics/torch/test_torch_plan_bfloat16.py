@@ -16,7 +16,7 @@ from bestof.torch.plan import verification
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.verification import _magnified, verify
+from bestof.torch.plan.verification import _errors, _magnified, verify
 
 UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
 EPSILON = float(torch.finfo(torch.float32).eps) / 2
@@ -42,8 +42,8 @@ def _settled(
 ) -> OptimizedModel:
     plan = bt.optimize(nn.Sequential(layer, nn.ReLU()).eval(), x, accuracy=accuracy, tune=False)
     program = _program(plan)
-    (name,) = [node.meta["name"] for node in program.problems]
-    program.fixed[name] = algorithm
+    (name,) = [node.meta["name"] for node in program.choices]
+    program.settle({name: algorithm})
     program.bind_anew()
     return plan
 
@@ -131,7 +131,7 @@ def test_injected_errors_stay_small() -> None:
     """How a network answers to errors of this size is measured; to 64 times as much it may answer out of proportion."""
     x = _drawn((2, 300))
     for algorithm, magnified in (("convgemm", 64.0), ("matvec_bf16", 1.5), ("convgemm_bf16", 1.0)):
-        found = _magnified(_program(_settled(LINEAR, x, algorithm)))
+        found = _magnified(_errors(_program(_settled(LINEAR, x, algorithm))))
         assert found == pytest.approx(magnified, abs=0.1)
 
 
@@ -156,9 +156,9 @@ def test_an_error_beside_the_roundings_is_found(
 
         def off() -> None:
             run()
-            noise = torch.randn(step.out.shape, generator=torch.Generator().manual_seed(4))
+            noise = torch.randn(step.site.out.shape, generator=torch.Generator().manual_seed(4))
             plain = _apply(layer, x, layer.weight, layer.bias)
-            step.out.add_(noise * (times * 3e-3 * plain.square().mean().sqrt()))
+            step.site.out.add_(noise * (times * 3e-3 * plain.square().mean().sqrt()))
 
         return off
 

@@ -1,4 +1,4 @@
-"""Where the time of a plan goes, layer by layer."""
+"""Show where the time of a plan goes, step by step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from bestof.torch.plan.program import Program
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step. `algorithm` is None for what PyTorch runs, and while a convolution is unsettled; `gflops` counts the
-    additions and multiplications of a direct convolution, whatever the algorithm does; 0 for other steps."""
+    """One step.
+
+    algorithm: None for PyTorch's operators, and while the choice is open. gflops: the additions and
+    multiplications of a direct convolution, whatever the algorithm does; 0 for other steps.
+    """
 
     name: str
     problem: str
@@ -29,24 +32,14 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All steps of a plan, in the order in which they run; `seconds` of all of them."""
+    """All steps of a plan, in the order in which they run; `seconds` is their sum."""
 
     steps: tuple[StepReport, ...]
     seconds: float
     memory: PlanMemory
 
-    @property
-    def arena_bytes(self) -> int:
-        """What the values of a running call take."""
-        return self.memory.arena
-
-    @property
-    def packed_bytes(self) -> int:
-        """What weights in layouts of their own take."""
-        return self.memory.packed
-
     def lines(self) -> Iterator[str]:
-        """As plain text: a line a step, then the sums."""
+        """Yield plain text: a line a step, then the sums."""
         width = max((len(step.problem) for step in self.steps), default=0)
         yield f"{'problem':<{width}}  {'algorithm':<10}  {'time':>8}  {'share':>6}  {'GFLOP/s':>8}"
         for step in self.steps:
@@ -63,7 +56,10 @@ class Explanation:
 
 
 def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int) -> Explanation:
-    """The explanation of a program: medians of so many runs, each step timed; `model`: bytes of the one it keeps."""
+    """Return the explanation of a program: medians of `repeats` runs, each step timed.
+
+    model: the bytes of the model that the plan keeps.
+    """
     binding = program.borrow()
     seconds: list[list[float]] = [[] for _ in binding.steps]
     try:

@@ -1,10 +1,10 @@
-"""A plan in a file: the graphs of the shapes that were planned as text, and tensors; no code, nothing pickled."""
+"""Write and read plans: graphs as JSON, and tensors; no code."""
 
 from __future__ import annotations
 
 import operator
 import platform
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,35 +19,32 @@ from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.container import Tensors, read, write
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
-from bestof.torch.plan.fusion import convolution, pooling
-from bestof.torch.plan.operation import Convolution, Pooling
+from bestof.torch.plan.graph import fused
+from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.operations.table import decode_operation
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.soundness import check_decisions, check_program
-from bestof.torch.plan.writing import columns, rows
 
-_MARKERS: dict[str, Any] = {
-    "bestof.convolution": convolution,
-    "bestof.pooling": pooling,
-    "bestof.rows": rows,
-    "bestof.columns": columns,
-    "operator.getitem": operator.getitem,
-}
-_NAMES = {target: name for name, target in _MARKERS.items()}
+_FUNCTIONS: dict[str, Any] = {"bestof.fused": fused, "operator.getitem": operator.getitem}
+_NAMES = {target: name for name, target in _FUNCTIONS.items()}
 
-# One planned shape: what its inputs are told apart by, the program, and how its outputs nest.
+# One planned shape: the leaves of its inputs, how they nest, the program, and how its outputs nest.
 Planned = tuple[list[Any], Any, Program, Any]
 
 
 def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned]) -> None:
-    """Write the planned shapes to a file. TorchError where an operator has no name that another process knows."""
+    """Write the planned shapes to a file.
+
+    TorchError if an operator has no name that another process knows.
+    """
     tensors = Tensors()
-    weights: dict[int, tuple[int, dict[str, Any]]] = {}
+    weights = _Weights(tensors)
     programs = [
         {
             "inputs": [_encoded(leaf) for leaf in leaves],
             "spec": _encoded_structure(_filled(spec)),
             "structure": _encoded_structure(_filled(structure)),
-            "nodes": _encoded_graph(program, tensors, weights),
+            "nodes": _encoded_graph(program, tensors, weights.number),
             "decisions": program.decisions(),
         }
         for leaves, spec, program, structure in planned
@@ -55,14 +52,17 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
     content = {
         "accuracy": accuracy,
         "host": _host(),
-        "weights": [encoded for _, encoded in weights.values()],
+        "weights": weights.encoded,
         "programs": programs,
     }
     write(file, content, tensors.values)
 
 
 def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
-    """(accuracy, the planned shapes) of a file. TorchError for what is no plan, damaged, or of another version."""
+    """Return (accuracy, the planned shapes) of a file.
+
+    TorchError for files that are no plans, damaged, or of another version.
+    """
     content, tensors = read(file)
     name = str(file) if isinstance(file, str | Path) else "the given file object"
     try:
@@ -80,7 +80,7 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             check_program(program, leaves, structure.num_leaves)
             if here:
                 check_decisions(program, one["decisions"])
-                program.fixed.update(one["decisions"])
+                program.settle(one["decisions"])
             planned.append((leaves, spec, program, structure))
         return content["accuracy"], planned
     except Exception as error:
@@ -91,7 +91,7 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
 
 
 def _host() -> list[str]:
-    """What decisions depend on."""
+    """Return what decisions depend on."""
     return [platform.machine(), platform.processor(), isa(), *DEPENDS]
 
 
@@ -127,8 +127,34 @@ def _decoded_structure(encoded: Any) -> Any:
 # Graphs
 
 
+class _Weights:
+    """The distinct weights of a plan, by number."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self.encoded: list[dict[str, Any]] = []
+        self._tensors = tensors
+        self._numbers: dict[int, int] = {}
+
+    def number(self, frozen: FrozenWeights) -> int:
+        """Return the number of weights, which become part of the file."""
+        if id(frozen) not in self._numbers:
+            frozen.check()
+            self._numbers[id(frozen)] = len(self.encoded)
+            self.encoded.append(self._encoded(frozen))
+        return self._numbers[id(frozen)]
+
+    def _encoded(self, frozen: FrozenWeights) -> dict[str, Any]:
+        number, norm = self._tensors.number, frozen.norm
+        return {
+            "weight": number(frozen.weight),
+            "bias": number(frozen.own_bias),
+            "norm": None if norm is None else [*map(number, norm[:4]), norm.eps],
+            "groups": frozen.groups,
+        }
+
+
 def _encoded_graph(
-    program: Program, tensors: Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
+    program: Program, tensors: Tensors, number: Callable[[FrozenWeights], int]
 ) -> list[dict[str, Any]]:
     nodes = []
     for node in [*program.nodes, program.output]:
@@ -140,41 +166,12 @@ def _encoded_graph(
                 one["target"] = _name_of(node.target)
             one["args"], one["kwargs"] = _encoded(node.args), _encoded(node.kwargs)
         one["val"] = _encoded(node.meta.get("val"))
-        one["rows"] = node.meta.get("rows", False)
-        operation = node.meta.get("operation")
-        if isinstance(operation, Convolution):
-            one["label"] = node.meta["name"]
-            one["convolution"] = _encoded_convolution(operation, tensors, weights)
-        elif isinstance(operation, Pooling):
-            one["pooling"] = asdict(operation)
+        operation = operation_of(node)
+        if operation is not None:
+            one["operation"] = operation.encode(number)
+            one["label"] = node.meta.get("name", node.name)
         nodes.append(one)
     return nodes
-
-
-def _encoded_convolution(
-    operation: Convolution, tensors: Tensors, weights: dict[int, tuple[int, dict[str, Any]]]
-) -> dict[str, Any]:
-    frozen = operation.weights
-    if id(frozen) not in weights:
-        frozen.check()
-        norm = frozen.norm
-        encoded = {
-            "weight": tensors.number(frozen.weight),
-            "bias": tensors.number(frozen.own_bias),
-            "norm": None if norm is None else [*map(tensors.number, norm[:4]), norm.eps],
-            "groups": frozen.groups,
-        }
-        weights[id(frozen)] = len(weights), encoded
-    return {
-        "weights": weights[id(frozen)][0],
-        "stride": operation.stride,
-        "padding": operation.padding,
-        "dilation": operation.dilation,
-        "groups": operation.groups,
-        "activation": operation.activation,
-        "slope": operation.slope,
-        "linear": operation.linear,
-    }
 
 
 def _decoded_weights(one: dict[str, Any], tensors: list[Tensor]) -> FrozenWeights:
@@ -205,21 +202,14 @@ def _decoded_graph(
             target = _target_of(one["target"]) if op == "call_function" else name
             args, kwargs = _decoded(one["args"], known), _decoded(one["kwargs"], known)
             node = graph.create_node(op, target, tuple(args), kwargs, name=name)
-        node.meta = {"val": _decoded(one["val"], known), "rows": one["rows"]}
-        if "convolution" in one:
-            fields = _fields(one["convolution"])
-            fields["weights"] = weights[fields["weights"]]
-            node.meta |= {"operation": Convolution(**fields), "name": one["label"]}
-        elif "pooling" in one:
-            node.meta["operation"] = Pooling(**_fields(one["pooling"]))
+        node.meta = {"val": _decoded(one["val"], known)}
+        if (node.target is fused) != (one.get("operation", {}).get("name", "written") != "written"):
+            raise ValueError(f"{name} is computed by another operation than it says")
+        if "operation" in one:
+            operation = decode_operation(one["operation"], weights)
+            node.meta |= {"operation": operation, "name": one["label"]}
         known[name] = node
     return GraphModule(root, graph)
-
-
-def _fields(content: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
 
 
 def _name_of(target: Any) -> str:
@@ -233,9 +223,12 @@ def _name_of(target: Any) -> str:
 
 
 def _target_of(name: str) -> Any:
-    """Only PyTorch's own operators, those that compute, and our markers: a file cannot name any other code."""
-    if name in _MARKERS:
-        return _MARKERS[name]
+    """Return an operator of PyTorch that computes, or a function that plans use.
+
+    A file cannot name any other code.
+    """
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
     namespace, packet, overload = name.split(".")
     target = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
     if not isinstance(target, torch._ops.OpOverload) or not _may_be_named(target):
@@ -244,8 +237,10 @@ def _target_of(name: str) -> Any:
 
 
 def _may_be_named(target: torch._ops.OpOverload) -> bool:
-    """Whether an operator computes a value from others: not one that writes to its arguments, reads or makes a file, or
-    takes indices on trust."""
+    """Return whether an operator only computes a value from others.
+
+    It must not write to its arguments, use files, or take indices without a check.
+    """
     name = target._schema.name
     trusts = "sparse" in name and "unsafe" in name
     return (

@@ -1,9 +1,9 @@
-"""The weights of a fused convolution or linear layer: folded with a norm, and packed once for each algorithm."""
+"""The weights of a fused layer: folded with a norm, and packed once for each algorithm."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
-from bestof.kernels import PackedWeights, isa, pack_weights
+from bestof.kernels import PackedWeights
 
 
 class Norm(NamedTuple):
@@ -33,7 +33,7 @@ class Norm(NamedTuple):
 
 
 class Packed:
-    """Weights in one algorithm's layout, freed with the last plan that runs them."""
+    """Weights in one algorithm's layout; `shared` if that is the model's own memory."""
 
     __slots__ = ("__weakref__", "layout", "shared")
 
@@ -43,7 +43,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Their bytes; none where they are the model's own memory."""
+        """Their bytes; 0 if they are the model's own memory."""
         if self.shared:
             return 0
         if isinstance(self.layout, PackedWeights):
@@ -56,16 +56,19 @@ def _address(tensor: Tensor) -> int:
 
 
 def versions(tensors: Iterable[Tensor]) -> list[int]:
-    """How often each tensor was changed in place so far; those made in inference mode do not count."""
+    """Return how often each tensor was changed in place; 0 for those made in inference mode."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 class FrozenWeights:
-    """Weight (O, I / groups, H, W) or (O, I), bias and norm of one layer, as `optimize` met them.
+    """The weights, bias and norm of one layer, as `optimize` found them.
 
-    The tensors are the model's own, but for the bias: no weight is copied before an algorithm wants its own layout.
-    Raises TorchError where they are needed again and have been changed since. `only`: the one algorithm that may be
-    used where memory is limited, so that no shape packs them a second time; None for whichever is fastest.
+    The weight is (O, I / groups, H, W), or (O, I) of a linear layer. The tensors are the model's
+    own, except the bias: no weight is copied before an algorithm wants a layout of its own. Such
+    layouts are made once, shared by all steps with the same weights, and freed with the last of
+    them. If a tensor has changed when it is needed again, `TorchError` is raised.
+
+    limited_to: the only algorithm that a limit of memory allows (see `Choice`), or None.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
@@ -78,14 +81,14 @@ class FrozenWeights:
         self._lock = threading.Lock()
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
         self._held: tuple[Packed, ...] = ()
-        self.only: str | None = None
+        self.limited_to: str | None = None
         self.bias = self._folded_bias(bias)
 
     def check(self) -> None:
-        """Raise TorchError where a tensor was changed in place since, or let go of."""
+        """Raise TorchError if a tensor was changed in place since, or released."""
         if self.is_released:
             raise TorchError(
-                f"optimize: a weight of shape {tuple(self.weight.shape)} was let go of by plan.release(); save a plan "
+                f"optimize: a weight of shape {tuple(self.weight.shape)} was freed by plan.release(); save a plan "
                 f"before releasing it, and optimise the model again for anything new"
             )
         if versions(self._sources) != self._versions:
@@ -100,7 +103,7 @@ class FrozenWeights:
         return self.weight.is_meta
 
     def release(self, packed: Iterable[Packed]) -> None:
-        """Keep these layouts, and let go of the weight and the norm; nothing where a layout is the weight's memory."""
+        """Keep these layouts, and drop the weight and the norm, unless a layout is the weight's memory."""
         self._held = tuple(packed)
         if any(one.shared for one in self._held):
             return
@@ -108,7 +111,7 @@ class FrozenWeights:
         self._sources, self._versions = [], []
 
     def folded(self) -> Tensor:
-        """The weight in its own layout, scaled by the norm."""
+        """Return the weight in its own layout, scaled by the norm."""
         self.check()
         if self.norm is None:
             return self.weight
@@ -120,41 +123,25 @@ class FrozenWeights:
         )
 
     def rows(self) -> Tensor:
-        """The weight as kernels read it, (O, H, W, I / groups), contiguous; the model's own memory where that is so."""
+        """Return the weight as native kernels read it: (O, H, W, I / groups), contiguous.
+
+        It is the model's own memory if that has this layout.
+        """
         folded = self.folded()
         folded = folded[:, :, None, None] if folded.dim() == 2 else folded
         return folded.permute(0, 2, 3, 1).contiguous()
 
-    def packed(self, algorithm: str) -> Packed:
-        """The layout of a native algorithm; made once, and kept as long as somebody holds it."""
-        return self._kept((algorithm, isa()), lambda: self._pack(algorithm))
-
-    def unpacked(self) -> Packed:
-        """What native algorithms read as it is, or transform at each call: `rows`, in the model's own memory where it
-        lies so."""
+    def rows_kept(self) -> Packed:
+        """Return `rows` for kernels that read or transform it at each call."""
 
         def make() -> Packed:
             rows = self.rows()
             return Packed(rows, shared=_address(rows) == _address(self.weight))
 
-        return self._kept(("rows",), make)
+        return self.kept(("rows",), make)
 
-    def onednn(self, *geometry: Any) -> Packed:
-        """The layout that oneDNN wants for (padding, stride, dilation, groups, input size)."""
-
-        def pack() -> Packed:
-            weight = self.folded()
-            if weight.dim() == 2:
-                weight = weight[:, :, None, None]
-            reorder = torch.ops.mkldnn._reorder_convolution_weight
-            return Packed(reorder(weight.contiguous(), *geometry))
-
-        return self._kept(("onednn", *map(str, geometry)), pack)
-
-    def _pack(self, algorithm: str) -> Packed:
-        return Packed(pack_weights(self.rows(), algorithm, groups=self.groups))
-
-    def _kept(self, key: tuple[str, ...], make: Any) -> Packed:
+    def kept(self, key: tuple[str, ...], make: Callable[[], Packed]) -> Packed:
+        """Return the layout of a key, made once and kept while anything holds it."""
         with self._lock:
             packed = self._packed.get(key)
             if packed is None:

@@ -74,7 +74,7 @@ def memory_of(program: Program, model: int) -> PlanMemory:
         packed = {id(one): one.nbytes for step in steps for one in step.packed}
         read = [value for value in program.attributes() if isinstance(value, Tensor)]
         for step in steps:
-            weights = step.operation.weights
+            weights = step.layer.weights
             read += [] if weights.bias is None else [weights.bias]
             if not step.packed or any(one.shared for one in step.packed):
                 read.append(weights.weight)

@@ -1,4 +1,4 @@
-"""Algorithms of a tuned program such that its weights, in whatever layout, take no more than a limit."""
+"""Choose algorithms so that a program's weights take no more memory than a limit."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from statistics import median
 
 import torch
-from torch import Tensor
 
+from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.memory import memory_of
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import ONEDNN, PYTORCH, UNPACKED, packs, selector
+from bestof.torch.plan.selection import selector
 
 _TRIALS = 3
 
 
 @dataclass(slots=True)
 class _Layer:
-    """The steps that run with the same weights; seconds and bytes of every algorithm that all of them were tried by."""
+    """The steps with the same weights; seconds and bytes of each algorithm that all were tried by."""
 
-    steps: list[tuple[str, ConvolutionStep]]
+    steps: list[ConvolutionStep]
     options: dict[str, tuple[float, int]]
     chosen: str
 
@@ -31,21 +31,18 @@ class _Layer:
 
 
 def limit_memory(program: Program, limit: int) -> None:
-    """Settle a tuned program so that it takes no more than `limit` bytes once it is released, or as few as it can.
+    """Settle a tuned program so that it takes no more than `limit` bytes once it is released.
 
-    Layers give up speed where that costs least for each byte: to an algorithm with smaller weights, or to the same one
-    on weights as they are, transformed at each call. Measured on VGG16, one image: F(4) takes 252 MB packed and 52 ms,
-    unpacked 59 MB and 67 ms; the best of those that transform no weights takes 59 MB and 120 ms.
+    If that is not possible, it takes as few as it can. Layers give up speed where that costs least
+    for each byte: for an algorithm with smaller weights, or for the same one without packing, which
+    transforms weights at each call. VGG16, one image: F(4) takes 252 MB packed and 52 ms, and 59 MB
+    and 67 ms without; the best algorithm that transforms nothing takes 59 MB and 120 ms.
     """
     beyond = memory_of(program, 0).own - limit
     binding = program.borrow()
     try:
         layers = _layers(
-            [
-                (step.name, step.convolution)
-                for step in binding.steps
-                if step.convolution is not None
-            ]
+            [step.convolution for step in binding.steps if step.convolution is not None]
         )
         while beyond > 0:
             swaps = [swap for layer in layers if (swap := _cheapest_swap(layer)) is not None]
@@ -55,27 +52,25 @@ def limit_memory(program: Program, limit: int) -> None:
             beyond -= layer.cost[1] - layer.options[name][1]
             layer.chosen = name
         for layer in layers:
-            layer.steps[0][1].operation.weights.only = layer.chosen
-            for name, step in layer.steps:
-                step.settle(layer.chosen)
-                program.fixed[name] = layer.chosen
+            for step in layer.steps:
+                step.choice.limit(layer.chosen)
     finally:
         binding.refresh()
         program.give_back(binding)
 
 
-def _layers(steps: list[tuple[str, ConvolutionStep]]) -> list[_Layer]:
-    alike: dict[int, list[tuple[str, ConvolutionStep]]] = {}
-    for name, step in steps:
-        alike.setdefault(id(step.operation.weights), []).append((name, step))
+def _layers(steps: list[ConvolutionStep]) -> list[_Layer]:
+    alike: dict[int, list[ConvolutionStep]] = {}
+    for step in steps:
+        alike.setdefault(id(step.layer.weights), []).append(step)
     found = []
     for group in alike.values():
-        choices = [_options(step) for _, step in group]
+        choices = [_options(step) for step in group]
         shared = set(choices[0]).intersection(*choices[1:])
         options = {
             name: (sum(one[name][0] for one in choices), choices[0][name][1]) for name in shared
         }
-        chosen = [step.algorithm for _, step in group if step.algorithm is not None]
+        chosen = [step.algorithm for step in group if step.algorithm is not None]
         fastest = min(options, key=lambda name: options[name][0])
         found.append(
             _Layer(group, options, chosen[0] if chosen and chosen[0] in options else fastest)
@@ -84,44 +79,37 @@ def _layers(steps: list[tuple[str, ConvolutionStep]]) -> list[_Layer]:
 
 
 def _options(step: ConvolutionStep) -> dict[str, tuple[float, int]]:
-    """Seconds and bytes of the algorithms that the selector has timed, and of the chosen one without packing."""
+    """Return the seconds and bytes of each algorithm that the selector has timed.
+
+    The chosen algorithm without packing is one more option.
+    """
     rows = selector().explain(step).alternatives
     options = {
         row.name: (row.seconds, _bytes(step, row.name)) for row in rows if row.seconds is not None
     }
     chosen = step.algorithm
-    if chosen is not None and chosen not in options:  # the only one, or ordered: nothing was timed
+    if chosen is None:
+        return options
+    if chosen not in options:  # the only one, or ordered: nothing was timed
         options[chosen] = 0.0, _bytes(step, chosen)
-    problem = step.problem
-    if (
-        chosen not in (None, ONEDNN, PYTORCH)
-        and not problem.linear
-        and packs(problem.convolution, chosen)
-    ):
-        name = f"{chosen}{UNPACKED}"
-        # Both alone, where all takes longer than in the running program, whose seconds the others have.
-        more = _seconds(step, name) - _seconds(step, chosen)
-        options[name] = options[chosen][0] + max(more, 0.0), _bytes(step, name)
+    unpacked = algorithm(chosen).unpacked(step.problem)
+    if unpacked is not None:
+        # Both are timed alone here, where all takes longer than in the running program.
+        more = _seconds(step, unpacked.name) - _seconds(step, chosen)
+        options[unpacked.name] = options[chosen][0] + max(more, 0.0), _bytes(step, unpacked.name)
     return options
 
 
-def _bytes(step: ConvolutionStep, algorithm: str) -> int:
-    """What is kept of the weights by an algorithm: packed to see, and freed again unless it is the chosen one."""
-    weights, operation = step.operation.weights, step.operation
-    if algorithm == ONEDNN:
-        assert isinstance(step.x, Tensor)
-        geometry = operation.padding, operation.stride, operation.dilation, operation.groups
-        return weights.onednn(*geometry, list(step.x.shape)).nbytes
-    if algorithm == PYTORCH or not packs(step.problem.convolution, algorithm):
-        return weights.weight.nbytes
-    return weights.packed(algorithm).nbytes
+def _bytes(step: ConvolutionStep, name: str) -> int:
+    """Return the bytes of the weights that an algorithm keeps; packs them to see."""
+    return algorithm(name).weight_bytes(step.site)
 
 
 def _seconds(step: ConvolutionStep, algorithm: str) -> float:
     run, sweep = step.runner(algorithm), torch.zeros(2**24)
     times = []
     for _ in range(_TRIALS):
-        sweep.add_(1.0)  # weights come from memory, as in a running network
+        sweep.add_(1.0)  # weights come from memory, as in a running model
         started = time.perf_counter()
         run()
         times.append(time.perf_counter() - started)
@@ -129,7 +117,7 @@ def _seconds(step: ConvolutionStep, algorithm: str) -> float:
 
 
 def _cheapest_swap(layer: _Layer) -> tuple[float, _Layer, str] | None:
-    """The algorithm with less memory that costs the fewest seconds for each byte it saves."""
+    """Return the algorithm that costs the fewest seconds for each byte that it saves."""
     seconds, size = layer.cost
     swaps = [
         ((other - seconds) / (size - smaller), layer, name)

@@ -8,6 +8,7 @@ import torch
 from torch.fx import Graph, Node
 
 from bestof.errors import TorchError
+from bestof.torch.plan.graph import fused
 
 _aten = torch.ops.aten
 
@@ -94,7 +95,7 @@ def changed_argument(node: Node) -> Node | None:
 
 def aliased_argument(node: Node) -> Node | None:
     """The argument whose memory the result of an operator may share, None where the result is always its own."""
-    if node.op != "call_function":
+    if node.op != "call_function" or node.target is fused:
         return None
     schema = getattr(node.target, "_schema", None)
     if schema is None:

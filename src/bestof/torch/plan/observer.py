@@ -1,12 +1,10 @@
-"""The observer of plans: while a profile is recorded, it runs each step inside of a range of PyTorch's profiler."""
+"""The observer of plans, which runs their steps while a profile is recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bestof.torch.plan.program import Step
+from bestof.torch.plan.step import Step
 
-# Called with a step in place of `step.run`; None while nobody observes, as nearly always.
+# Called with a step in place of `step.run`; None unless a profile is being recorded.
 run_step: Callable[[Step], object] | None = None

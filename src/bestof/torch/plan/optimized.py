@@ -21,6 +21,7 @@ from bestof.torch.plan.eager_run import described, eager_outputs
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import Planned, read_plan, write_plan
 from bestof.torch.plan.fusion import drop_unread_attributes, fuse
+from bestof.torch.plan.layouts import bring_into_rows
 from bestof.torch.plan.memory import model_bytes, peak_of_values
 from bestof.torch.plan.memory_limit import limit_memory
 from bestof.torch.plan.model_state import ModelState
@@ -31,7 +32,6 @@ from bestof.torch.plan.trace import trace, without_mutation
 from bestof.torch.plan.tuning import return_freed_memory
 from bestof.torch.plan.tuning import tune as tune_program
 from bestof.torch.plan.verification import verify
-from bestof.torch.plan.writing import bring_into_rows
 
 # Shapes that stay planned; each has an arena for every thread that ran it at once.
 _SHAPES = 8

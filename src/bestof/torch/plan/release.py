@@ -1,4 +1,4 @@
-"""Letting go of the weights that no planned shape reads any more."""
+"""Free the weights that no planned shape reads any more."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from bestof.torch.plan.program import Program
 
 
 def release(programs: Sequence[Program]) -> None:
-    """Fix what the programs of a plan have decided, and let go of each weight that all of them keep in other layouts.
+    """Free each weight that all steps of a plan read in other layouts.
 
-    Raises TorchError, before anything is changed, where a step is not settled.
+    Raise TorchError, before anything is changed, if an algorithm is not chosen yet.
     """
-    steps = [
-        (program, name, step) for program in programs for name, step in _settled_steps(program)
-    ]
+    steps = [step for program in programs for step in _settled_steps(program)]
     users: dict[int, tuple[FrozenWeights, list[ConvolutionStep]]] = {}
-    for program, name, step in steps:
-        assert step.algorithm is not None
-        program.fixed[name] = step.algorithm
-        weights = step.operation.weights
+    for step in steps:
+        if step.algorithm is not None:
+            step.choice.settle(step.algorithm)
+        weights = step.layer.weights
         users.setdefault(id(weights), (weights, []))[1].append(step)
     for weights, readers in users.values():
         if all(step.packed for step in readers):
@@ -32,7 +30,7 @@ def release(programs: Sequence[Program]) -> None:
         program.bind_anew()
 
 
-def _settled_steps(program: Program) -> list[tuple[str, ConvolutionStep]]:
+def _settled_steps(program: Program) -> list[ConvolutionStep]:
     binding = program.borrow()
     try:
         binding.refresh()
@@ -41,8 +39,6 @@ def _settled_steps(program: Program) -> list[tuple[str, ConvolutionStep]]:
                 "release: algorithms for a planned shape are not chosen yet; call the plan some more with the shapes "
                 "that it was planned for, or let optimize choose them (tune=True)"
             )
-        return [
-            (step.name, step.convolution) for step in binding.steps if step.convolution is not None
-        ]
+        return [step.convolution for step in binding.steps if step.convolution is not None]
     finally:
         program.give_back(binding)

@@ -1,4 +1,4 @@
-"""Decisions for all convolutions of a program at once, before the first request."""
+"""Choose the algorithms of all layers of a program at once, before the first request."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from bestof.torch.plan.algorithms.table import PYTORCH, applicable
+from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.program import Binding, Program
-from bestof.torch.plan.selection import PYTORCH, applicable
+from bestof.torch.plan.program import Program
 
 _MOST_RUNS = 1000
 
-# Of packed weights of the layers that race at once, by an estimate of twice the weight for each algorithm: F(6) takes
-# seven times as much, F(4) four, most others as much.
+# The packed weights of the layers that race at once, estimated as twice the weight for each
+# algorithm: F(6) takes seven times as much, F(4) four times, most others as much.
 _RACED_BYTES = 2**29
 
 
 def return_freed_memory() -> None:
-    """Hand what tuning has allocated and freed back to the system, where its C library can.
+    """Return freed memory to the system, if the C library can.
 
-    Measured on ResNet34: 107 MB of 714, which the allocator would have kept between the packed weights.
+    Measured after tuning ResNet34: 107 MB of 714, which lay between packed weights.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -31,10 +32,11 @@ def return_freed_memory() -> None:
 
 
 def tune(program: Program, inputs: Sequence[Tensor]) -> None:
-    """Race the algorithms of all layers in the running program, one layer of each problem.
+    """Race the algorithms in the running program, for one layer of each problem.
 
-    There weights are as cold, and values as warm, as they will be. Alone, with caches swept before each trial, F(4) on
-    128 channels @28 took 0.73 ms and lost to F(2) with 0.70; in ResNet34 they take 0.33 and 0.50.
+    In the program, weights are as cold, and values as warm, as they will be. Alone, with caches
+    swept before each trial, F(4) on 128 channels @28 took 0.73 ms and lost to F(2) with 0.70; in
+    ResNet34 they take 0.33 and 0.50.
     """
     binding = program.borrow()
     try:
@@ -48,18 +50,18 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                     undecided = [one for one in heat if not one.learn()]
                     if not undecided:
                         break
-                    if turn == 0:  # no earlier run has decided, nor an order
+                    if turn == 0:  # neither an earlier run nor an order has decided
                         for one in undecided:
                             _prepare(one)
                 else:
-                    break  # by a policy that does not end its search within these calls
+                    break  # the policy does not end its search within these calls
         binding.refresh()
     finally:
         program.give_back(binding)
 
 
 def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
-    """A layer of each problem that is not decided yet, so many at a time that memory holds their packed weights."""
+    """Yield one layer of each open problem, as many at a time as memory holds packed weights of."""
     first: dict[object, ConvolutionStep] = {}
     for step in binding.steps:
         one = step.convolution
@@ -68,7 +70,7 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
     heat: list[ConvolutionStep] = []
     taken = 0
     for one in first.values():
-        size = 2 * len(applicable(one.problem)) * one.operation.weights.weight.nbytes
+        size = 2 * len(applicable(one.problem)) * one.layer.weights.weight.nbytes
         if heat and taken + size > _RACED_BYTES:
             yield heat
             heat, taken = [], 0
@@ -79,23 +81,22 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
 
 
 def _prepare(one: ConvolutionStep) -> None:
-    """Pack the weights for all that races, which is no part of a call's time."""
+    """Pack the weights for all algorithms that race: packing is no part of a call's time."""
     for algorithm in applicable(one.problem):
-        with suppress(
-            Exception
-        ):  # it fails at its trial again, where the selector takes it out and says so
+        # It fails again at its trial, where the selector disqualifies it and reports why.
+        with suppress(Exception):
             one.runner(algorithm)
 
 
 def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[], object]]:
-    """What a call of the program is while these layers race: those still to come run as PyTorch does, unpacked."""
+    """Return the functions of a call while these layers race; later ones run by PyTorch, unpacked."""
     runs = []
     for step in binding.steps:
         one = step.convolution
         if one is None:
             runs.append(step.run)
         elif not one.learn() and not any(one is other for other in heat):
-            runs.append(one.runner(PYTORCH))
+            runs.append(one.runner(PYTORCH.name))
         else:
             runs.append(one.run)
     return runs

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.plan import verification
+from bestof.torch.plan.algorithms.native import UNPACKED
+from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.memory import bytes_of, peak_of_values
 from bestof.torch.plan.memory_limit import _cheapest_swap, _Layer
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import PYTORCH, UNPACKED
 from bestof.torch.plan.trace import trace
 
 FEATURES = (
@@ -62,7 +63,7 @@ def test_only_what_the_chosen_algorithms_read_is_kept() -> None:
     assert memory.model == bytes_of([*model.parameters(), *model.buffers()])
     assert memory.arena == 4 * program_of(plan).floats
     chosen = program_of(plan).decisions()
-    as_they_are = (PYTORCH, "matvec")
+    as_they_are = (PYTORCH.name, "matvec")
     assert chosen["linear_1"] in as_they_are
     # That layer's weight is the model's own, and biases are copies.
     read = [model[8].weight.nbytes, *(part.bias.nbytes for part in (model[0], model[7], model[8]))]
@@ -89,8 +90,8 @@ def test_a_released_plan_takes_what_it_says_and_gives_the_same() -> None:
     steps = [
         step.convolution for step in program_of(plan).borrow().steps if step.convolution is not None
     ]
-    assert steps[-1].operation.weights.weight.data_ptr() == last
-    assert [step.operation.weights.is_released for step in steps[:2]] == [True, True]
+    assert steps[-1].layer.weights.weight.data_ptr() == last
+    assert [step.layer.weights.is_released for step in steps[:2]] == [True, True]
 
 
 def test_values_that_pytorchs_operators_return_are_counted() -> None:
@@ -124,7 +125,7 @@ def test_what_a_released_plan_refuses() -> None:
     for one in (plan, twin):
         with pytest.raises(TorchError, match=r"loaded or released.*before saving or releasing"):
             one(torch.cat([X, X]))
-        with pytest.raises(TorchError, match=r"let go of by plan\.release"):
+        with pytest.raises(TorchError, match=r"freed by plan\.release"):
             one.save(io.BytesIO())
         assert torch.equal(one(X), expected)
     with torch.autocast("cpu", torch.bfloat16):
@@ -189,18 +190,18 @@ def test_an_algorithm_computes_the_same_without_packing(
     (step,) = [step for step in program_of(plan).borrow().steps if step.convolution is not None]
     one = step.convolution
     assert one is not None
-    one.x.copy_(x)  # type: ignore[union-attr]
+    one.site.x.copy_(x)  # type: ignore[union-attr]
     results: list[Tensor] = []
     for name in (algorithm, algorithm + UNPACKED):
-        one.out.fill_(torch.nan)
+        one.site.out.fill_(torch.nan)
         one.settle(name)
         one.run()
-        results.append(one.out.clone())
+        results.append(one.site.out.clone())
     assert torch.equal(*results)
     (packed,) = one.packed
     assert packed.nbytes == (0 if channels_last else model[0].weight.nbytes)
-    one.operation.weights.release(one.packed)
-    assert one.operation.weights.is_released == (not channels_last)
+    one.layer.weights.release(one.packed)
+    assert one.layer.weights.is_released == (not channels_last)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -216,11 +217,11 @@ def test_matvec_reads_the_models_own_weights(rows: int) -> None:
     one.settle("matvec")
     one.run()
     with torch.no_grad():
-        torch.testing.assert_close(one.out, model(x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one.site.out, model(x), rtol=1e-5, atol=1e-5)
     (packed,) = one.packed
     assert (packed.nbytes, packed.layout.data_ptr()) == (0, model[0].weight.data_ptr())
-    one.operation.weights.release(one.packed)
-    assert not one.operation.weights.is_released
+    one.layer.weights.release(one.packed)
+    assert not one.layer.weights.is_released
 
 
 def test_a_limited_plan_is_saved_and_loaded() -> None:
@@ -268,13 +269,13 @@ def test_squares_of_weights_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) 
         for step in program_of(plan).borrow().steps:
             if (one := step.convolution) is not None:
                 shape = (
-                    one.x.shape
-                    if isinstance(one.x, Tensor)
-                    else (1, one.operation.weights.weight.shape[1])
+                    one.site.x.shape
+                    if isinstance(one.site.x, Tensor)
+                    else (1, one.layer.weights.weight.shape[1])
                 )
                 x = torch.rand(shape, generator=torch.Generator().manual_seed(2))
                 whole.append(
-                    verification._mean_of_squares(one.operation, x, one.operation.weights.folded())
+                    verification._mean_of_squares(one.layer, x, one.layer.weights.folded())
                 )
     half = len(whole) // 2
     assert half == 4

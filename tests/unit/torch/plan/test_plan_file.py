@@ -24,7 +24,8 @@ Content = dict[str, Any]
 
 def saved() -> bytes:
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5), nn.Softplus()
+        *(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.AvgPool2d(3)),
+        *(nn.Flatten(), nn.Linear(8, 5), nn.Softplus()),
     ).eval()
     file = io.BytesIO()
     bt.optimize(model, torch.randn(2, 3, 8, 8)).save(file)
@@ -44,7 +45,9 @@ def loaded(content: Content, tensors: list[Tensor]) -> bt.OptimizedModel:
 
 def node(content: Content, target: str) -> dict[str, Any]:
     found: dict[str, Any] = next(
-        one for one in content["programs"][0]["nodes"] if one.get("target") == target
+        one
+        for one in content["programs"][0]["nodes"]
+        if target in (one.get("target"), one.get("operation", {}).get("name"))
     )
     return found
 
@@ -59,6 +62,32 @@ def _output_shape(target: str) -> Callable[[Content], None]:
 def _operator(content: Content) -> None:
     softplus = node(content, "aten.softplus.default")
     softplus["target"], softplus["args"] = "aten.from_file.default", ["a file", True, 4]
+
+
+def _written(content: Content) -> None:
+    """An operator that has no form that writes."""
+    node(content, "aten.softplus.default")["operation"] = {"name": "written"}
+    node(content, "aten.softplus.default")["label"] = "softplus"
+
+
+def _without_operation(content: Content) -> None:
+    del node(content, "pooling")["operation"]
+
+
+def _unknown_operation(content: Content) -> None:
+    node(content, "pooling")["operation"]["name"] = "sorting"
+
+
+def _too_large_a_window(content: Content) -> None:
+    node(content, "pooling")["operation"]["kernel"] = [4, 4]
+
+
+def _other_geometry(content: Content) -> None:
+    node(content, "convolution")["operation"]["padding"] = [7, 7]
+
+
+def _unknown_activation(content: Content) -> None:
+    node(content, "linear")["operation"]["activation"] = "square"
 
 
 def _mutable(content: Content) -> None:
@@ -78,7 +107,9 @@ def _input_shape(content: Content) -> None:
 
 
 _CHANGES = [
-    *map(_output_shape, ("bestof.convolution", "bestof.pooling")),
+    *map(_output_shape, ("convolution", "pooling", "linear", "rows")),
+    *(_written, _without_operation, _unknown_operation, _too_large_a_window),
+    *(_other_geometry, _unknown_activation),
     *(_operator, _mutable, _decision, _structure, _input_shape),
 ]
 

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from bestof.torch.plan.operations.channels import ToChannelsLast
+from bestof.torch.plan.operations.convolution import Convolution
+from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
 
@@ -36,15 +39,16 @@ def operations(function: Callable[[nn.Module, Tensor], object]) -> list[str]:
 
     def name(node: Node) -> str:
         operation = node.meta.get("operation")
-        if hasattr(operation, "activation"):
-            extras = [operation.activation] if operation.activation else []
+        if isinstance(operation, Convolution):
+            layer = operation.layer
+            extras = [layer.activation] if layer.activation else []
             extras += ["residual"] if len(node.args) > 1 else []
-            extras += ["norm"] if operation.weights.norm is not None else []
+            extras += ["norm"] if layer.weights.norm is not None else []
             return " ".join(["conv", *extras])
-        return getattr(operation, "kind", str(node.target))
+        return operation.window.kind if isinstance(operation, Pooling) else str(node.target)
 
     nodes = [node for node in program(function).nodes if node.op == "call_function"]
-    return [name(node) for node in nodes if getattr(node.target, "__name__", "") != "rows"]
+    return [name(node) for node in nodes if node.meta.get("operation") != ToChannelsLast()]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,6 @@ def test_layers_of_two_shapes_share_their_weights() -> None:
         leaves, spec = pytree.tree_flatten(((torch.randn(batch, 4, 6, 6),), {}))
         programs.append(plan.program(leaves, spec)[0])
     first, second = (
-        next(node.meta["operation"].weights for node in one.nodes if "operation" in node.meta)
-        for one in programs
+        next(node.meta["operation"].layer.weights for node in one.choices) for one in programs
     )
     assert first is second

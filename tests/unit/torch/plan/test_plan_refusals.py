@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
-from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.algorithms.algorithm import Bound, Site
+from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.selection import selector
 
@@ -188,18 +189,18 @@ def test_a_missing_file_and_shapes_that_were_not_saved(tmp_path: Path) -> None:
 
 
 def test_a_wrong_algorithm_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ConvolutionStep._native
+    right = Native.bind
 
-    def wrong(step: ConvolutionStep, algorithm: str) -> Any:
-        run = right(step, algorithm)
+    def wrong(native: Native, site: Site) -> Bound:
+        bound = right(native, site)
 
         def off_by_a_thousandth() -> None:
-            run()
-            step.out.mul_(1.001)
+            bound.run()
+            site.out.mul_(1.001)
 
-        return off_by_a_thousandth
+        return Bound(off_by_a_thousandth, bound.packed)
 
-    monkeypatch.setattr(ConvolutionStep, "_native", wrong)
+    monkeypatch.setattr(Native, "bind", wrong)
     monkeypatch.setenv("BESTOF_FORCE", "fused convolution=direct")
     selector.cache_clear()
     model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
@@ -213,18 +214,18 @@ def test_a_wrong_algorithm_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("row", range(8))
 def test_a_wrong_row_of_a_linear_layer_is_found(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are multiplied in blocks, and any of them may be wrong."""
-    right = ConvolutionStep._native
+    right = Native.bind
 
-    def wrong(step: ConvolutionStep, algorithm: str) -> Any:
-        run = right(step, algorithm)
+    def wrong(native: Native, site: Site) -> Bound:
+        bound = right(native, site)
 
         def off_by_a_thousandth() -> None:
-            run()
-            step.out[row].mul_(1.001)
+            bound.run()
+            site.out[row].mul_(1.001)
 
-        return off_by_a_thousandth
+        return Bound(off_by_a_thousandth, bound.packed)
 
-    monkeypatch.setattr(ConvolutionStep, "_native", wrong)
+    monkeypatch.setattr(Native, "bind", wrong)
     monkeypatch.setenv("BESTOF_FORCE", "fused convolution=matvec")
     selector.cache_clear()
     model, x = nn.Linear(16, 5).eval(), torch.randn(8, 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,37 +13,33 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning
-from bestof.kernels import build
+from bestof.kernels import algorithms, build
 from bestof.selection import BestOf
+from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.plan import tuning
-from bestof.torch.plan.convolution_step import ConvolutionStep, problem_of
+from bestof.torch.plan.algorithms import native
+from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.onednn import OneDnn
+from bestof.torch.plan.algorithms.table import promised_error
 from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.operation import Convolution
-from bestof.torch.plan.selection import (
-    Accuracy,
-    FusedProblem,
-    _other_batches,
-    packs,
-    promised_error,
-    selector,
-)
+from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.problem import FusedProblem, other_batches, problem_of
+from bestof.torch.plan.selection import selector
 
 
 def problem(
     accuracy: Accuracy = "float32", x: tuple[int, ...] = (2, 8, 12, 12), activation: str = "relu"
 ) -> FusedProblem:
     weights = FrozenWeights(torch.randn(8, 8, 3, 3), torch.randn(8), None, 1)
-    return problem_of(
-        Convolution(weights, padding=(1, 1), activation=activation), accuracy, x, False
-    )
+    return problem_of(Layer(weights, padding=(1, 1), activation=activation), accuracy, x, False)
 
 
 def linear(rows: int, ins: int, outs: int, accuracy: Accuracy = "float32") -> FusedProblem:
     weights = FrozenWeights(torch.empty(outs, ins), None, None, 1)
-    return problem_of(Convolution(weights, linear=True), accuracy, (rows, ins), False)
+    return problem_of(Layer(weights, linear=True), accuracy, (rows, ins), False)
 
 
 def applying(one: FusedProblem) -> set[str]:
@@ -72,10 +69,10 @@ def test_accuracy_decides_about_the_largest_tiles() -> None:
 
 def test_where_winograd_saves_most_only_one_algorithm_multiplies_everything() -> None:
     weights = FrozenWeights(torch.empty(64, 64, 3, 3), None, None, 1)
-    wide = problem_of(Convolution(weights, padding=(1, 1)), "float32", (1, 64, 28, 28), False)
+    wide = problem_of(Layer(weights, padding=(1, 1)), "float32", (1, 64, 28, 28), False)
     assert applying(wide) == {"onednn", "convgemm", "winograd2", "winograd4"}
     strided = problem_of(
-        Convolution(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False
+        Layer(weights, padding=(1, 1), stride=(2, 2)), "float32", (1, 64, 28, 28), False
     )
     assert {"onednn", "convgemm", "direct", "im2row"} <= applying(strided)
     assert {"direct", "im2row"} <= applying(problem())
@@ -88,17 +85,17 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
     assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm", "matvec"}
     assert applying(linear(9, 4096, 2048)) == {"pytorch", "convgemm"}
     assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm", "matvec"}
-    assert not packs(linear(1, 64, 32).convolution, "matvec")
-    assert packs(linear(1, 64, 32).convolution, "convgemm")
+    assert not linear(1, 64, 32).native["matvec"].packs
+    assert linear(1, 64, 32).native["convgemm"].packs
 
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_weights_of_bfloat16_are_for_those_who_asked(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "bestof.torch.plan.selection.isa", lambda: "avx512_bf16" if fast else "avx512"
-    )
+    rows = dict(algorithms())
+    rows["convgemm_bf16"] = replace(rows["convgemm_bf16"], emulated=not fast)
+    monkeypatch.setattr(native, "algorithms", lambda: rows)
     pairs = {"convgemm_bf16"} if fast else set()  # elsewhere the same, and slower than float32
     assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
     assert (
@@ -111,7 +108,7 @@ def test_weights_of_bfloat16_are_for_those_who_asked(
     }
     weights = FrozenWeights(torch.empty(8, 1, 3, 3), None, None, 8)
     depthwise = problem_of(
-        Convolution(weights, padding=(1, 1), groups=8), "relaxed", (1, 8, 12, 12), False
+        Layer(weights, padding=(1, 1), groups=8), "relaxed", (1, 8, 12, 12), False
     )
     assert "convgemm_bf16" not in applying(depthwise)
 
@@ -138,12 +135,12 @@ def test_layers_with_equal_problems_share_the_decision() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 37])
-def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
-    neighbours = list(_other_batches(problem(x=(batch, 8, 12, 12))))
+def test_neighbours_are_the_same_layer_forother_batches(batch: int) -> None:
+    neighbours = list(other_batches(problem(x=(batch, 8, 12, 12))))
     assert problem() in neighbours
     assert problem(x=(batch, 8, 12, 12)) not in neighbours
     assert abs(neighbours[0].convolution.input_shape[0] - batch) <= 4
-    rows = list(_other_batches(linear(batch, 64, 32)))
+    rows = list(other_batches(linear(batch, 64, 32)))
     assert linear(2, 64, 32) in rows
 
 
@@ -194,14 +191,14 @@ def test_one_layer_of_each_problem_races_and_as_many_at_a_time_as_memory_allows(
         torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
 
 
-def _fails(self: ConvolutionStep) -> None:
+def _fails(self: OneDnn, site: Site) -> None:  # the arguments of `bind`
     raise RuntimeError("could not create a primitive")
 
 
 def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ConvolutionStep, "_onednn", _fails)
+    monkeypatch.setattr(OneDnn, "bind", _fails)
     model = nn.Sequential(
         nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 6, 3)
     ).eval()
@@ -214,9 +211,11 @@ def test_an_algorithm_that_fails_while_plans_are_tuned_is_only_taken_out(
 
 def test_what_is_decided_already_is_not_packed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[str] = []
-    pack = FrozenWeights.packed
+    keep = FrozenWeights.kept
     monkeypatch.setattr(
-        FrozenWeights, "packed", lambda self, name: (packed.append(name), pack(self, name))[1]
+        FrozenWeights,
+        "kept",
+        lambda self, key, make: (packed.append(key[0]), keep(self, key, make))[1],
     )
     monkeypatch.setenv("BESTOF_FORCE", "fused convolution=convgemm")
     selector.cache_clear()  # orders are read when a selector is made

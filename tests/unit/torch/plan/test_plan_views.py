@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.plan.operation import Pooling
+from bestof.torch.plan.operations.channels import ToChannelsFirst
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.runner import pooling_runner
+from bestof.torch.plan.window import Window, pooling_runner
 
 X = torch.linspace(-1, 1, 3 * 3 * 12 * 12).reshape(3, 3, 12, 12)
 
@@ -126,7 +126,7 @@ def test_a_file_that_reshapes_channels_last_itself() -> None:
     model = Net(KINDS["of many pixels"][0]).eval()
     plan = bt.optimize(model, X)
     program = next(reversed(plan._programs.values()))[2]
-    (node,) = [node for node in program.nodes if getattr(node.target, "__name__", "") == "columns"]
+    (node,) = [node for node in program.nodes if node.meta.get("operation") == ToChannelsFirst()]
     node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]  # it is a node
     program.graph.erase_node(node)
     program.nodes.remove(node)
@@ -162,14 +162,14 @@ def test_memory_of_another_shape_than_a_pooling_yields_is_refused() -> None:
         for shape in ((2, 3, 8, 8), (2, 3, 4, 3))
     )
     with pytest.raises(TorchError, match=r"\(2, 4, 4, 3\); the plan keeps \(2, 4, 3, 3\)"):
-        pooling_runner(Pooling("max", (2, 2), (2, 2), (0, 0), True), x, out)
+        pooling_runner(Window("max", (2, 2), (2, 2), (0, 0), True), x, out)
 
 
 def test_a_file_that_copies_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are given addresses: what a file says of them must fit."""
     plan = bt.optimize(Net(KINDS["of many pixels"][0]).eval(), X)
     program = next(reversed(plan._programs.values()))[2]
-    (node,) = [node for node in program.nodes if getattr(node.target, "__name__", "") == "columns"]
+    (node,) = [node for node in program.nodes if node.meta.get("operation") == ToChannelsFirst()]
     monkeypatch.setitem(node.meta, "val", torch.empty(2, 8, 12, 24, device="meta"))
     file = io.BytesIO()
     plan.save(file)

@@ -52,10 +52,10 @@ def test_by_every_algorithm(activation: nn.Module, size: tuple[int, int]) -> Non
         "winograd4",
         "winograd2 unpacked",
     ):
-        one.out.fill_(torch.nan)
+        one.site.out.fill_(torch.nan)
         one.runner(algorithm)()
         torch.testing.assert_close(
-            one.out,
+            one.site.out,
             wanted,
             rtol=1e-4,
             atol=1e-5,
@@ -111,7 +111,7 @@ def test_the_pooled_result_lies_apart_from_what_the_step_reads() -> None:
         for s in binding.steps
         if s.convolution is not None and s.convolution.problem.pooled
     )
-    begin, end = one.out.data_ptr(), one.out.data_ptr() + one.out.nbytes
-    for other in (one.x, one._between):
+    begin, end = one.site.out.data_ptr(), one.site.out.data_ptr() + one.site.out.nbytes
+    for other in (one.site.x, one.site.unpooled):
         assert end <= other.data_ptr() or other.data_ptr() + other.nbytes <= begin
     torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)

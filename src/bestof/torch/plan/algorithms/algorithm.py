@@ -1,0 +1,92 @@
+"""What an algorithm for fused layers is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from bestof.errors import TorchError
+from bestof.torch.plan.frozen_weights import Packed
+from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.problem import FusedProblem
+
+Runner = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A layer at its place in memory, which stays where it is between calls.
+
+    x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
+    There x may also be a function that finds the input at each call. unpooled: where the results
+    before pooling may lie; the same as `out` if nothing is pooled.
+    """
+
+    layer: Layer
+    problem: FusedProblem
+    x: Tensor | Callable[[], Tensor]
+    out: Tensor
+    residual: Tensor | None
+    unpooled: Tensor
+
+    @property
+    def images(self) -> Tensor:
+        """x, which is known in advance unless the layer is linear."""
+        if not isinstance(self.x, Tensor):
+            raise TorchError(
+                "optimize: the input of a convolution has no fixed place; please report this"
+            )
+        return self.x
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An algorithm bound to a site: the function that runs it, and the packed weights it reads."""
+
+    run: Runner
+    packed: Packed | None = None
+
+
+class Algorithm(ABC):
+    """One way to compute fused layers, a row of the table.
+
+    name: for reports, the store and files of plans.
+    trusted: whether it is PyTorch's own kernel, against which the others are verified.
+    rounds: the operands that it rounds to bfloat16.
+    """
+
+    name: str
+    trusted: bool = False
+    rounds: Literal["nothing", "weights", "both"] = "nothing"
+
+    @abstractmethod
+    def supports(self, problem: FusedProblem) -> bool:
+        """Return whether it takes part in the race for a problem."""
+
+    @abstractmethod
+    def can_run(self, problem: FusedProblem) -> bool:
+        """Return whether it computes a problem within its accuracy, if it is ordered to."""
+
+    @abstractmethod
+    def bind(self, site: Site) -> Bound:
+        """Pack the weights, and bind the algorithm to memory; pooling is left out if it does not pool."""
+
+    @abstractmethod
+    def error(self, problem: FusedProblem) -> float:
+        """Return the promised rms error, relative to the rms of the sums."""
+
+    @abstractmethod
+    def weight_bytes(self, site: Site) -> int:
+        """Return the bytes of the weights that it keeps or reads."""
+
+    def pools(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that pool
+        """Return whether it pools what it computes, if the problem is pooled."""
+        return False
+
+    def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # for those that pack
+        """Return the same algorithm on the model's own weights, if that takes less memory."""
+        return None

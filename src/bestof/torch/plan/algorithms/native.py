@@ -1,0 +1,192 @@
+"""The native kernels of `bestof.kernels`, each as an algorithm for fused layers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bestof.errors import TorchError
+from bestof.kernels import Algorithm as Row
+from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
+from bestof.torch.accuracy import DEFAULT_ACCURACY, allows
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
+from bestof.torch.plan.frozen_weights import Packed
+from bestof.torch.plan.problem import FusedProblem
+
+UNPACKED = " unpacked"
+
+# More than most caches beyond the second level hold for one core.
+_LARGE_BYTES = 16 * 2**20
+
+
+class Native(Algorithm):
+    """A native kernel, as its row in the kernels' table describes it.
+
+    `packs` is False for the variant that reads the model's own weights and transforms them at each
+    call. It takes less memory and more time. No race tries it; it serves where memory is limited.
+    """
+
+    def __init__(self, kernel: str, packs: bool = True) -> None:
+        self.kernel, self._packs = kernel, packs
+        self.name = kernel if packs else f"{kernel}{UNPACKED}"
+        self.rounds = algorithms()[kernel].rounds
+
+    def supports(self, problem: FusedProblem) -> bool:
+        """Return whether the kernel applies, and may be the fastest."""
+        if not self._packs or not self.can_run(problem):
+            return False
+        row = algorithms()[self.kernel]
+        if row.emulated:
+            return False  # the results of the float32 kernels, but slower
+        if problem.linear:
+            return row.linear and (row.shapes == "few rows" or not _only_streams(problem))
+        if row.rounds == "both" and _has_kernel_for(problem, "depthwise"):
+            return False
+        return not _multiplies_like_others(row) or not _winograd_wins(problem)
+
+    def can_run(self, problem: FusedProblem) -> bool:
+        """Return whether the kernel applies to the shapes, and the accuracy allows it."""
+        row = algorithms()[self.kernel]
+        return allows(problem.accuracy, row.accuracy) and self.kernel in problem.native
+
+    def bind(self, site: Site) -> Bound:
+        """Pack the weights, and bind the kernel to the addresses of a site."""
+        layer, problem = site.layer, site.problem
+        (n, c, h, w), (k, i, r, s) = (
+            problem.convolution.input_shape,
+            problem.convolution.weight_shape,
+        )
+        pooled = self.pools(problem)
+        plan = Conv2dPlan(
+            (n, h, w, c),
+            (k, r, s, i),
+            stride=layer.stride,
+            padding=layer.padding,
+            dilation=layer.dilation,
+            groups=layer.groups,
+            algorithm=self.kernel,
+            activation=(layer.activation, layer.slope) if layer.activation else None,
+            pool=pooled,
+        )
+        packed = self._weights(site)
+        bias, residual = layer.weights.bias, site.residual
+        addresses = (
+            (site.out if pooled else site.unpooled).data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if residual is None else residual.data_ptr(),
+        )
+        return Bound(_runner(plan, site, packed, addresses), packed)
+
+    def error(self, problem: FusedProblem) -> float:
+        """Return the rms error that the kernel promises for a problem."""
+        return float(problem.native[self.kernel].error_bound)
+
+    def weight_bytes(self, site: Site) -> int:
+        """Return the bytes of the packed weights, or else of the model's."""
+        if self._keeps_weights(site.problem):
+            return self._weights(site).nbytes
+        return site.layer.weights.weight.nbytes
+
+    def pools(self, problem: FusedProblem) -> bool:
+        """Return whether the kernel pools what it computes."""
+        row = problem.native.get(self.kernel)
+        return problem.pooled and row is not None and bool(row.pools)
+
+    def unpacked(self, problem: FusedProblem) -> Native | None:
+        """Return the variant that transforms the model's own weights at each call."""
+        if problem.linear or not self._keeps_weights(problem):
+            return None
+        return Native(self.kernel, packs=False)
+
+    def _keeps_weights(self, problem: FusedProblem) -> bool:
+        return self._packs and bool(problem.native[self.kernel].packs)
+
+    def _weights(self, site: Site) -> Packed:
+        weights = site.layer.weights
+        if not self._keeps_weights(site.problem):
+            return weights.rows_kept()
+        return weights.kept(
+            (self.kernel, isa()),
+            lambda: Packed(pack_weights(weights.rows(), self.kernel, groups=weights.groups)),
+        )
+
+
+def _runner(
+    plan: Conv2dPlan, site: Site, packed: Packed, addresses: tuple[int, int, int]
+) -> Runner:
+    layout, x = packed.layout, site.x
+    # The model's memory may move (model.share_memory()): its address is asked for at each call.
+    find_layout = layout.data_ptr if isinstance(layout, Tensor) else None
+    if isinstance(x, Tensor):
+        at = x.data_ptr()
+        if find_layout is None:
+            return partial(plan.run, at, layout, *addresses)
+        return lambda: plan.run(at, find_layout(), *addresses)
+    find = x
+    _, features, _, rows = site.problem.convolution.input_shape
+
+    def run() -> None:
+        given = _checked(find(), features, rows)  # kept until the kernel is done
+        plan.run(given.data_ptr(), layout if find_layout is None else find_layout(), *addresses)
+
+    return run
+
+
+def _checked(given: Tensor, features: int, rows: int) -> Tensor:
+    """Return a value that a kernel reads by its address; TorchError if it is not as planned."""
+    if given.dtype is not torch.float32 or given.shape != (rows, features):
+        raise TorchError(
+            f"optimize: a linear layer was planned for float32 ({rows}, {features}); it got {given.dtype} "
+            f"{tuple(given.shape)}: an operator before it returned another type than when it was traced"
+        )
+    return given
+
+
+def _has_kernel_for(problem: FusedProblem, shapes: str) -> bool:
+    return any(algorithms()[name].shapes == shapes for name in problem.native)
+
+
+def _multiplies_like_others(row: Row) -> bool:
+    """Return whether a kernel computes every product, as the kernel for linear layers does.
+
+    Its own packing or blocking gains a few percent where no other kernel saves products.
+    """
+    return row.shapes == "any" and not row.linear
+
+
+def _winograd_wins(problem: FusedProblem) -> bool:
+    """Return whether Winograd saves so many products that one algorithm without it is enough to try.
+
+    From 32 channels on, F(4) with a third of the products won every layer of VGG16 and ResNet34, by
+    1.5 and more.
+    """
+    filters, channels = problem.convolution.weight_shape[:2]
+    rows = algorithms()
+    transformed, plain = [], []
+    for name, promise in problem.native.items():
+        row = rows[name]
+        if row.shapes == "any":
+            plain.append(promise.flops)
+        elif row.accuracy == DEFAULT_ACCURACY and (row.kernel, row.stride) == ((3, 3), 1):
+            transformed.append(promise.flops)
+    saves = bool(transformed) and 2.5 * min(transformed) < max(plain)
+    return saves and min(filters, channels) >= 32
+
+
+def _only_streams(problem: FusedProblem) -> bool:
+    """Return whether a linear layer has large weights and so few rows that memory sets the pace.
+
+    Then kernels for many rows save no time, and keep packed weights, as large as the model's. Measured on 25088 to 4096
+    features, in ms (PyTorch: 18.5, 38.1 and 38.8 for 1, 2 and 8 rows):
+
+    | rows | matvec | convgemm | matvec_bf16 | convgemm_bf16 |
+    |---|---|---|---|---|
+    | 1 | 11.8 | 12.0 | 5.8 | 5.9 |
+    | 2 | 12.0 | 11.9 | 6.1 | 5.9 |
+    | 8 | 16.5 | 12.1 | 9.8 | 5.9 |
+    """
+    images, _, _, width = problem.convolution.input_shape
+    filters, channels = problem.convolution.weight_shape[:2]
+    return images * width <= 2 and 4 * filters * channels > _LARGE_BYTES

@@ -1,0 +1,75 @@
+"""oneDNN by PyTorch's operator that fuses activations, with weights reordered in advance."""
+
+from __future__ import annotations
+
+import torch
+
+from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.plan.activations import activation_of
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
+from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
+from bestof.torch.plan.problem import FusedProblem
+
+
+def has_onednn(problem: FusedProblem) -> bool:
+    """Return whether PyTorch runs a problem by oneDNN."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and not problem.linear
+
+
+class OneDnn(Algorithm):
+    """A convolution by oneDNN."""
+
+    name = "onednn"
+    trusted = True
+
+    def supports(self, problem: FusedProblem) -> bool:
+        """Return whether PyTorch has oneDNN, and the layer is a convolution."""
+        return has_onednn(problem)
+
+    def can_run(self, problem: FusedProblem) -> bool:
+        """Return whether the layer is a convolution."""
+        return not problem.linear
+
+    def bind(self, site: Site) -> Bound:
+        """Reorder the weights, and bind the operator to memory."""
+        layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
+        packed = _reordered(site)
+        weight, bias, geometry = packed.layout, layer.weights.bias, _geometry(site)
+        compute = torch.ops.mkldnn._convolution_pointwise
+        name, scalars = activation_of(layer.activation).onednn(layer.slope)
+
+        def run() -> None:
+            out.copy_(compute(x, weight, bias, *geometry, name, scalars, ""))
+
+        def run_with_residual() -> None:
+            y = compute(x, weight, bias, *geometry, "none", [], "")
+            torch.add(y, residual, out=out)  # type: ignore[arg-type]  # it is not None here
+            layer.activate(out)
+
+        return Bound(run if residual is None else run_with_residual, packed)
+
+    def error(self, problem: FusedProblem) -> float:
+        """Return the rms error of a plain sum."""
+        return summation_bound(problem.terms, "float32").rms
+
+    def weight_bytes(self, site: Site) -> int:
+        """Return the bytes of the reordered weights."""
+        return _reordered(site).nbytes
+
+
+def _geometry(site: Site) -> tuple[object, ...]:
+    layer = site.layer
+    return layer.padding, layer.stride, layer.dilation, layer.groups
+
+
+def _reordered(site: Site) -> Packed:
+    weights: FrozenWeights = site.layer.weights
+    geometry = _geometry(site)
+    shape = list(site.images.shape)
+
+    def reorder() -> Packed:
+        weight = weights.folded().contiguous()
+        return Packed(torch.ops.mkldnn._reorder_convolution_weight(weight, *geometry, shape))
+
+    return weights.kept(("onednn", str(geometry), str(shape)), reorder)

@@ -1,0 +1,51 @@
+"""PyTorch's own operators: the algorithm of every layer that nothing else runs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
+from bestof.torch.plan.algorithms.onednn import has_onednn
+from bestof.torch.plan.problem import FusedProblem
+
+
+class PyTorch(Algorithm):
+    """`conv2d` or `linear`, whichever library PyTorch calls for it."""
+
+    name = "pytorch"
+    trusted = True
+
+    def supports(self, problem: FusedProblem) -> bool:
+        """Return whether oneDNN, which PyTorch would call as well, does not take part."""
+        return not has_onednn(problem)
+
+    def can_run(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # any
+        """Return True."""
+        return True
+
+    def bind(self, site: Site) -> Bound:
+        """Bind the operator to memory."""
+        if site.layer.linear:
+            return Bound(_linear(site))
+        layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
+        weight = layer.weights.folded()
+        return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
+
+    def error(self, problem: FusedProblem) -> float:
+        """Return the rms error of a plain sum."""
+        return summation_bound(problem.terms, "float32").rms
+
+    def weight_bytes(self, site: Site) -> int:
+        """Return the bytes of the model's weights."""
+        return site.layer.weights.weight.nbytes
+
+
+def _linear(site: Site) -> Runner:
+    layer, x, out = site.layer, site.x, site.out
+    transposed, bias = layer.weights.folded().t(), layer.weights.bias
+    find = x if not isinstance(x, Tensor) else lambda: x
+    if bias is None:
+        return lambda: layer.activate(torch.mm(find(), transposed, out=out))
+    return lambda: layer.activate(torch.addmm(bias, find(), transposed, out=out))

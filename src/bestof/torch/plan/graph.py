@@ -1,0 +1,78 @@
+"""Questions about the nodes of a traced graph, for those who recognise operations in it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+Pair = tuple[int, int]
+aten = torch.ops.aten
+
+# Views of contiguous values.
+RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
+
+
+def constant(module: GraphModule, node: Any) -> Tensor | None:
+    """Return the parameter or buffer that a node reads; None for other nodes."""
+    if not isinstance(node, Node) or node.op != "get_attr":
+        return None
+    value = operator.attrgetter(str(node.target))(module)
+    return value if isinstance(value, Tensor) else None
+
+
+def value_of(node: Any) -> Tensor | None:
+    """Return the tensor without data that describes a node's value; None if it is no tensor."""
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return value if isinstance(value, Tensor) else None
+
+
+def shape_of(node: Any) -> tuple[int, ...]:
+    """Return the shape of a node's value, which is a tensor."""
+    value = value_of(node)
+    if value is None:
+        raise ValueError("a step does not read a tensor where it should")
+    return tuple(value.shape)
+
+
+def is_plain(node: Any, dim: int | None = None) -> bool:
+    """Return whether native kernels can read and write a value: dense float32 on the CPU, not empty."""
+    value = value_of(node)
+    return (
+        value is not None
+        and value.dtype is torch.float32
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and (dim is None or value.dim() == dim)
+        and 0 not in value.shape
+    )
+
+
+def argument(node: Node, name: str) -> Any:
+    """Return an argument by its name in the schema, or its default if it was not given."""
+    for position, one in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]  # an operator
+        if one.name == name:
+            if position < len(node.args):
+                return node.args[position]
+            return node.kwargs.get(name, one.default_value)
+    raise KeyError(name)
+
+
+def pair(value: Any) -> Pair:
+    """Return (y, x) of an argument that is one number or two."""
+    if isinstance(value, int):
+        return value, value
+    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
+
+
+def only_user(node: Node) -> Node | None:
+    """Return the node that reads a value, if there is just one."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def fused(*_: Any) -> Any:
+    """Mark a node that an operation of `operations/` computes; never called."""
+    raise AssertionError

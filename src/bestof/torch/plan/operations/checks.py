@@ -1,0 +1,45 @@
+"""What must hold for the nodes of a plan file, for kernels are given addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from bestof.torch.plan.graph import value_of
+from bestof.torch.plan.operations.operation import Operation
+
+
+def expect(right: bool, what: str) -> None:
+    """Raise ValueError if something is not right."""
+    if not right:
+        raise ValueError(f"{what} does not fit the rest of the plan")
+
+
+def val(node: Any) -> Tensor:
+    """Return the tensor without data that describes a value; ValueError if it is none."""
+    value = value_of(node)
+    if value is None:
+        raise ValueError("a step does not read a tensor where it should")
+    return value
+
+
+def operation_of(node: Any) -> Operation | None:
+    """Return the operation that computes a node; None if PyTorch does."""
+    found = node.meta.get("operation") if isinstance(node, Node) else None
+    return found if isinstance(found, Operation) else None
+
+
+def is_rows(node: Any) -> bool:
+    """Return whether a node is a value in channels last that lies in the arena."""
+    operation = operation_of(node)
+    if operation is None or not operation.yields_rows:
+        return False
+    return val(node).dim() == 4 and val(node).dtype is torch.float32
+
+
+def is_alike(one: Node, other: Any) -> bool:
+    """Return whether two values have the same shape and dtype."""
+    return val(one).shape == val(other).shape and val(one).dtype is val(other).dtype

@@ -1,0 +1,68 @@
+"""What convolutions and linear layers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from bestof.torch.accuracy import Accuracy
+from bestof.torch.plan.activations import activation_of, recognise_activation
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.graph import only_user, shape_of
+from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
+from bestof.torch.plan.problem import FusedProblem, problem_of
+from bestof.torch.plan.rewriter import Rewriter
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLayer(Operation):
+    """A layer whose algorithm is chosen. Arguments of its node: x, and the residual if it has one."""
+
+    layer: Layer
+
+    def problem(self, node: Node, accuracy: Accuracy) -> FusedProblem:
+        """Return what the algorithm is chosen for."""
+        return problem_of(self.layer, accuracy, self._input_shape(node), len(node.args) > 1)
+
+    def _input_shape(self, node: Node) -> tuple[int, ...]:
+        return shape_of(node.args[0])
+
+    def absorb_activation(self, rewriter: Rewriter, node: Node) -> Node:
+        """Take an activation that follows into the layer; return the node of the result."""
+        user = only_user(node)
+        found = None if user is None else recognise_activation(user)
+        if user is None or found is None:
+            return node
+        name, slope = found
+        changed = type(self)(replace(self.layer, activation=name, slope=slope))
+        return rewriter.absorb(node, user, changed, *node.args)
+
+    def check_layer(self, dim: int) -> None:
+        """Raise ValueError if the weights, which have `dim` axes, or the activation cannot be used."""
+        layer, weights = self.layer, self.layer.weights
+        weight, bias = weights.weight, weights.bias
+        expect(weight.dim() == dim and weight.dtype is torch.float32, "weight")
+        expect(weights.groups == layer.groups, "groups")
+        right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is torch.float32)
+        expect(right, "bias")
+        activation_of(layer.activation)
+
+    def check_types(self, node: Node) -> None:
+        """Raise ValueError if the input or the result is not float32."""
+        dtypes = {val(node).dtype, val(node.args[0]).dtype}
+        expect(dtypes == {torch.float32}, node.name)
+
+    def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
+        """Return the operation as JSON."""
+        return {"name": self.name, **encoded_fields(self.layer, number)}
+
+    @classmethod
+    def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> FusedLayer:
+        """Return the operation of a JSON value."""
+        return cls(Layer(**decoded_fields(content, weights)))

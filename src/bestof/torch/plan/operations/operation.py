@@ -1,0 +1,85 @@
+"""What an operation of a plan is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from torch.fx import Node
+
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.place import Place
+from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.step import Step
+
+
+class Operation(ABC):
+    """What a node of a fused graph computes, in place of PyTorch's operator.
+
+    A trace consists of PyTorch's operators. Each operation recognises those that it can compute,
+    and puts a node in their place whose `meta["operation"]` it is. When the program is bound to
+    memory, the operation makes the node's step, once: a call only runs the steps. Nodes without an
+    operation run by PyTorch. An operation is a frozen dataclass; a plan file holds its fields.
+
+    name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in channels
+    last that lie in the arena. yields_rows: whether its result is one. A result that is not lies in
+    the arena too, contiguous. overwrites_last: whether the result may lie where the last of several
+    arguments does, if no other step reads that: each element is read just before it is written.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    reads_rows: ClassVar[bool] = False
+    yields_rows: ClassVar[bool] = False
+    overwrites_last: ClassVar[bool] = False
+
+    @classmethod
+    def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
+        """Return, for each operator of PyTorch, the function that replaces its nodes if it can."""
+        return {}
+
+    def absorb(self, rewriter: Rewriter, node: Node) -> None:  # noqa: B027  # most absorb nothing
+        """Take the nodes that follow into this one, if it can compute them as well."""
+
+    def workspace(self, node: Node) -> tuple[int, ...] | None:  # noqa: ARG002  # most need none
+        """Return the shape (N, C, H, W) of the memory that the step needs beside its result."""
+        return None
+
+    @abstractmethod
+    def bind(self, node: Node, place: Place) -> Step:
+        """Return the step of a node, bound to memory."""
+
+    @abstractmethod
+    def check(self, node: Node) -> None:
+        """Raise ValueError if a node that was read from a file does not fit its arguments."""
+
+    def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
+        """Return the operation as JSON; `number` gives weights their number in the file."""
+        return {"name": self.name, **encoded_fields(self, number)}
+
+    @classmethod
+    def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> Operation:
+        """Return the operation of a JSON value."""
+        return cls(**decoded_fields(content, weights))
+
+
+def encoded_fields(value: Any, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON."""
+    encoded = {}
+    for field in fields(value):
+        one = getattr(value, field.name)
+        encoded[field.name] = number(one) if isinstance(one, FrozenWeights) else one
+    return encoded
+
+
+def decoded_fields(content: dict[str, Any], weights: list[FrozenWeights]) -> dict[str, Any]:
+    """Return the arguments that make the dataclass again."""
+
+    def decoded(name: str, value: Any) -> Any:
+        if name == "weights":
+            return weights[value]
+        return tuple(value) if isinstance(value, list) else value
+
+    return {name: decoded(name, value) for name, value in content.items() if name != "name"}

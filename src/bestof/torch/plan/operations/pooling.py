@@ -1,0 +1,113 @@
+"""Poolings of values in channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch.fx import Node
+
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.graph import argument, is_plain, pair, shape_of
+from bestof.torch.plan.operations.checks import expect, is_rows, val
+from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
+from bestof.torch.plan.place import Place
+from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.step import Step
+from bestof.torch.plan.window import Window, pooling_runner
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling(Operation):
+    """The maximum or average of every window."""
+
+    name: ClassVar[str] = "pooling"
+    reads_rows: ClassVar[bool] = True
+    yields_rows: ClassVar[bool] = True
+
+    window: Window
+
+    @classmethod
+    def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
+        """Return the operators that may be poolings."""
+        return {
+            aten.max_pool2d.default: _recognise_pooling,
+            aten.avg_pool2d.default: _recognise_pooling,
+            aten.adaptive_avg_pool2d.default: _recognise_adaptive,
+            aten._adaptive_avg_pool2d.default: _recognise_adaptive,
+            aten.mean.dim: _recognise_mean,
+        }
+
+    def bind(self, node: Node, place: Place) -> Step:
+        """Return the step."""
+        x = place.tensor(node.args[0])
+        return place.step(str(self.window), pooling_runner(self.window, x, place.out))
+
+    def check(self, node: Node) -> None:
+        """Raise ValueError if shapes disagree."""
+        one, x = self.window, val(node.args[0])
+        right = F.avg_pool2d(x, one.kernel, one.stride, one.padding)
+        expect(is_rows(node) and is_rows(node.args[0]), node.name)
+        expect(right.shape == val(node).shape, node.name)
+
+    def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
+        """Return the operation as JSON."""
+        return {"name": self.name, **encoded_fields(self.window, number)}
+
+    @classmethod
+    def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> Pooling:
+        """Return the operation of a JSON value."""
+        return cls(Window(**decoded_fields(content, weights)))
+
+
+def _recognise_pooling(rewriter: Rewriter, node: Node) -> None:
+    if not is_plain(node.args[0], 4) or not is_plain(node, 4):
+        return
+    x = node.args[0]
+    kernel = pair(node.args[1])
+    stride = pair(argument(node, "stride") or kernel)
+    padding = pair(argument(node, "padding"))
+    if node.target is aten.max_pool2d.default:
+        fits, kind, counted = pair(argument(node, "dilation")) == (1, 1), "max", True
+    else:
+        fits, kind = argument(node, "divisor_override") is None, "average"
+        counted = bool(argument(node, "count_include_pad"))
+    extents = zip(shape_of(x)[2:], padding, kernel, stride, strict=True)
+    floor = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in extents)
+    if fits and floor == shape_of(node)[2:]:  # else rounded up, by ceil_mode
+        rewriter.replace(node, Pooling(Window(kind, kernel, stride, padding, counted)), x)
+
+
+def _recognise_adaptive(rewriter: Rewriter, node: Node) -> None:
+    if not is_plain(node.args[0], 4) or not is_plain(node, 4):
+        return
+    given, wanted = shape_of(node.args[0])[2:], shape_of(node)[2:]
+    if given[0] % wanted[0] == 0 and given[1] % wanted[1] == 0:
+        kernel = given[0] // wanted[0], given[1] // wanted[1]
+        window = Window("average", kernel, kernel, (0, 0), True)
+        rewriter.replace(node, Pooling(window), node.args[0])
+
+
+def _recognise_mean(rewriter: Rewriter, node: Node) -> None:
+    """Replace a mean over all pixels by an average pooling, reshaped if the pixel is dropped."""
+    x, dims = node.args[0], node.args[1]
+    if not is_plain(x, 4) or not isinstance(dims, list) or sorted(d % 4 for d in dims) != [2, 3]:
+        return
+    if argument(node, "dtype") is not None:
+        return
+    kernel = (shape_of(x)[2], shape_of(x)[3])
+    operation = Pooling(Window("average", kernel, kernel, (0, 0), True))
+    if argument(node, "keepdim"):
+        rewriter.replace(node, operation, x)
+        return
+    val_ = node.meta["val"]
+    pooled = rewriter.insert(node, operation, x, val=val_[:, :, None, None])
+    with node.graph.inserting_after(pooled):
+        flat = node.graph.call_function(aten.flatten.using_ints, (pooled, 1))
+    flat.meta = {"val": val_}
+    node.replace_all_uses_with(flat)

@@ -1,0 +1,37 @@
+"""The table of operations: to add one, add its file and its class here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
+from bestof.torch.plan.operations.convolution import Convolution
+from bestof.torch.plan.operations.linear import Linear
+from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.operations.pooling import Pooling
+from bestof.torch.plan.operations.written import Written
+from bestof.torch.plan.rewriter import Rewriter
+
+OPERATIONS: tuple[type[Operation], ...] = (
+    Convolution,
+    Linear,
+    Pooling,
+    ToChannelsLast,
+    ToChannelsFirst,
+    Written,
+)
+RECOGNISERS: dict[Any, Callable[[Rewriter, Node], object]] = {
+    target: recognise
+    for operation in OPERATIONS
+    for target, recognise in operation.recognisers().items()
+}
+_BY_NAME = {one.name: one for one in OPERATIONS}
+
+
+def decode_operation(content: dict[str, Any], weights: list[FrozenWeights]) -> Operation:
+    """Return the operation of a JSON value; KeyError if no operation has its name."""
+    return _BY_NAME[content["name"]].decode(content, weights)

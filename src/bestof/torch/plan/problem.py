@@ -1,0 +1,102 @@
+"""What tells the fused layers of plans apart when their algorithms are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+from bestof.kernels import Promise, conv2d_algorithms
+from bestof.torch.accuracy import Accuracy
+from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.plan.layer import Layer
+
+
+class FusedProblem(NamedTuple):
+    """The problem of a fused layer: a convolution with its epilogue.
+
+    A linear layer is a convolution of one image, whose pixels are the rows. `pooled`: the result is
+    the largest of each 2x2 results.
+    """
+
+    convolution: ConvProblem
+    residual: bool
+    activation: str
+    accuracy: Accuracy
+    linear: bool
+    pooled: bool = False
+
+    def canonical(self) -> str:
+        """Return the text that identifies the problem in the store."""
+        return f"{self} {self.accuracy} threads={self.convolution.threads}"
+
+    def __str__(self) -> str:
+        words = [self.convolution.notation]
+        words += ["linear"] if self.linear else []
+        words += ["bias"] if self.convolution.bias else []
+        words += ["residual"] if self.residual else []
+        words += [self.activation] if self.activation else []
+        words += ["max 2x2"] if self.pooled else []
+        return " ".join(words)
+
+    @property
+    def native(self) -> Mapping[str, Promise]:
+        """What the native kernels promise for the convolution, by the names of the algorithms."""
+        one = self.convolution
+        (n, c, h, w), (k, i, r, s) = one.input_shape, one.weight_shape
+        return conv2d_algorithms(
+            (n, h, w, c),
+            (k, r, s, i),
+            stride=one.stride,
+            padding=one.padding,
+            dilation=one.dilation,
+            groups=one.groups,
+        )
+
+    @property
+    def terms(self) -> int:
+        """The number of products in each sum."""
+        _, channels, height, width = self.convolution.weight_shape
+        return channels * height * width
+
+
+def problem_of(
+    layer: Layer, accuracy: Accuracy, x: tuple[int, ...], residual: bool
+) -> FusedProblem:
+    """Return the problem of a layer on an input of shape x, (rows, features) if it is linear."""
+    weight = tuple(layer.weights.weight.shape)
+    convolution = ConvProblem(
+        (1, x[1], 1, x[0]) if layer.linear else x,  # type: ignore[arg-type]  # four numbers
+        (*weight, 1, 1) if layer.linear else weight,  # type: ignore[arg-type]  # four numbers
+        layer.weights.bias is not None,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        layer.groups,
+        input_layout="channels_last",
+        weight_layout="channels_last",
+        threads=torch.get_num_threads(),
+    )
+    return FusedProblem(
+        convolution, residual, layer.activation, accuracy, layer.linear, layer.pooled
+    )
+
+
+# Batches that a program may have used before.
+_SIZES = (
+    *range(1, 33),
+    *(40, 48, 56, 64, 80, 96, 100, 112, 128, 160, 192, 200, 224, 256, 384, 512, 768, 1024),
+)
+
+
+def other_batches(problem: FusedProblem) -> Iterator[FusedProblem]:
+    """Yield the same layer for other numbers of images (or rows), nearest by ratio first."""
+    images, channels, height, width = problem.convolution.input_shape
+    size = width if problem.linear else images
+    for other in sorted(_SIZES, key=lambda one: max(one / size, size / one)):
+        if other == size:
+            continue
+        linear, four = (images, channels, height, other), (other, channels, height, width)
+        shape = linear if problem.linear else four
+        yield problem._replace(convolution=problem.convolution._replace(input_shape=shape))

@@ -1,0 +1,24 @@
+"""One step of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bestof.torch.plan.convolution_step import ConvolutionStep
+
+
+@dataclass(slots=True)
+class Step:
+    """One operator of a program, bound to memory.
+
+    name, kind: for reports. slot: that of its result. is_planned: whether the result lies in the
+    arena. run: the function that runs it. convolution: the fused layer that it is, or None.
+    """
+
+    name: str
+    kind: str
+    slot: int
+    is_planned: bool
+    run: Callable[[], object]
+    convolution: ConvolutionStep | None = None
