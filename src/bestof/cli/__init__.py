@@ -25,6 +25,7 @@ COMMANDS = (
         "look after the kept decisions: show, explain, pin, export, merge",
     ),
     Command("profile", "bestof.cli.profile", "show where the time of a PyTorch program goes"),
+    Command("project", "bestof.cli.project", "show how fast a profiled step could be"),
     Command("compare", "bestof.cli.compare", "show what differs between two profiles"),
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )

@@ -1,0 +1,271 @@
+"""Project a profile: replay every distinct problem alone, and say how fast the step could be.
+
+Each problem is run as it was logged, as oneDNN would choose it, by each other implementation, and by bestof's kernels,
+hot and cold. Weighed by its calls, the best of a ceiling over the observed time is the efficiency: a bracket, as
+caches are neither always hot nor always cold in a program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from bestof.errors import ProfileError
+from bestof.profile.alternatives import Alternative, alternatives_of
+from bestof.profile.line import Line
+from bestof.profile.log import read_lines
+from bestof.profile.peak import Peak
+from bestof.profile.span import Span
+from bestof.profile.steady import Steady
+from bestof.profile.stopwatch import Disturbance, Times, Watch, times_of
+
+# Of the time for a problem, the replay of the logged call gets this share; the rest is shared by the others.
+_SAME = 0.25
+# More seconds than these a problem gain nothing.
+_MOST = 2.0
+# The least seconds of one measurement: two calls are made however long they take.
+_LEAST = 0.004
+# A ceiling counts if it is this much below the observed time, so that noise names no remedy.
+_WORTH = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The times of one way to compute a problem, in seconds of a call."""
+
+    kind: str  # same, onednn, implementation, bestof
+    name: str
+    hot: float
+    cold: float | None
+
+    def seconds(self, cold: bool) -> float:
+        """Return the hot or the cold time; the hot one where there is no cold one."""
+        return self.cold if cold and self.cold is not None else self.hot
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One distinct problem of a step: `calls` of them took `seconds` in all, for `modules`.
+
+    `reason` tells why it was not replayed; `roofline` is the least seconds of a call by the peaks, None without them.
+    """
+
+    key: str
+    primitive: str
+    direction: str
+    implementation: str
+    problem: str
+    calls: int
+    seconds: float
+    modules: tuple[str, ...]
+    measured: tuple[Measured, ...] = ()
+    roofline: float | None = None
+    reason: str = ""
+
+    def ceiling(self, kinds: Sequence[str], cold: bool) -> Measured | None:
+        """Return the fastest way of some kinds."""
+        own = [one for one in self.measured if one.kind in kinds]
+        return min(own, key=lambda one: one.seconds(cold), default=None)
+
+    @property
+    def same_implementation(self) -> bool:
+        """Whether the replay of the logged call ran the implementation of the line."""
+        own = self.ceiling(("same",), cold=False)
+        return own is not None and self.implementation.split(":", 1)[-1] in own.name
+
+
+# The ceilings, from the logged call to everything that was tried.
+CEILINGS: Mapping[str, tuple[str, ...]] = {
+    "as logged, alone": ("same",),
+    "oneDNN's choice": ("same", "onednn"),
+    "best of all": ("same", "onednn", "implementation", "bestof"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What became of the problems of a step. `wall` is the step's, `seconds` that of its lines."""
+
+    wall: float
+    problems: tuple[Problem, ...]
+    disturbance: Disturbance
+    threads: int
+
+    @property
+    def seconds(self) -> float:
+        """The observed time of all lines."""
+        return sum(one.seconds for one in self.problems)
+
+    @property
+    def replayed(self) -> float:
+        """The observed time of the lines that were replayed."""
+        return sum(one.seconds for one in self.problems if one.measured)
+
+    @property
+    def coverage(self) -> float:
+        """The share of the step's wall time that was replayed."""
+        return self.replayed / self.wall if self.wall > 0 else 0.0
+
+    def projected(self, ceiling: str, cold: bool) -> float:
+        """Return the seconds of the replayed lines at a ceiling; no problem counts as slower than it was observed."""
+        total = 0.0
+        for one in self.problems:
+            best = one.ceiling(CEILINGS[ceiling], cold)
+            if best is not None:
+                total += min(one.seconds, one.calls * best.seconds(cold))
+        return total
+
+    def roofline(self) -> float | None:
+        """Return the seconds of the replayed lines by the peaks; None without peaks."""
+        known = [one for one in self.problems if one.measured]
+        if any(one.roofline is None for one in known):
+            return None
+        return sum(min(one.seconds, one.calls * (one.roofline or 0.0)) for one in known)
+
+    def advice(self) -> list[tuple[Problem, Measured, float]]:
+        """Return what to do: the problem, the faster way, and the seconds of a step that it saves; the most first.
+
+        The greater of the hot and the cold time is taken, so that caches promise nothing.
+        """
+        found = []
+        for one in self.problems:
+            best = min(one.measured, key=_slower, default=None)
+            if best is not None and best.kind != "same":
+                saved = one.seconds - one.calls * _slower(best)
+                if one.calls * _slower(best) < _WORTH * one.seconds:
+                    found.append((one, best, saved))
+        return sorted(found, key=lambda one: -one[2])
+
+
+def _slower(one: Measured) -> float:
+    return max(one.hot, one.seconds(cold=True))
+
+
+@dataclass(slots=True)
+class Kept:
+    """Measurements of earlier runs in a file, one a line, which a run continues."""
+
+    path: Path | None
+    known: dict[str, list[Measured]] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, path: Path | None) -> Kept:
+        """Read a file where there is one; ProfileError for one that holds something else."""
+        kept = cls(path)
+        if path is not None and path.exists():
+            for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                try:
+                    content = json.loads(text)
+                    kept.known[content["key"]] = [Measured(**one) for one in content["measured"]]
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ProfileError(
+                        f"{str(path)!r} does not hold measurements in line {number} ({error}); name another file"
+                    ) from error
+        return kept
+
+    def add(self, key: str, measured: Sequence[Measured]) -> None:
+        """Remember the measurements of a problem, and write them at once."""
+        self.known[key] = list(measured)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                content = {"key": key, "measured": [asdict(one) for one in measured]}
+                file.write(json.dumps(content) + "\n")
+
+
+def problems_of(steady: Steady, threads: int, peak: Peak | None) -> list[tuple[Problem, Line]]:
+    """Return the distinct problems of a step, the longest first, and a line of each."""
+    groups: dict[tuple[str, ...], list[tuple[Span, Line]]] = {}
+    for span in steady.spans:
+        if span.kind == "line":
+            found = read_lines([span.text]).lines
+            if found:
+                groups.setdefault(found[0].key, []).append((span, found[0]))
+    result = []
+    for key, members in groups.items():
+        span, line = members[0]
+        problem = Problem(
+            key="|".join((*key, span.implementation, f"threads={threads}")),
+            primitive=span.name,
+            direction=span.direction,
+            implementation=span.implementation,
+            problem=span.problem,
+            calls=len(members),
+            seconds=sum(one.self_seconds for one, _ in members),
+            modules=tuple(dict.fromkeys(one.module for one, _ in members if one.module)),
+            roofline=None if peak is None else peak.least(span),
+        )
+        result.append((problem, line))
+    return sorted(result, key=lambda one: -one[0].seconds)
+
+
+def project(
+    steady: Steady,
+    threads: int,
+    peak: Peak | None,
+    seconds: float,
+    kept: Kept,
+    tell: Callable[[int, int, str], None] = lambda _done, _all, _what: None,
+) -> Projection:
+    """Replay the problems of a step with as many threads as it had, for about `seconds` in all.
+
+    Problems that no time is left for are not replayed, and counted as such; a later run with the same `kept`
+    continues. `tell` is called with the number of problems done, that of all, and what is next.
+    """
+    found = problems_of(steady, threads, peak)
+    ends, watch, calls = perf_counter() + seconds, Watch(), 0
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    done = []
+    try:
+        for number, (problem, line) in enumerate(found):
+            tell(number, len(found), f"{problem.primitive} {problem.problem}")
+            left = ends - perf_counter()
+            # The longest problems come first, and get time by their share of what is left.
+            rest = sum(one.seconds for one, _ in found[number:]) or 1.0
+            if problem.key not in kept.known:
+                if left <= 0:
+                    done.append(_with(problem, (), "no time was left; continue with --resume FILE"))
+                    continue
+                share = left * max(problem.seconds / rest, 1.0 / (len(found) - number))
+                try:
+                    kept.add(problem.key, list(_measure(line, min(share, left, _MOST))))
+                except ProfileError as error:
+                    done.append(_with(problem, (), str(error)))
+                    continue
+            measured = kept.known[problem.key]
+            calls += len(measured)
+            done.append(_with(problem, tuple(measured), ""))
+    finally:
+        torch.set_num_threads(before)
+    tell(len(found), len(found), "")
+    return Projection(steady.wall, tuple(done), watch.read(calls), threads)
+
+
+def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Problem:
+    return replace(problem, measured=measured, reason=reason)
+
+
+def _measure(line: Line, seconds: float) -> Iterator[Measured]:
+    """Time each way to compute a line; a way that fails is left out, unless it is the logged call."""
+    names: set[str] = set()
+    others = seconds * (1 - _SAME)
+    for place, one in enumerate(alternatives_of(line)):
+        # How many ways follow is not known beforehand: each takes an eighth of what is left.
+        share = seconds * _SAME if place == 0 else others / 8
+        others -= 0.0 if place == 0 else share
+        try:
+            if one.name not in names:
+                names.add(one.name)
+                times = _times(one, max(share, _LEAST))
+                yield Measured(one.kind, one.name, times.hot, times.cold)
+        finally:
+            one.free()
+
+
+def _times(one: Alternative, seconds: float) -> Times:
+    return times_of(one.bind, one.bytes, seconds)
