@@ -7,7 +7,7 @@ perhaps a decision -> store. There is no second way through.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from bestof.errors import NoAlternative, ProblemError
 from bestof.selection import registry
@@ -16,12 +16,13 @@ from bestof.selection.attempt import Attempt
 from bestof.selection.guard import Check
 from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DisqualificationEntry, Journal
+from bestof.selection.noise import is_noisy
 from bestof.selection.open_passes import Pass
-from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning
+from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning, start_search
 from bestof.selection.order import Order
 from bestof.selection.plain_trial import try_plainly
-from bestof.selection.policies import Fixed
-from bestof.selection.policy import Policy
+from bestof.selection.policies import Fixed, Neighbour, Window
+from bestof.selection.policy import Policy, Search, SearchingPolicy
 from bestof.selection.record import Record
 from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
@@ -340,6 +341,10 @@ class Chooser(Sampler):
         record = self._keeper.load(tuning.key)
         if record is not None:
             self._tell_namesake(tuning, record)
+            search = self._verification(tuning, record)
+            if search is not None:
+                tuning.verify(record, search)
+                return
             tuning.replay(record)
         winner = tuning.search.winner
         if winner is None and record is not None:
@@ -352,6 +357,21 @@ class Chooser(Sampler):
         if stored:
             tuning.unverified = set(self._stages[0])
         self._settle(tuning, winner, "stored" if stored else "forced")
+
+    def _verification(self, tuning: Tuning, record: Record) -> Search | None:
+        """Return the search that verifies a stored decision whose samples were noisy; None if none is needed."""
+        policy = self._policy()
+        if not is_noisy(record.evidence, record.decision) or isinstance(policy, Fixed | Window):
+            return None
+        known = {one.alternative: one.version for one in record.evidence}
+        for candidate in tuning.candidates:
+            name = candidate.alternative.name
+            if candidate.remains and name == record.decision:
+                if known.get(name) != candidate.alternative.version:
+                    return None
+                verified = Neighbour(name, cast("SearchingPolicy", policy))
+                return start_search(verified, self._names)
+        return None
 
     def _attempt(self, tuning: Tuning, stage: int, parent: Trial | None) -> Attempt:
         """Which alternative answers this call, and whether its time counts."""
@@ -372,7 +392,7 @@ class Chooser(Sampler):
             timed = False
             tuning.decided_calls += 1
             self._count_settled_call(tuning)
-        settled = tuning.decision is not None
+        settled = tuning.decision is not None or getattr(tuning.search, "near_tie", False)
         above = parent.positions_above(self, tuning.problem) if parent is not None else ()
         if position in above:
             # The alternative called this selector again with the same problem: another one must answer.

@@ -241,9 +241,12 @@ class Knowledge(HotPath):
             self._keeper.save(record)
 
     def _keep(self, tuning: Tuning) -> None:
-        """Save the evidence of a search that is not over. That of a reopened race is left: beside the older evidence of
-        those not tried yet it would say nothing, and the decision in the store stands."""
-        if tuning.unsaved and not tuning.history:
+        """Save the evidence of a search that is not over.
+
+        That of a reopened race, and of one that verifies a stored decision, is left: it says nothing beside the older
+        evidence of those not tried yet, and the decision in the store stands.
+        """
+        if tuning.unsaved and not tuning.history and tuning.former is None:
             self._save(tuning)
 
     def flush(self) -> None:
@@ -254,6 +257,10 @@ class Knowledge(HotPath):
 
     def _store(self) -> Store | None:
         return self._own_store if self._store_named else registry.shared_store()
+
+    def asked_store(self) -> Store | None:
+        """Return the store, if this selector has met a problem; to find the default one may create it."""
+        return self._store() if self._decisions or self._tunings else None
 
     def after_fork(self) -> None:
         """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""

@@ -35,7 +35,8 @@ def try_plainly(
     """
     problem = tuning.problem
     if parent is not None:
-        parent.clean = False
+        if not getattr(tuning.search, "near_tie", False):
+            parent.clean = False
         if parent.children is None:
             parent.children = {(selector.name, problem)}
         else:

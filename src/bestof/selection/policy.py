@@ -17,6 +17,8 @@ class Search(Protocol):
     `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little cheaper.
     One that can call the alternatives of a round in another order may have a method `prefer(order)`: it is called
     before the first `ask` with every position, the one that is expected to be the fastest first.
+    One may have an attribute `near_tie`, true once calls take about the same time whoever wins: a selector around this
+    one then counts its own trials before this search is over.
     """
 
     def ask(self) -> int | None:

@@ -169,6 +169,23 @@ def unmet_orders() -> list[str]:
         unmet.append(
             f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name"
         )
+    return unmet + _unmet_pins()
+
+
+def _unmet_pins() -> list[str]:
+    """Return what the pins for selectors that nobody has say, in the stores that this process has asked."""
+    made = selectors()
+    names = {selector.name for selector in made}
+    stores = {id(store): store for store in (selector.asked_store() for selector in made) if store}
+    unmet = []
+    for store in stores.values():
+        for pin in getattr(store, "pins", list)():
+            if pin.selector in names or store.records(pin.selector):
+                continue
+            unmet.append(
+                f"the pin {pin.selector}={pin.alternative} was for no selector: none of this name was made, and the "
+                f"store has no times of one; take it back by `bestof store unpin {pin.selector}`"
+            )
     return unmet
 
 

@@ -9,11 +9,15 @@ from bestof.selection.duration import duration
 
 @dataclass(frozen=True, slots=True)
 class Reopening:
-    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race was reopened."""
+    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race was reopened.
+
+    `populations`: the medians of two kinds of calls, if two share the problem and the race was reopened for that.
+    """
 
     alternative: str
     before: float
     after: float
+    populations: tuple[float, float] | None = None
 
     @property
     def faster(self) -> bool:
@@ -21,6 +25,12 @@ class Reopening:
         return self.after < self.before
 
     def __str__(self) -> str:
+        if self.populations is not None:
+            low, high = map(duration, self.populations)
+            return (
+                f"calls of {self.alternative} took either {low} or {high}: two kinds of calls share this problem; the "
+                f"race was reopened; let get_problem_size tell them apart"
+            )
         change = "faster" if self.faster else "slower"
         return (
             f"{self.alternative} had become {change}, {duration(self.after)} against the {duration(self.before)} at "

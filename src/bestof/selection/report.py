@@ -50,7 +50,9 @@ class ProblemReport:
     BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps. pinned: by a pin in the store.
 
     `children` of an alternative are pairs (selector, problem): the choices met inside it. `history`: the races of this
-    process before this one, each reopened because the time of its winner had drifted.
+    process before this one, each reopened because the time of its winner had drifted. `noisy`: the samples leave it
+    open that another alternative is faster; the next run verifies the decision early. `why`: why there is no decision,
+    where that is not only a matter of time.
     """
 
     problem: str
@@ -58,6 +60,8 @@ class ProblemReport:
     source: str | None
     alternatives: tuple[AlternativeReport, ...]
     history: tuple[Reopening, ...] = ()
+    noisy: bool = False
+    why: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -66,11 +70,11 @@ class ProblemReport:
 
     def lines(self) -> Iterator[str]:
         """As plain text: the decision, then a line an alternative."""
-        yield (
-            f"{self.problem}: {self.decision} ({self.source})"
-            if self.settled
-            else f"{self.problem}: unsettled"
-        )
+        if self.settled:
+            noisy = ", noisy" if self.noisy else ""
+            yield f"{self.problem}: {self.decision} ({self.source}{noisy})"
+        else:
+            yield f"{self.problem}: unsettled{f', {self.why}' if self.why else ''}"
         width = max(len(alternative.name) for alternative in self.alternatives)
         for alternative in self.alternatives:
             yield "  " + alternative.line(width)
@@ -149,8 +153,15 @@ def _selector(content: dict[str, Any]) -> SelectorReport:
 
 def _problem(content: dict[str, Any]) -> ProblemReport:
     alternatives = tuple(_alternative(alternative) for alternative in content["alternatives"])
-    history = tuple(Reopening(**reopening) for reopening in content.get("history", ()))
+    history = tuple(_reopening(reopening) for reopening in content.get("history", ()))
     return ProblemReport(**{**content, "alternatives": alternatives, "history": history})
+
+
+def _reopening(content: dict[str, Any]) -> Reopening:
+    populations = content.get("populations")
+    return Reopening(
+        **{**content, "populations": None if populations is None else tuple(populations)}
+    )
 
 
 def _alternative(content: dict[str, Any]) -> AlternativeReport:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from statistics import median
 
 from bestof.selection.alternative import Alternative
+from bestof.selection.noise import is_noisy, spread
 from bestof.selection.record import Evidence, Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport, Status
 from bestof.selection.store.protocol import Store
@@ -30,10 +30,36 @@ def report_problem(
         evidence = tuple(
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
         )
-        return replace(_problem(text, names, None, None, evidence), history=tuning.history)
+        return replace(
+            _problem(text, names, None, None, evidence),
+            history=tuning.history,
+            why=_why_unsettled(tuning),
+        )
     return ProblemReport(
         text, None, None, tuple(AlternativeReport(name, "not tried") for name in names)
     )
+
+
+def _why_unsettled(tuning: Tuning) -> str | None:
+    """Return why a problem has no decision yet, where more calls of the same kind may not bring one."""
+    patience = getattr(tuning.search, "patience", 0)
+    if patience > 0:
+        calls = "1 more call" if patience == 1 else f"{patience} more calls"
+        return (
+            f"rare so far: {tuning.answered_by_neighbour!r}, the decision of a similar problem, answers its calls, and "
+            f"a search begins after {calls}"
+        )
+    tried = sum(candidate.calls for candidate in tuning.candidates)
+    open_passes = len(tuning.passes)
+    if open_passes > 1 and open_passes > tried:
+        return (
+            f"{open_passes} passes were begun and not finished, as in an evaluation; "
+            f"only finished passes are compared"
+        )
+    counted = sum(len(candidate.samples) for candidate in tuning.candidates)
+    if tried > 1 and counted == 0:
+        return f"none of {tried} trials counted, as choices inside them are unsettled"
+    return None
 
 
 def report_selector(
@@ -89,7 +115,9 @@ def _problem(
     first = next((known[name].seconds for name in names if name in known), None)
     full = len(known[decision].samples) if decision is not None and decision in known else 0
     rows = tuple(_alternative(name, known.get(name), decision, first, full) for name in names)
-    return ProblemReport(problem, decision, source, rows)
+    return ProblemReport(
+        problem, decision, source, rows, noisy=is_noisy(tuple(known.values()), decision)
+    )
 
 
 def _alternative(
@@ -110,18 +138,9 @@ def _alternative(
         name,
         status,
         seconds=seconds,
-        spread=_spread(evidence.samples),
+        spread=spread(evidence.samples),
         trials=len(evidence.samples),
         speedup=first / seconds if first is not None and seconds else None,
         reason=evidence.disqualified,
         children=tuple((child.selector, child.problem) for child in evidence.children),
     )
-
-
-def _spread(samples: Sequence[float]) -> float | None:
-    """Half the distance between the quartiles, in seconds; None for fewer than two samples."""
-    if len(samples) < 2:
-        return None
-    ordered = sorted(samples)
-    half = len(ordered) // 2
-    return (median(ordered[-half:]) - median(ordered[:half])) / 2

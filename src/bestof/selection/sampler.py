@@ -13,7 +13,7 @@ from bestof.selection.alternative import Alternative
 from bestof.selection.journal import DriftEntry, Journal
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.opening import open_tuning
-from bestof.selection.policies import Drift, Fixed, Neighbour, Race, Window
+from bestof.selection.policies import Drift, Fixed, Mixture, Neighbour, Race, Window
 from bestof.selection.policy import Policy, SearchingPolicy
 from bestof.selection.reopening import Reopening
 from bestof.selection.sampling import FIRST, calls_between
@@ -122,7 +122,7 @@ class Sampler(Knowledge):
             if drift is None:
                 drift = self._drifts[problem] = _drift_of(decision, len(winner.functions))
             if drift.tell(seconds, stage) and drift.now is not None:
-                self._race_again(decision, winner, drift.now)
+                self._race_again(decision, winner, drift.now, drift.populations)
         except (
             Exception
         ) as error:  # of a policy, or of a problem that cannot be written: the call was answered
@@ -137,14 +137,22 @@ class Sampler(Knowledge):
         if self.journal.undelivered:
             self.journal.deliver()
 
-    def _race_again(self, decision: Decision, winner: PythonWinner, now: float) -> None:
+    def _race_again(
+        self,
+        decision: Decision,
+        winner: PythonWinner,
+        now: float,
+        populations: tuple[float, float] | None,
+    ) -> None:
         """Search anew, with fresh samples; the winner so far comes first, and near-ties go to it."""
         if self._first_sample(decision) == NEVER:  # the policy of the process is another one by now
             winner.sample_at = NEVER
             return
-        policy = Neighbour(decision.alternative, cast("SearchingPolicy", self._policy()))
+        policy: Policy = Neighbour(decision.alternative, cast("SearchingPolicy", self._policy()))
+        if populations is not None:
+            policy = Mixture(decision.alternative)
         tuning = open_tuning(decision.problem, self._alternatives, self._stages, policy)
-        reopening = Reopening(decision.alternative, decision.seconds or 0.0, now)
+        reopening = Reopening(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)
         if len(tuning.remaining()) < 2:
             winner.sample_at = NEVER
@@ -168,6 +176,8 @@ def _drift_of(decision: Decision, stages: int) -> Drift:
     baseline, history = decision.seconds or 0.0, decision.history
     window = Drift(baseline).window
     rest = window * 2 ** min(len(history), _REST_DOUBLED) if history else 0
+    if history and history[-1].populations is not None:
+        return Drift(baseline, rest=rest, mixed=True)
     if history and history[-1].faster:
         return Drift(baseline, speedup=inf, stages=stages, rest=rest)
     return Drift(baseline, stages=stages, rest=rest)

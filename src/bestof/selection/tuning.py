@@ -245,6 +245,26 @@ class Tuning:
         self.candidates[decision.position].recursive = taught.recursive
         self.decision = decision
 
+    @property
+    def answered_by_neighbour(self) -> str | None:
+        """The alternative that a similar problem decided for, and that answers while its search waits."""
+        position = getattr(self.search, "best", None)
+        return None if position is None else self.candidates[position].alternative.name
+
+    def verify(self, record: Record, search: Search) -> None:
+        """Search anew with fresh samples, because those of the stored decision were noisy.
+
+        What was disqualified stays out. The record in the store stands until this search has decided.
+        """
+        self.search = search
+        self.asks_ahead = bool(getattr(search, "asks_ahead", False))
+        for position, candidate in enumerate(self.candidates):
+            if not candidate.remains:
+                search.drop(position)
+            if candidate.alternative.name == record.decision:
+                self.former = position
+        self._replay(replace(one, samples=()) for one in record.evidence)
+
     def orphan(self) -> int:
         """Who answers a stage whose pass was begun by nobody who is remembered."""
         remaining = self.remaining()

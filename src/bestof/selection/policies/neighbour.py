@@ -107,6 +107,16 @@ class NeighbourSearch:
         return self._outside(self._inner.winner)
 
     @property
+    def near_tie(self) -> bool:
+        """Whether calls take about the same time whoever wins."""
+        return getattr(self._inner, "near_tie", False)
+
+    @property
+    def patience(self) -> int:
+        """How many calls the neighbour's decision still answers."""
+        return self._patience
+
+    @property
     def left_out(self) -> frozenset[int]:
         """The positions that are not searched."""
         return frozenset(self._order[place] for place in self._left_out)

@@ -34,6 +34,11 @@ FAR = 15.0
 BEYOND_DRIFT = 2.0
 
 
+# From so many rounds on, medians within ALIKE are a near-tie, as the selectors around this one need to know: which of
+# the two wins changes their own times by less than that.
+_TIE_SHOWS = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Race:
     """Calls the alternatives in turn, and drops each once its times say that it is slower than the best.
@@ -106,6 +111,7 @@ class RaceSearch:
     __slots__ = (
         *("_calls", "_contenders", "_handicaps", "_live", "_next"),
         *("_order", "_policy", "_rounds", "_samples", "_seconds", "_turns", "_winner"),
+        "near_tie",
     )
 
     def __init__(self, policy: Race, handicaps: Sequence[float]) -> None:
@@ -124,6 +130,7 @@ class RaceSearch:
         self._rounds = 0  # of the judgement to come
         self._next: int | None = None
         self._winner: int | None = None
+        self.near_tie = False  # whoever wins, calls take the same time within ALIKE
         self._restart()
 
     def ask(self) -> int | None:
@@ -171,6 +178,7 @@ class RaceSearch:
         self._turns = [position for position in self._order if position in self._live]
         self._rounds = min(2 if self._policy.hopeless is None else 1, self._policy.max_trials)
         self._winner = self._live[0] if len(self._live) == 1 else None
+        self.near_tie = False
         self._next = None
 
     def _advance(self) -> None:
@@ -203,6 +211,9 @@ class RaceSearch:
         if len(left) < len(self._contenders):
             self._turns = [position for position in self._turns if position in left]
         self._contenders = left
+        self.near_tie = rounds >= _TIE_SHOWS and all(
+            ranked[position][half] <= ALIKE * usual for position in left
+        )
         first = left[0]
         if len(left) == 1 or all(self._tied(first, other) for other in left[1:]):
             self._winner = first
