@@ -174,7 +174,7 @@ def _begin(title: str, options: argparse.Namespace, schedules: list[Schedule]) -
             integration.enable()
         from bestof.profile.schedule import Schedule  # noqa: PLC0415  as above
 
-        schedule = Schedule(title, options.skip, options.steps)
+        schedule = Schedule(title, options.skip, options.steps, options.dispatch)
         schedule.start()
         schedules.append(schedule)
     except Exception as error:  # the program must run, whatever became of our part in it

@@ -24,6 +24,8 @@ from bestof.profile.profile import Profile
 from bestof.profile.timeline import merge
 
 _STAMP = "ONEDNN_VERBOSE_TIMESTAMP"
+_VERBOSE = "ONEDNN_VERBOSE"
+_DISPATCH = "dispatch,profile_exec"
 
 # One capture at a time: verbose levels, hooks and the profiler are the process's.
 _running = threading.Lock()
@@ -33,17 +35,20 @@ class Recorder:
     """A capture between `start` and `stop`; also a context manager, with the profile in `profile` afterwards.
 
     What was captured is kept where the region raises. A second capture inside of one raises ProfileError, and so does
-    a capture inside of `torch.profiler.profile`.
+    a capture inside of `torch.profiler.profile`. `dispatch` also records why oneDNN refused implementations; it has an
+    effect only where oneDNN has not run before in the process.
     """
 
-    def __init__(self, title: str = "region") -> None:
+    def __init__(self, title: str = "region", dispatch: bool = False) -> None:
         self._title = title
+        self._dispatch = dispatch
         self._log = Log()
         self._output = COutput(self._take)
         self._names = ModuleNames()
         self._profiler: torch.profiler.profile | None = None
         self._began = 0
         self._forwards = False
+        self._environment: str | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self._stop_draining = threading.Event()
         self._profile: Profile | None = None
@@ -79,7 +84,10 @@ class Recorder:
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
         )
-        _set_verbose(1)
+        if self._dispatch:
+            # oneDNN has no function for this: it reads the variable when it runs for the first time.
+            self._environment, os.environ[_VERBOSE] = os.environ.get(_VERBOSE), _DISPATCH
+        _set_verbose(1, onednn=not self._dispatch and not _asks_for_executions())
         self._profiler.start()
         self._began = time.time_ns()
 
@@ -91,7 +99,11 @@ class Recorder:
         self._names.stop()
         self._unwatch()
         self._profiler.stop()
-        _set_verbose(_level())
+        if self._dispatch:
+            os.environ.pop(_VERBOSE, None)
+            if self._environment is not None:
+                os.environ[_VERBOSE] = self._environment
+        _set_verbose(_level(), onednn=True)
         self._stop_draining.set()
         self._output.stop()
         _running.release()
@@ -147,11 +159,16 @@ def _level() -> int:
     return 0
 
 
-def _set_verbose(level: int) -> None:
+def _asks_for_executions() -> bool:
+    """Whether the environment names categories of lines, executions among them: a level would replace these."""
+    return any(word in os.environ.get(_VERBOSE, "") for word in ("all", "profile"))
+
+
+def _set_verbose(level: int, onednn: bool) -> None:
     verbose: Callable[[int], int] | None
     for name in ("mkldnn_set_verbose", "mkl_set_verbose"):
         verbose = getattr(torch._C._verbose, name, None)
-        if verbose is not None:
+        if verbose is not None and (onednn or name == "mkl_set_verbose"):
             # MKL has no second level.
             verbose(level if name.startswith("mkldnn") else min(level, 1))
 

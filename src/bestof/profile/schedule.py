@@ -21,8 +21,8 @@ from bestof.profile.recorder import Recorder
 class Schedule:
     """Records `steps` steps after the first `skip`; all, where `steps` is 0."""
 
-    def __init__(self, title: str, skip: int, steps: int) -> None:
-        self._recorder = Recorder(title)
+    def __init__(self, title: str, skip: int, steps: int, dispatch: bool = False) -> None:
+        self._recorder = Recorder(title, dispatch)
         self._skip = skip
         self._steps = steps
         self._done = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bestof.profile.attribution import NO_MODULE, Module, modules_of
@@ -80,7 +80,7 @@ def merge(
         unknown=log.unknown,
         examples=tuple(log.examples),
         refusals=tuple(log.refusals),
-        notes=tuple(log.errors),
+        notes=(*log.errors, *_silent(operations, inside)),
         host=dict(host),
     )
 
@@ -106,6 +106,19 @@ def from_log(title: str, log: Log) -> Profile:
         notes=tuple(log.errors),
         host={"log": next((text for text in log.information if "oneDNN v" in text), "")},
     )
+
+
+def _silent(
+    operations: Sequence[Operation], inside: Mapping[Operation, Sequence[Placed]]
+) -> Iterator[str]:
+    """Tell where oneDNN ran and printed nothing: the program may have set the level of its lines."""
+    calls = [one for one in operations if one.name == "aten::mkldnn_convolution"]
+    silent = sum(one not in inside for one in calls)
+    if silent:
+        yield (
+            f"{silent} of {len(calls)} calls of oneDNN printed no line: the program switched them off, by "
+            "torch.backends.mkldnn.verbose or ONEDNN_VERBOSE"
+        )
 
 
 def _main_thread(operations: Sequence[Operation]) -> int:

@@ -109,6 +109,14 @@ def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     assert "6 steps" in done.stderr
 
 
+def test_refusals_of_onednn_are_shown(tmp_path: Path) -> None:
+    done = bestof("--dispatch", "--steps", "2", program(tmp_path), "a", "b")
+    assert done.stdout == OUTPUT
+    assert "implementations that oneDNN refused:" in done.stderr
+    assert "create:dispatch,convolution" in done.stderr
+    assert "2 steps" in done.stderr
+
+
 def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
     path = tmp_path / "plain.py"
     path.write_text("print('plain')\n")

@@ -197,3 +197,49 @@ def test_a_module_that_raises_leaves_no_open_range() -> None:
         "0",
         "0",
     ]
+
+
+def test_a_program_that_switches_the_lines_off_is_told_so() -> None:
+    with profile.capture() as captured:
+        train(1)
+        torch._C._verbose.mkldnn_set_verbose(0)
+        train(1)
+    (note,) = captured.profile.notes
+    assert "2 of 4 calls of oneDNN printed no line" in note
+
+
+def test_a_capture_inside_of_pytorchs_profiler_is_refused() -> None:
+    with torch.profiler.profile(), pytest.raises(ProfileError, match="already running"):
+        profile.capture().start()
+    with profile.capture() as captured:
+        train(1)
+    assert captured.profile.lines > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, of any thread
+def test_lines_of_a_forked_child_are_not_the_parents(capfd: pytest.CaptureFixture[str]) -> None:
+    with profile.capture() as captured:
+        train(1)
+        child = os.fork()
+        if child == 0:
+            # A child prints to its own output, and has no capture to end.
+            import ctypes  # noqa: PLC0415
+
+            ctypes.CDLL(None).puts(b"child")
+            ctypes.CDLL(None).fflush(None)
+            os._exit(0)
+        os.waitpid(child, 0)
+    assert "child" in capfd.readouterr().out
+    assert captured.profile.unknown == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, of any thread
+def test_workers_of_a_loader_disturb_nothing() -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(8, 3, 12, 12))
+    model = Block().eval()
+    with profile.capture() as captured, torch.no_grad():
+        for (x,) in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
+            model(x)
+    assert [step.samples for step in captured.profile.steps] == [4, 4]
+    assert "loading" in {span.phase for span in captured.profile.spans}
+    assert captured.profile.unattributed == 0
