@@ -16,8 +16,8 @@ class CallTime:
 
     `pytorch`: PyTorch without bestof. The others are seconds beyond that. `passed`: every call goes
     through a Python function that only calls PyTorch's kernel. `enabled`: bestof is enabled and has
-    settled on PyTorch's own kernel; `spread` is half the distance between the quartiles of the repeats.
-    `in_python`: the same without the compiled side.
+    settled on PyTorch's own kernel; `spread` is half the distance between the quartiles of the
+    repeats. `in_python`: the same without the compiled side.
     """
 
     name: str

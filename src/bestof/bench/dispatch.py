@@ -1,4 +1,4 @@
-"""What it costs to have a function selected, settled or on trial, beside other ways to choose a function."""
+"""Measure what it costs to have a function selected, settled or on trial."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class DispatchTime:
-    """Seconds a call, medians over the repeats; `spread` is half the distance between the quartiles.
+    """Seconds a call, medians over the repeats; `spread` is half the distance between the
+    quartiles.
 
-    For the direct call they are all that it takes: problem function, alternative and loop. For the others they are
-    what the call takes beyond these, and beyond its policy. `threaded`: the same with THREADS threads that call at
-    once, elapsed seconds over the calls of all; every thread has trials of a selector of its own.
-    `reach`: what `seconds` is not to exceed, None where nothing is asked.
+    For the direct call, `seconds` is all that it takes: problem function, alternative and loop. For
+    the others it is what the call takes beyond that, and beyond its policy. `threaded` is the same
+    for THREADS threads that call at once: elapsed seconds over the calls of all. Each thread has a
+    selector of its own for its trials. `reach` is the promised limit of `seconds`, None if there is
+    none.
     """
 
     name: str
@@ -49,7 +51,7 @@ class DispatchTime:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row to be; `seconds` gives those a call for so many calls in each of so many threads."""
+    """One row to be measured: `seconds(calls, threads)` returns seconds a call."""
 
     name: str
     seconds: Callable[[int, int], float]
@@ -57,10 +59,11 @@ class Case:
 
 
 def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
-    """Measure every case `repeats` times, in turn, so that a slow moment of the machine meets all of them.
+    """Measure every case `repeats` times, in turn, so that a slow moment of the machine meets all
+    of them.
 
-        calls: how many each time, shared by the threads where there are several. Raises InvalidArgument: fewer than two
-    repeats, or fewer calls than threads.
+    `calls` is how many calls each case makes each time; several threads share them. Raises
+    InvalidArgument for fewer than two repeats, or for fewer calls than threads.
     """
     if repeats < 2:
         raise InvalidArgument(f"bench dispatch: repeats: expected at least 2; got {repeats}")
@@ -93,7 +96,7 @@ def _answer(value: int) -> int:
 
 
 def _elapsed(works: Sequence[Work]) -> float:
-    """Seconds until all are done: one in this thread, several in a thread each."""
+    """Return the seconds until all works are done: one in this thread, several in a thread each."""
     if len(works) == 1:
         started = time.perf_counter()
         works[0]()
@@ -158,7 +161,7 @@ def _call_problems(function: Callable[[int], Any], problems: Sequence[int]) -> N
 
 
 def _nothing(calls: int) -> None:
-    """What the direct call is measured against."""
+    """Do nothing: the direct call is measured against this."""
 
 
 def _seconds(
@@ -185,7 +188,8 @@ def _trials(policy: Policy, around: Callable[[Work], Work], calls: int, threads:
         _call_problems(selector, problems)  # each is met for the first time here
     before = sum(selector.trials for selector in selectors)
     order = [problem for problem in problems for _ in range(_TRIALS)]
-    # The loops of the other rows are long enough to bring their code into the caches; here some trials do so first.
+    # The loops of the other rows are long enough to bring their code into the caches; here some
+    # trials do so first.
     around(partial(_call_problems, _on_trial(policy), order[: 4 * _TRIALS]))()
     took = _elapsed([around(partial(_call_problems, selector, order)) for selector in selectors])
     took -= _elapsed([partial(_call_direct, len(order))] * threads)
@@ -200,7 +204,9 @@ def _on_trial(policy: Policy) -> BestOf:
 
 
 def _policy_alone(policy: Policy, selector: BestOf) -> Work:
-    """What the policy did in the trials of a selector, apart from those in which a problem was met."""
+    """Return the work that the policy did in a selector's trials, apart from each problem's first
+    one.
+    """
     searches: dict[Hashable, Any] = {}
     steps = []
     for entry in selector.journal.entries():
@@ -261,7 +267,7 @@ def _settled_group() -> BestOf:
 
 
 def _sampled_call() -> Callable[[int], None]:
-    """Settled calls each of which is timed and told to a Drift; else one in some thousands is."""
+    """Return a settled call that is timed for drift each time; usually one in thousands is."""
     selector = BestOf(
         "dispatch", [(name, _answer) for name in _NAMES], _problem, 1, drift=True, store="off"
     )

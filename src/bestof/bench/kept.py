@@ -19,9 +19,9 @@ class Kept(Generic[_Result]):
     """A file of measurements.
 
     `to_json` and `from_json` turn a result into a dict and back; `from_json` raises ValueError,
-    TypeError or KeyError for a dict of another kind. Every line begins with `beginning`. `conditions`
-    are what the times depend on beside the result itself: lines of other conditions are passed over.
-    A line that holds something else raises `refusal`.
+    TypeError or KeyError for a dict of another kind. Every line begins with `beginning`.
+    `conditions` are what the times depend on beside the result itself: lines of other conditions
+    are passed over. A line that holds something else raises `refusal`.
     """
 
     path: Path
@@ -69,6 +69,8 @@ class Kept(Generic[_Result]):
             file.write((json.dumps(content) + "\n").encode())
 
     def _is_cut_off(self, line: str) -> bool:
-        """Return whether the line is the beginning of one of ours; a line of somebody else is not lost."""
+        """Return whether the line is the beginning of one of ours; a line of somebody else is not
+        lost.
+        """
         ours = line.startswith(self.beginning) or self.beginning.startswith(line)
         return ours and not line.endswith("\n")

@@ -1,4 +1,5 @@
-"""The two ceilings of this machine: multiply-adds that wait for nothing, and a copy that no cache holds.
+"""The two ceilings of this machine: multiply-adds that wait for nothing, and a copy that no cache
+holds.
 
 `multiply_adds` and `copies` are runs that any benchmark can time; `measure_peaks` times them and
 returns the ceilings of a roofline.
@@ -27,9 +28,11 @@ _STEPS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The ceilings of a machine: `flops` a second, and `bandwidth` in bytes read plus written a second.
+    """The ceilings of a machine: `flops` a second, and `bandwidth` in bytes read plus written a
+    second.
 
-    `isa` names the instruction set of the multiply-adds, `threads` how many OpenMP threads ran them.
+    `isa` names the instruction set of the multiply-adds, `threads` how many OpenMP threads ran
+    them.
     """
 
     flops: float
@@ -59,7 +62,8 @@ def multiply_adds() -> Ceiling:
 def copies(threads: int | None = None) -> dict[str, Ceiling]:
     """Return copies of 64 MiB and the bytes that each reads plus writes.
 
-    `memcpy` is the C library's, on `threads` threads; `kernels` is that of the native transposition.
+    `memcpy` is the C library's, on `threads` threads; `kernels` is that of the native
+    transposition.
     """
     threads = threads or openmp_threads()
     memory = numpy.ones((2, _COPIED), numpy.float32)
@@ -79,10 +83,11 @@ def copies(threads: int | None = None) -> dict[str, Ceiling]:
 
 
 def measure_peaks(*, repeats: int = 9, clock: Callable[[], float] = perf_counter) -> Peaks:
-    """Measure both ceilings with as many threads as OpenMP uses: the best of `repeats` runs of each.
+    """Measure both ceilings with as many threads as OpenMP uses: the best of `repeats` runs of
+    each.
 
-    The best and not the median: a ceiling that a slow moment of the machine lowers is none. The copy
-    is the faster of the two. Raises InvalidArgument for fewer than one repeat.
+    The best and not the median: a ceiling that a slow moment of the machine lowers is none. The
+    copy is the faster of the two. Raises InvalidArgument for fewer than one repeat.
     """
     if repeats < 1:
         raise InvalidArgument(f"repeats: expected at least 1; got {repeats}")

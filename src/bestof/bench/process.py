@@ -19,12 +19,13 @@ from bestof.errors import BenchError
 class PeerProcess:
     """A running peer: a process of its own with a fixed number of threads.
 
-    Peers carry pools of threads, allocators and hooks; in one process they would measure each other.
-    `worker` is a module that calls `bestof.bench.worker.serve`; it is started with `argument` as its
-    only argument. The process ends with the `with` block, by force if it does not end by itself.
+    Peers carry pools of threads, allocators and hooks; in one process they would measure each
+    other. `worker` is a module that calls `bestof.bench.worker.serve`; it is started with
+    `argument` as its only argument. The process ends with the `with` block, by force if it does not
+    end by itself.
 
-    `ask` raises BenchError if the peer fails, dies or takes too long. The message holds the error, or
-    the last line that the process wrote.
+    `ask` raises BenchError if the peer fails, dies or takes too long. The message holds the error,
+    or the last line that the process wrote.
     """
 
     def __init__(self, worker: str, argument: str, threads: int) -> None:
@@ -59,7 +60,9 @@ class PeerProcess:
         self._errors.close()
 
     def ask(self, order: str, *, patience: float | None = None, **arguments: Any) -> Any:
-        """Call the worker's method `order`; return its answer. `patience`: seconds, None for no limit."""
+        """Call the worker's method `order`; return its answer. `patience`: seconds, None for no
+        limit.
+        """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"order": order, **arguments}).encode() + b"\n")
@@ -103,7 +106,9 @@ class PeerProcess:
 
 
 def _environment(threads: int) -> Mapping[str, str]:
-    """Set as many threads as were asked for in every library; read no stored decision; fetch nothing."""
+    """Set as many threads as were asked for in every library; read no stored decision; fetch
+    nothing.
+    """
     count = str(threads)
     return {
         "BESTOF_STORE": "off",

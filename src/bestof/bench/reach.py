@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Reach:
     """One promise. `reach` is the figure to reach, `reached` the measured one.
 
-    `low` and `high` are its quartiles, or the extremes of the layers that a median is taken over; None
-    if the figure is made of medians. `most`: the figure is to be at most the reach, not at least.
+    `low` and `high` are its quartiles, or the extremes of the layers that a median is taken over;
+    None if the figure is made of medians. `most`: the figure is to be at most the reach, not at
+    least.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""What a settled convolution costs beyond PyTorch's own where that is what was chosen."""
+"""Measure what a settled convolution costs beyond PyTorch's own, if PyTorch's own was chosen."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _WARM = 200  # more than every pass needs until it is no longer looked into
 
 
 def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
-    """Measure each case so many times, PyTorch's turn, the pass's and ours one after the other.
+    """Measure each case `repeats` times: PyTorch, the Python pass and bestof, one after the other.
 
-    Raises InvalidArgument: fewer than two repeats, or no calls.
+    Raises InvalidArgument for fewer than two repeats, or no calls.
     """
     if repeats < 2 or calls < 1:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""How fast the layouts of activations are turned into each other, beside a copy and NumPy."""
+"""Measure how fast activations change their layout, beside a copy and NumPy."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ REACH_OF_COPY, REACH_OF_NUMPY = 0.9, 3.0
 
 @dataclass(frozen=True, slots=True)
 class TransposeTime:
-    """One algorithm on one array, `numpy` included. `rate` in bytes read plus written a second, of the median call;
-    `of_copy` is the time of a copy over its own, and `of_numpy` that of NumPy, over the pairs of a round; `spread` is
-    half the distance between the quartiles of `of_copy`."""
+    """One algorithm on one array; NumPy counts as an algorithm.
+
+    `rate` is bytes read plus written a second, of the median call. `of_copy` is the time of a copy
+    over the algorithm's, and `of_numpy` that of NumPy over it, over the pairs of a round. `spread`
+    is half the distance between the quartiles of `of_copy`.
+    """
 
     shape: tuple[int, ...]
     turn: str
@@ -43,10 +46,10 @@ class TransposeTime:
 def measure_transpose(
     batch: int, *, rounds: int = 9, seconds: float = 0.02, clock: Callable[[], float] = perf_counter
 ) -> tuple[TransposeTime, ...]:
-    """Turn the activations of VGG16 for that batch, every algorithm, NumPy and a copy in turn.
+    """Change the layout of VGG16's activations by every algorithm, NumPy and a copy, in turn.
 
-    The copy is the faster of the C library's, on as many threads as OpenMP uses, and the kernels' own, round by round.
-    Raises InvalidArgument for numbers that are not positive.
+    The copy of a round is the faster one of two: the C library's on as many threads as OpenMP uses,
+    and that of the native kernels. Raises InvalidArgument for numbers that are not positive.
     """
     if batch < 1 or rounds < 1 or not seconds > 0:
         raise InvalidArgument("batch, rounds, seconds: expected positive numbers")

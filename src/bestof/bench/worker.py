@@ -11,10 +11,10 @@ from collections.abc import Callable
 def serve(make: Callable[[], object]) -> None:
     """Answer orders from the standard input until it ends.
 
-    `make` makes the worker at the first order. Each public method of the worker is an order; it takes
-    and returns what JSON can write. An order that raises is answered with the error, and the process
-    goes on. The standard output carries the answers alone: what a library prints goes to the
-    standard error.
+    `make` makes the worker at the first order. Each public method of the worker is an order; it
+    takes and returns what JSON can write. An order that raises is answered with the error, and the
+    process goes on. The standard output carries the answers alone: what a library prints goes to
+    the standard error.
     """
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The command `bestof`: one module a subcommand, each of which parses, calls and prints.
+"""The command `bestof`: one module a subcommand, which parses and calls.
 
 Exit status 0 for success, 1 for a failure of what was run, 2 for wrong usage.
 """
@@ -15,7 +15,8 @@ from bestof.cli.missing import advice
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.printable import printable
 
-# A subcommand's module is imported when it is called, so `bestof --help` reads neither the engine nor rich nor torch.
+# A subcommand's module is imported when it is called, so `bestof --help` reads neither the engine
+# nor rich nor torch.
 COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
@@ -34,9 +35,10 @@ _EPILOG = "`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; `argv` without the name of the program, None for that of the process; the exit status.
+    """Run one subcommand and return the exit status.
 
-    Wrong usage raises SystemExit(2), as argparse does. What a program under `bestof run` raises passes through.
+    `argv` goes without the name of the program; None takes that of the process. Wrong usage raises
+    SystemExit(2), as argparse does. An exception of a program under `bestof run` passes through.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = _find(arguments[0]) if arguments else None
@@ -60,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             None  # documented to mean that there is no stream; spares the failing flush at exit
         )
         return 1
-    # A program runs outside of the `try` above: its errors are its own, also where they are BestofErrors.
+    # A program runs outside of the `try` above: its errors are its own, also where they are
+    # BestofErrors.
     return outcome if isinstance(outcome, int) else outcome()
 
 
@@ -89,7 +92,9 @@ def _without_command(arguments: list[str]) -> int:
 
 
 def _named(arguments: list[str]) -> str:
-    """Return the command with its subcommand: what stands before the first option, at most two words."""
+    """Return the command with its subcommand: what stands before the first option, at most two
+    words.
+    """
     return " ".join(arguments[: 2 if arguments[0] in ("bench", "store") else 1])
 
 

@@ -1,8 +1,8 @@
-"""Do something as soon as a module has been imported, and nothing where the program never imports it.
+"""Call a function when a module has been imported, and never if the program does not import it.
 
-PyTorch reads its environment (`OMP_NUM_THREADS`, `CUDA_VISIBLE_DEVICES`) while it is imported, and programs set these
-in their first lines: importing it for them, earlier, would change what they do, and costs seconds where they never use
-it.
+PyTorch reads its environment (`OMP_NUM_THREADS`, `CUDA_VISIBLE_DEVICES`) during its import, and
+programs set these variables in their first lines. If bestof imported it earlier, it would change
+what they do; and a program that never uses PyTorch would wait seconds for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[], object]) -> None:
-    """Call `action` once, right after the module `name` was imported: now, where it is already there."""
+    """Call `action` once, right after the module `name` was imported; now, if it is already
+    there.
+    """
     if name in sys.modules:
         action()
     else:
@@ -23,7 +25,7 @@ def after_import(name: str, action: Callable[[], object]) -> None:
 
 
 class _Watcher(MetaPathFinder):
-    """Stands first among the finders until the module is asked for, then steps aside for good."""
+    """A finder that stands first until the module is asked for, and then steps aside for good."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name = name
@@ -41,8 +43,8 @@ class _Watcher(MetaPathFinder):
                     break
         else:
             return None
-        # Asking whether the module exists (`importlib.util.find_spec`) goes this way too, so the watcher stays until
-        # the module is executed.
+        # Asking whether the module exists (`importlib.util.find_spec`) goes this way too, so the
+        # watcher stays until the module is executed.
         if spec.loader is not None:
             spec.loader = _WatchedLoader(spec.loader, self)
         return spec
@@ -54,7 +56,10 @@ class _Watcher(MetaPathFinder):
 
 
 class _WatchedLoader(Loader):
-    """The module's own loader, which it puts back before the module sees it, plus a word to the watcher at the end."""
+    """The module's own loader, which also tells the watcher when the module has been executed.
+
+    The module sees its own loader only.
+    """
 
     def __init__(self, loader: Loader, watcher: _Watcher) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""`bestof bench`: measure this machine; one module a benchmark, each of which parses, measures and prints."""
+"""`bestof bench`: measure this machine; one module a benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from importlib import import_module
 
 from bestof.cli.command import Command, Subcommand
 
-# A benchmark's module is imported when it is called: one of PyTorch must not be what one of the dispatch waits for.
+# A benchmark's module is imported when it is called: one of PyTorch must not be what one of the
+# dispatch waits for.
 BENCHES = (
     Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),
@@ -20,7 +21,7 @@ BENCHES = (
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
-    """Find the benchmark and hand the other arguments to it."""
+    """Find the benchmark, and hand it the other arguments."""
     found = next((bench for bench in BENCHES if argv and bench.name == argv[0]), None)
     if found is None:
         parser = _parser()

@@ -1,4 +1,4 @@
-"""`bestof bench conv`: how long every alternative of a 2-D convolution takes on this machine."""
+"""`bestof bench conv`: every alternative of a 2-D convolution on this machine."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _numbers(text: str, option: str) -> list[int]:
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
-    """What is asked for, group by group, pass by pass, batch by batch."""
+    """Return the cases that the options name: by group, then pass, then batch."""
     if options.rounds < 1 or not 0 < options.seconds < inf:
         raise InvalidArgument("--rounds, --seconds: expected positive numbers")
     given = sum(map(bool, (options.convolution, options.layers, options.quick)))
@@ -176,7 +176,7 @@ def _notations(options: argparse.Namespace) -> Iterator[Sequence[str]]:
 
 
 def _key(case: Case) -> tuple[str, str, int, str]:
-    """The key of its measurements, but for the threads."""
+    """Return the key of the case's results, without the threads."""
     return case.notation, case.direction, case.batch, case.dtype
 
 
@@ -187,7 +187,7 @@ def _asked(result: LayerTimes, case: Case, threads: Sequence[int]) -> bool:
 def _measure(
     cases: Sequence[Case], threads: Sequence[int], options: argparse.Namespace
 ) -> Iterator[LayerTimes]:
-    """One case after the other; what is going on is told on the standard error."""
+    """Yield the results case by case, and tell on the standard error what is going on."""
     if not cases:
         return
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`bestof bench model`: how fast whole models run, by ourselves and by every peer."""
+"""`bestof bench model`: how fast whole models run, by bestof and by other libraries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("e
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print; 1 where PyTorch itself or one of ours failed."""
+    """Parse, measure, print; return 1 if PyTorch eager or bestof failed."""
     parser = parser_of_models()
     options = parser.parse_args(argv)
     _check_combination(parser, options)
@@ -210,7 +210,9 @@ def _read(files: Sequence[str]) -> Iterator[ModelTimes]:
 
 
 def _check_writable(option: str, file: Path) -> None:
-    """Before minutes are measured; leaves nothing behind."""
+    """Raise InvalidArgument before anything is measured, if the file cannot be written; leave
+    nothing behind.
+    """
     there = file.exists()
     try:
         with file.open("a", encoding="utf-8"):
@@ -242,5 +244,5 @@ def _of_job(progress: Progress, job: Job) -> Progress:
 
 
 def _is_sound(peer: PeerTime) -> bool:
-    """Others may be missing or fail; PyTorch as it is and ours may not."""
+    """Return whether the peer may end like this: only PyTorch eager and bestof must have a time."""
     return peer.reason is None or not (peer.ours or peer.name == "eager")

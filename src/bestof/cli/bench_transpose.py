@@ -1,4 +1,4 @@
-"""`bestof bench transpose`: how fast layouts are turned, beside a copy and NumPy."""
+"""`bestof bench transpose`: how fast layouts change, beside a copy and NumPy."""
 
 from __future__ import annotations
 

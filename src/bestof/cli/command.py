@@ -1,4 +1,4 @@
-"""What the command line knows of a subcommand before and after its module is imported."""
+"""What the command line knows of a subcommand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Subcommand(Protocol):
 
     @property
     def call(self) -> Callable[[Sequence[str]], int | Callable[[], int]]:
-        """Parse the arguments after the name, act and print; the exit status, or a program that is ready to run.
+        """Parse the arguments after the name, act and print; return the exit status.
 
-        Raises BestofError for what is to be told in one line, InvalidArgument where the usage was wrong.
+        Or return a program that is ready to run. Raises BestofError for what is told in one line,
+        and InvalidArgument for wrong usage.
         """

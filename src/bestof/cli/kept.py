@@ -11,7 +11,9 @@ from bestof.selection.store.protocol import Store
 
 
 def kept(url: str | None) -> Store:
-    """The store of this URL, None for this user's own; StoreError where it is switched off."""
+    """Return the store of this URL, None for the user's own. Raises StoreError if it is switched
+    off.
+    """
     store = selection.default_store() if url is None else named(url)
     if store is None:
         raise StoreError(
@@ -21,7 +23,9 @@ def kept(url: str | None) -> Store:
 
 
 def named(url: str) -> Store | None:
-    """The store that `--store` names; InvalidArgument where none can be there, found out before anything is run."""
+    """Return the store that `--store` names. Raises InvalidArgument if there can be none at this
+    place.
+    """
     try:
         store = selection.open_store(url)
     except StoreError as error:
@@ -33,7 +37,7 @@ def named(url: str) -> Store | None:
 
 
 def _check_place(path: Path) -> None:
-    """Raise InvalidArgument for a file that could neither be read nor made."""
+    """Raise InvalidArgument for a file that can neither be read nor made."""
     if path.exists():
         if not os.access(path, os.R_OK):
             raise InvalidArgument(f"--store: '{path}' cannot be read: permission denied")

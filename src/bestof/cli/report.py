@@ -1,4 +1,4 @@
-"""`bestof report`: what was measured and chosen, from the store of this user or from a saved report."""
+"""`bestof report`: what was measured and chosen, from the user's store or a saved report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that a report is written to, in the format that its name asks for."""
+"""A file for a report, in the format that its name asks for."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _TEXT_WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """An absolute path, and the format of what goes there."""
+    """An absolute path and a format."""
 
     path: str
     format: Format
 
     @classmethod
     def at(cls, path: str) -> ReportFile:
-        """The file of this name; InvalidArgument where its suffix is not a format's, or where it cannot be written.
+        """Return the file of this name.
 
-        To be called before the program runs, so that hours of work do not end in a spelling mistake. A file that is
-        already there stays as it is until `write`.
+        Call it before the program runs, so that hours of work do not end in a spelling mistake. A
+        file that is already there stays as it is until `write`. Raises InvalidArgument if no format
+        has this suffix, or if the file cannot be written.
         """
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _FORMATS:
@@ -51,6 +52,6 @@ class ReportFile:
         return cls(absolute, _FORMATS[suffix])
 
     def write(self, report: Report) -> None:
-        """Write it; OSError where that failed after all."""
+        """Write the report. Raises OSError if that fails after all."""
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(render(report, self.format, width=_TEXT_WIDTH) + "\n")

@@ -38,7 +38,7 @@ what the script enables. A script that calls enable or set_config replaces
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
-    """Parse, and make everything ready that can fail; what is returned runs the program."""
+    """Parse, and make everything ready that can fail; return a function that runs the program."""
     own, module, rest = _split(argv)
     options = _parser().parse_args(own)
     if not rest:
@@ -93,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """Our own options; whether a module is meant; the script or module and its arguments, exactly as they came."""
+    """Return the options of bestof, whether a module is meant, and the program with its
+    arguments.
+    """
     position = 0
     while position < len(argv):
         word = argv[position]
@@ -113,7 +115,8 @@ def _prepare(
     configuration: Configuration | None,
     accuracy: Accuracy | None,
 ) -> None:
-    # First in, last out: the handlers of the program and of everything that it imports run before the summary.
+    # First in, last out: the handlers of the program and of everything that it imports run before
+    # the summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
     after_import("torch", partial(_tune_torch, configuration, accuracy))
 
@@ -129,7 +132,8 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
         else:
             integration.enable({"kernel": {"accuracy": accuracy}})
         if accuracy is not None:
-            # The program may enable too, and would put its own accuracy, or the default, in the place of the order.
+            # The program may enable too, and would put its own accuracy, or the default, in the
+            # place of the order.
             from bestof.torch.enable import order_accuracy  # noqa: PLC0415  as above
 
             order_accuracy(accuracy)
@@ -141,7 +145,8 @@ def _finish(name: str, file: ReportFile | None, process: int, began: float) -> N
     if os.getpid() != process:
         return  # a fork of the program has come to its end
     seconds = perf_counter() - began
-    # Streams may be closed, or without a reader, or None: of that the interpreter tells in its own way.
+    # Streams may be closed, or without a reader, or None: of that the interpreter tells in its own
+    # way.
     with suppress(OSError, ValueError, AttributeError):
         # Both often go to one place, where the summary is to stand after the program's last words.
         sys.stdout.flush()
@@ -158,7 +163,8 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     report = selection.report_all()
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
-    # Asking for the default store would make one; where no selector was called there is none to make.
+    # Asking for the default store would make one; where no selector was called there is none to
+    # make.
     store = selection.shared_store() if report.selectors or torch is not None else None
     lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
     loaders = sys.modules.get("bestof.torch.data_loading.interception")

@@ -1,9 +1,10 @@
 """A Python program that runs inside this process exactly as `python script.py` would run it.
 
-What a program can see of the difference: modules that were imported before it began, three more frames at the bottom
-of its stack, and `sys.orig_argv`. Everything else, down to the text of its traceback, is Python's own: the namespace
-is a module's that lives as long as the process (threads and exit handlers still find their globals), and exceptions
-are handed on to the interpreter, which prints them and picks the exit status or the signal to die by.
+A program can see three differences: modules that were imported before it began, three more frames
+at the bottom of its stack, and `sys.orig_argv`. Everything else is Python's own. The namespace is
+that of a module which lives as long as the process, so threads and exit handlers find their
+globals. Exceptions go to the interpreter, which prints them and picks the exit status or the signal
+to die by.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from bestof.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program that was found and not yet begun. `compiled` gives its code, and may raise as the program would.
+    """A program that was found and has not begun.
 
-    `path_entry` becomes `sys.path[0]`; None where the interpreter was told to add none (`-P`).
+    `compiled` returns its code, and may raise as the program would. `path_entry` becomes
+    `sys.path[0]`; None if the interpreter was told to add none (`-P`).
     """
 
     name: str
@@ -38,10 +40,10 @@ class Script:
     compiled: Callable[[], CodeType]
 
     def run(self, prepare: Callable[[], object] = lambda: None) -> int:
-        """Become the main program and run to its end; 0, or whatever it raises.
+        """Become the main program and run to its end; return 0, or raise what the program raises.
 
-        `prepare` is called once `sys.path` is the program's own. To be called once a process, with no exception in
-        flight, from as near to the bottom of the stack as can be.
+        `prepare` is called once `sys.path` is the program's own. Call this once a process, with no
+        exception in flight, from as near to the bottom of the stack as possible.
         """
         main = ModuleType("__main__")
         vars(main).update(self.attributes)
@@ -69,7 +71,7 @@ class Script:
 
 
 def find_script(path: str, arguments: Sequence[str]) -> Script:
-    """The program in a file; InvalidArgument where there is none that can be read."""
+    """Return the program in a file. Raises InvalidArgument if there is none that can be read."""
     if os.path.isdir(path):
         raise InvalidArgument(
             f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE"
@@ -97,7 +99,9 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
 
 
 def find_module(name: str, arguments: Sequence[str]) -> Script:
-    """The program that `python -m name` would run; InvalidArgument where there is none."""
+    """Return the program that `python -m name` would run. Raises InvalidArgument if there is
+    none.
+    """
     entry = None if _safe_path() else os.getcwd()
     before = sys.path[:]
     if entry is not None:
@@ -164,7 +168,7 @@ def _with_annotations(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 class _OwnTraceback:
-    """An exception hook, put in at the very end, that shows one error without the frames beneath the program's."""
+    """An exception hook that shows one error without the frames of bestof beneath the program's."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from math import isfinite
 
 
 def seconds(text: str) -> float:
-    """A finite number of seconds, at least 0; for `type` of an option."""
+    """Return a finite number of seconds, at least 0; for `type` of an option."""
     try:
         number = float(text)
     except ValueError:

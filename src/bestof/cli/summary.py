@@ -1,4 +1,4 @@
-"""What a run came to, in five to ten lines."""
+"""The summary of a run, in five to ten lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from bestof.selection.report import Report, SelectorReport
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
-# More selectors than this are counted, not listed: the summary ends a program's output and must not bury it.
+# More selectors than this are counted, not listed: the summary ends a program's output and must not
+# bury it.
 _LISTED = 4
 # A longer name of a selector is shortened: the column of names is as wide as the longest.
 _LABEL = 60
 
 
 class PassRow(Protocol):
-    """One problem of one pass: what was chosen for it, what a call took before and after, and how many there were."""
+    """One problem of one pass: the chosen alternative, the seconds of a call before and after, the
+    calls.
+    """
 
     @property
     def name(self) -> str: ...
@@ -37,7 +40,7 @@ class PassRow(Protocol):
 
 
 class TorchSummary(Protocol):
-    """What `bestof.torch.summary()` gives."""
+    """What `bestof.torch.summary()` returns."""
 
     @property
     def layers(self) -> int: ...
@@ -56,7 +59,10 @@ class TorchSummary(Protocol):
 def summary_lines(
     script: str, seconds: float, report: Report, torch: TorchSummary | None, store: str | None
 ) -> list[str]:
-    """The lines for a program that ran for `seconds`; `store` is the URL where decisions are kept, None for nowhere."""
+    """Return the lines for a program that ran for `seconds`.
+
+    `store` is the URL where decisions are kept, None if they are not.
+    """
     title = f"bestof: {printable(script)} ran {duration(seconds)}"
     if torch is not None and torch.layers:
         rows = _torch_rows(torch, seconds)
@@ -113,7 +119,8 @@ def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[
             ("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`")
         )
     trials = sum(selector.trials for selector in used)
-    # The whole time of the trials was not lost: the calls that were tried also answered the program.
+    # The whole time of the trials was not lost: the calls that were tried also answered the
+    # program.
     rows.append(
         ("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds))
     )

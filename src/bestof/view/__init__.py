@@ -50,7 +50,9 @@ def render(
 
 
 def report(format: Literal["text", "json", "html"] = "text") -> str:
-    """Return what is known of every selector of the process: tables and the tree of decisions, JSON or HTML."""
+    """Return what is known of every selector of the process: tables and the tree of decisions, JSON
+    or HTML.
+    """
     return render(report_all(), format)
 
 
@@ -65,7 +67,8 @@ def print_report(report: Report) -> None:
 
 
 def print_chosen(report: Report) -> None:
-    """Print the tree of decisions to the standard output, for all problems of the selectors that nest.
+    """Print the tree of decisions to the standard output, for all problems of the selectors that
+    nest.
 
     A line shows the chosen alternative, its time, and its speed-up over the first alternative.
     Without rich, the whole report is printed.
@@ -79,7 +82,9 @@ def print_chosen(report: Report) -> None:
 
 
 def print_records(records: Sequence[Record], url: str, now: float) -> None:
-    """Print what the store of this URL holds to the standard output; `now` is seconds since the epoch."""
+    """Print what the store of this URL holds to the standard output; `now` is seconds since the
+    epoch.
+    """
     records = [printable_record(one) for one in records]
     if _rich():
         from bestof.view.text import print_records, terminal  # noqa: PLC0415  rich is optional, and slow to import

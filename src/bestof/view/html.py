@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs nothing but itself."""
+"""Reports as one HTML page, without other files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ tr.disqualified td { color: var(--bad); } tr.aside td, .tree .aside { color: var
 
 
 def html(report: Report) -> str:
-    """The page: a table for each selector, then the tree of decisions."""
+    """Return the page: a table for each selector, then the tree of decisions."""
     return "\n".join(_page(report))
 
 

@@ -17,7 +17,8 @@ _Text = TypeVar("_Text", str, "str | None")
 
 
 def printable(text: _Text, most: int | None = _MOST) -> _Text:
-    """Return the text with each character that cannot be printed written as its escape, such as \\x1b.
+    """Return the text with each character that cannot be printed written as its escape, such as
+    \x1b.
 
     A text of more than `most` characters loses its middle. What stands there instead holds a
     checksum, so that two long names which differ in the middle stay apart. None stays None.
@@ -38,7 +39,9 @@ def _escaped(character: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return the same JSON with the characters that cannot be printed escaped, apart from line ends."""
+    """Return the same JSON with the characters that cannot be printed escaped, apart from line
+    ends.
+    """
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -1,4 +1,4 @@
-"""Kernels below the two ceilings of a machine: its multiply-adds and its memory."""
+"""Rooflines: kernels below the two ceilings of a machine, its multiply-adds and its memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One kernel on one problem. `intensity`: FLOPs a byte that must be moved; `rate`: FLOPs a second; `label` names
-    the problem, `panel` the kind of problem, `series` the kernel."""
+    """One kernel on one problem. `intensity` is FLOPs a byte that must be moved, `rate` FLOPs a
+    second.
+
+    `label` names the problem, `panel` the kind of problem, `series` the kernel.
+    """
 
     panel: str
     series: str
@@ -25,8 +28,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a machine reaches at most: FLOPs a second, and bytes a second. `savings` are factors by which algorithms
-    with fewer multiplications raise the first, by their names."""
+    """The ceilings of a machine: `peak` in FLOPs a second, `bandwidth` in bytes a second.
+
+    `savings` are names of algorithms with fewer multiplications, and the factors by which they
+    raise the peak.
+    """
 
     peak: float
     bandwidth: float
@@ -46,7 +52,10 @@ _TICKS = tuple(step * 10**power for power in range(-1, 5) for step in (1, 2, 5))
 
 
 def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -> None:
-    """Draw to `path`, in the format of its ending: a picture for each panel, side by side. Needs matplotlib."""
+    """Draw a panel for each kind of problem, side by side, to `path`; its ending tells the format.
+
+    Needs matplotlib.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
 
     panels = list(dict.fromkeys(point.panel for point in points))
@@ -133,7 +142,9 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
 
 
 def _label(axes: Axes, points: Sequence[Point], span: float) -> None:
-    """Name the problems above their highest kernels, one beside the other; those of one intensity together."""
+    """Write the names of the problems above their highest kernels; those of one intensity
+    together.
+    """
     by_place: dict[float, list[Point]] = {}
     for point in sorted(points, key=lambda point: point.intensity):
         by_place.setdefault(float(f"{point.intensity:.3g}"), []).append(point)

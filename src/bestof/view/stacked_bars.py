@@ -9,7 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar; `parts` are the seconds of each kind, drawn from left to right in the order of the legend."""
+    """One bar; `parts` are the seconds of each kind, drawn from left to right in the order of the
+    legend.
+    """
 
     label: str
     parts: dict[str, float]

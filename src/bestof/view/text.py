@@ -38,7 +38,9 @@ _HEADINGS = ("time", "spread", "trials", "speed-up")
 
 
 def text(report: Report, width: int | None, color: bool) -> str:
-    """The report in lines of at most `width` columns (None: 100); escape sequences only with `color`."""
+    """Return the report in lines of at most `width` columns (None: 100), with colours if
+    `color`.
+    """
     console = Console(
         file=io.StringIO(),
         width=width or 100,
@@ -54,7 +56,9 @@ def text(report: Report, width: int | None, color: bool) -> str:
 
 
 def terminal() -> Console:
-    """The standard output; where it is no terminal, lines are long, for whoever reads them there to cut."""
+    """Return a console for the standard output. If that is no terminal, its lines are long and not
+    cut.
+    """
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
@@ -77,7 +81,7 @@ def print_text(report: Report, console: Console) -> None:
 
 
 def print_chosen(report: Report, console: Console) -> None:
-    """Print the tree of decisions alone, with what was chosen and none of what was not."""
+    """Print the tree of decisions with the chosen alternatives only."""
     trees = decision_trees(report)
     if not trees:
         used = any(selector.problems for selector in report.selectors)
@@ -199,7 +203,8 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
 
 
 def _tree(node: Node) -> RenderableType:
-    # What holds nothing needs one line: its alternatives are in the tables above, a dozen for each pass of a layer.
+    # What holds nothing needs one line: its alternatives are in the tables above, a dozen for each
+    # pass of a layer.
     tree = Tree(_chosen_label(node) if node.leaf else _node_label(node), guide_style="dim")
     if not node.leaf:
         _grow(tree, node)

@@ -1,4 +1,4 @@
-"""The tree of decisions: which selections were met inside which alternative."""
+"""The tree of decisions: which problems were met inside which alternative."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One alternative of a node, and the selections inside it."""
+    """One alternative of a node, and the problems that were met inside it."""
 
     alternative: AlternativeReport
     chosen: bool
@@ -24,9 +24,9 @@ class Branch:
 class Node:
     """One problem of one selector.
 
-    `shown` tells whether its branches hang here; a problem that is met in several places has them in the first place
-    only (`above`), one that is met inside itself not again (`cycle`), and `absent` is not in the report at all.
-    `source` says where the decision came from, as in the report of the problem.
+    `shown` tells where its branches are: `here`; `above`, for a problem that is met in several
+    places and shown in the first; `cycle`, for a problem that is met inside itself; or `absent`, if
+    the report does not hold it. `source` says where the decision came from, as in the report.
     """
 
     selector: str
@@ -39,16 +39,18 @@ class Node:
 
     @property
     def leaf(self) -> bool:
-        """Whether no selections are known inside any of its alternatives."""
+        """Whether no problem was met inside any of its alternatives."""
         return not any(branch.nodes for branch in self.branches)
 
 
 def decision_trees(report: Report) -> tuple[Node, ...]:
-    """The trees of all problems of the selectors that nest, from the outermost; none where nothing is nested.
+    """Return the trees of all problems of the selectors that nest, from the outermost; none if none
+    nest.
 
-    A selector nests where one of its problems holds others inside, or was met inside another one. Its other problems
-    are trees of one node: where only one alternative applies, it is not tried, and nothing is known of what is inside.
-    What was met there comes after the problems of those selectors that hold others.
+    A selector nests if one of its problems holds others, or was met inside another one. Its other
+    problems are trees of one node: a problem to which only one alternative applies makes no trial,
+    so nothing is known of what is inside. Selectors that hold others come before those that were
+    met inside.
     """
     problems = {
         (one.selector, problem.problem): problem
@@ -59,7 +61,8 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
     inner = {child for key in holders for child in _children(problems[key])}
     outer = [key for key in problems if key not in inner]
     holding, held = {selector for selector, _ in holders}, {selector for selector, _ in inner}
-    # Problems in a circle are all inner; the first of each circle stands in for the root that is not there.
+    # Problems in a circle are all inner; the first of each circle stands in for the root that is
+    # not there.
     order = [
         *(key for key in outer if key[0] in holding),
         *holders,
@@ -84,7 +87,8 @@ def _node(
         shown: Literal["above", "cycle"] = "cycle" if key in path else "above"
         return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
     placed.add(key)
-    # The chosen alternative first claims the problems that it shares with others, so that they hang where they matter.
+    # The chosen alternative first claims the problems that it shares with others, so that they hang
+    # where they matter.
     order = sorted(
         range(len(problem.alternatives)),
         key=lambda i: problem.alternatives[i].name != problem.decision,

@@ -1,4 +1,4 @@
-"""The sentences that every format of a report has in common."""
+"""The sentences that all formats of a report share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NOT_NESTED = "There is no tree: no selector was met inside another one. `bestof 
 
 
 def selector_line(selector: SelectorReport) -> str:
-    """How many problems, how many of them settled, and what the search cost."""
+    """Return how many problems there are, how many of them are settled, and what the search
+    cost.
+    """
     count = len(selector.problems)
     unsettled = sum(not problem.settled for problem in selector.problems)
     parts = [plural(count, "problem"), f"{unsettled} unsettled" if unsettled else "all settled"]
@@ -37,20 +39,22 @@ def selector_line(selector: SelectorReport) -> str:
 
 
 def problem_state(problem: ProblemReport) -> str:
-    """Where the decision came from, or that there is none; and how often its race was reopened, as its time drifted."""
+    """Return the source of the decision, or that there is none, and how often drift reopened the
+    race.
+    """
     state = (problem.source or "settled") if problem.settled else "unsettled"
     return f"{state}, {plural(len(problem.history), 'drift')}" if problem.history else state
 
 
 def status_text(alternative: AlternativeReport) -> str:
-    """The status, and the reason where there is one."""
+    """Return the status, with its reason if there is one."""
     return (
         f"{alternative.status}: {alternative.reason}" if alternative.reason else alternative.status
     )
 
 
 def node_state(node: Node) -> str:
-    """What stands behind a node of the tree."""
+    """Return what stands behind a node of the tree."""
     if node.shown == "absent":
         return "not in this report"
     state = node.decision if node.decision is not None else "unsettled"
@@ -60,7 +64,9 @@ def node_state(node: Node) -> str:
 
 
 def node_facts(node: Node) -> Iterator[str]:
-    """Time and speed-up of what was chosen; where it was never timed, why it was chosen all the same."""
+    """Yield the time and speed-up of the chosen alternative, or the source of a decision without a
+    time.
+    """
     chosen = next((branch.alternative for branch in node.branches if branch.chosen), None)
     if chosen is not None and chosen.seconds is not None:
         yield duration(chosen.seconds)

@@ -1,4 +1,6 @@
-"""The tables of peers: a module is a row, and what a row says is all that tables and pictures need."""
+"""The tables of peers: a module is a row, and what a row says is all that tables and pictures
+need.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def _timed(problem: str, seconds: float, *inner: tuple[str, str]) -> ProblemRepo
     return ProblemReport(problem, "fast", "measured", (first, chosen))
 
 
-# One of the layers has two alternatives and was tried, so it is known what is inside it; the others were not.
+# One of the layers has two alternatives and was tried, so it is known what is inside it; the others
+# were not.
 PARTLY = Report(
     (
         SelectorReport(

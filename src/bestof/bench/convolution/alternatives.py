@@ -1,4 +1,4 @@
-"""How long every alternative of a 2-D convolution takes on this machine."""
+"""Measure every alternative of a 2-D convolution, as PyTorch programs choose from them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,16 @@ def measure_conv(
     threads: int | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[PassTimes, ...]:
-    """Measure every alternative of these passes of the float32 convolution that the notation names.
+    """Measure every alternative of these passes of a float32 convolution; return a result for each
+    pass.
 
-    The alternatives are called in turn, `repeats` times after one call each that is not counted, so that all of them
-    meet the same state of the machine. The chosen one is what `Race`, the default policy, makes of these times.
-    `threads`: PyTorch's, None for as many as it has now.
+    `notation` names the convolution, such as `i64x56x56,k64x3x3,b8,p1`. After one call each that is
+    not counted, the alternatives are called in turn, `repeats` times, so that all of them meet the
+    same state of the machine. The chosen one is what `Race`, the default policy, makes of these
+    times. `threads` are PyTorch's; None keeps their number. `clock` returns seconds.
 
-    Raises InvalidArgument for a notation or a number that cannot be used, TorchError where PyTorch itself fails.
+    Raises InvalidArgument for a notation or a number that cannot be used, and TorchError if
+    PyTorch's own kernel fails.
     """
     for name in passes:
         if name not in PASSES:
@@ -70,7 +73,9 @@ def measure_conv(
 
 
 def _operands(geometry: ConvProblem, channels_last: bool) -> _Operands:
-    """Values of a normal distribution, which no kernel may find special; always the same."""
+    """Return operands of a normal distribution, always the same ones: no kernel has a special case
+    for them.
+    """
     generator = torch.Generator().manual_seed(0)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     shapes = geometry.input_shape, geometry.weight_shape, geometry.output_shape

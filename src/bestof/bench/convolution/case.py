@@ -1,4 +1,4 @@
-"""One convolution to be measured, as every side understands it."""
+"""A convolution to be measured, in a form that every peer understands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PASSES = ("forward", "input gradient", "weight gradient")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A convolution and the pass of it: sizes in elements, padding on both sides.
+    """A convolution and one of its passes. Sizes are elements, padding is on both sides.
 
-    dtype: float32, or bfloat16 where what rounds to that takes part, beside float32. Forward has a bias and a ReLU and
-    takes packed weights; the gradients are those of the convolution alone, from the weights as training has them.
-    `notation` names the layer, without the batch.
+    `notation` names the layer, without the batch. `dtype` is float32, or bfloat16 if the sides that
+    round to bfloat16 take part too. The forward pass has a bias and a ReLU and may pack its weights
+    beforehand. The gradients have neither, and get the weights as training holds them.
     """
 
     notation: str
@@ -45,12 +45,12 @@ class Case:
         return cls(**{**fields, **pairs})
 
     def of(self, direction: str, batch: int) -> Case:
-        """The same layer in another pass and of another batch."""
+        """Return the same layer in another pass and of another batch."""
         return replace(self, direction=direction, batch=batch)
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
+        """The height and width of the output."""
         return (
             (self.height + 2 * self.padding[0] - self.dilation[0] * (self.kernel_height - 1) - 1)
             // self.stride[0]
@@ -62,30 +62,32 @@ class Case:
 
     @property
     def x_shape(self) -> tuple[int, int, int, int]:
-        """NHWC."""
+        """The shape of the input, NHWC."""
         return self.batch, self.height, self.width, self.channels
 
     @property
     def w_shape(self) -> tuple[int, int, int, int]:
-        """OHWI, the input channels of one group."""
+        """The shape of the weights, OHWI; I counts the input channels of one group."""
         return self.filters, self.kernel_height, self.kernel_width, self.channels // self.groups
 
     @property
     def y_shape(self) -> tuple[int, int, int, int]:
-        """NHWC."""
+        """The shape of the output, NHWC."""
         return self.batch, *self.output_size, self.filters
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions of the direct algorithm, taps on the padding included: the same for all sides,
-        so that GFLOP/s compare times."""
+        """The multiplications and additions of the direct algorithm, including those on padding.
+
+        The number is the same for all sides, so that GFLOP/s compare times.
+        """
         taps = self.kernel_height * self.kernel_width * (self.channels // self.groups)
         n, p, q, k = self.y_shape
         return 2.0 * n * p * q * k * taps
 
     @property
     def bytes(self) -> float:
-        """What must at least be read and written: x, w and y once each, in float32."""
+        """The bytes that must at least be read and written: x, w and y once each, in float32."""
         return 4.0 * sum(math.prod(shape) for shape in (self.x_shape, self.w_shape, self.y_shape))
 
     def __str__(self) -> str:
@@ -100,7 +102,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Arrays of a case, C-contiguous: x and y NHWC, w OHWI. Every side draws the same values."""
+    """The arrays of a case, C-contiguous: x and grad NHWC, w OHWI. Every peer draws the same
+    values.
+    """
 
     x: Array
     w: Array
@@ -109,7 +113,9 @@ class Operands:
 
     @classmethod
     def of(cls, case: Case) -> Operands:
-        """Images as after a ReLU, weights and gradient around zero, all such that the results are of the order of 1."""
+        """Return images as after a ReLU, and weights and gradient around zero; results are near
+        1.
+        """
         draw = numpy.random.default_rng(0)
         taps = case.kernel_height * case.kernel_width * (case.channels // case.groups)
         shapes = case.x_shape, case.w_shape, (case.filters,), case.y_shape
@@ -124,7 +130,10 @@ class Operands:
 
 
 def aligned(shape: tuple[int, ...]) -> Array:
-    """Memory as PyTorch gives it: float32, at a cache line. Half a line off costs every vector two of them."""
+    """Return float32 memory that begins at a cache line, as PyTorch's does.
+
+    Half a line off, every vector of a kernel would touch two lines.
+    """
     size = math.prod(shape)
     memory = numpy.empty(size + 16, numpy.float32)
     first = -memory.ctypes.data % 64 // 4
@@ -132,6 +141,6 @@ def aligned(shape: tuple[int, ...]) -> Array:
 
 
 def samples_of(result: Array) -> list[float]:
-    """Some 256 elements of a result (NHWC or OHWI), by which the sides are held against each other."""
+    """Return some 256 elements of a result (NHWC or OHWI), by which the sides are compared."""
     flat = result.reshape(-1)
     return [float(value) for value in flat[:: max(1, flat.size // 256) | 1]]

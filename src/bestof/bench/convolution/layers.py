@@ -1,4 +1,4 @@
-"""The layers of the table, and the ratio to oneDNN that each is to reach."""
+"""The layers that are measured beside peers, and the promised ratio to oneDNN of each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from bestof.torch.convolution.notation import EXPECTED, pair, parse_fields
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A group of layers, in notation but for the batch.
+    """A group of layers, each in notation without the batch.
 
-    reach: of each layer, by pass and batch. median_reach: of the median over the group.
+    `reach` is the promised ratio of each layer, by pass and batch; `median_reach` that of the
+    median over the group.
     """
 
     name: str
@@ -25,7 +26,10 @@ class Layers:
 
 
 def parse_case(text: str) -> Case:
-    """The forward case that a notation such as i64x56x56,k64x3x3,b8,p1 names; InvalidArgument for any other text."""
+    """Return the forward case that a notation such as i64x56x56,k64x3x3,b8,p1 names.
+
+    Raises InvalidArgument for any other text.
+    """
     fields = parse_fields(text)
     (c, h, w), (k, r, s), (n,), (g,) = fields["i"], fields["k"], fields["b"], fields["g"]
     stride, padding, dilation = ((fields[letter][0], fields[letter][1]) for letter in "spd")

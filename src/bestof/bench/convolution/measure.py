@@ -1,4 +1,4 @@
-"""The measurement: all sides in turn, round by round."""
+"""Measure convolutions by all peers in turn, round by round."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from bestof.errors import BenchError, WrongResult
 
 _OURS = (MACHINE.name, NATIVE.name)
 
-# Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles last 17 ms.
+# Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles
+# last 17 ms.
 _PAUSE = 0.02
 
-# Rounds after which native algorithms that are twice as slow as another leave: one slow minute must not send one away.
+# Rounds after which native algorithms that are twice as slow as another leave: one slow minute must
+# not send one away.
 _TRIED = 2
 
-# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises, or the rows that
-# round to bfloat16.
+# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises,
+# or the rows that round to bfloat16.
 _TOLERANCE = {"float32": 3e-3, "bfloat16": 3e-2}
 
 
 class _Runner(NamedTuple):
-    """One run of one side with one number of threads."""
+    """One run of one peer with one number of threads."""
 
     threads: int
     side: str
@@ -42,8 +44,8 @@ class _Runner(NamedTuple):
 class Sides:
     """The peers that take part in a measurement.
 
-    `running`: the processes that answered, those of one number of threads after the other. `missing`
-    says why another peer did not.
+    `running`: the processes that answered, those of one number of threads after the other.
+    `missing` says why another peer did not.
     """
 
     running: tuple[Side, ...]
@@ -85,10 +87,11 @@ def measure(
     seconds: float,
     pause: Callable[[float], None] = sleep,
 ) -> tuple[LayerTimes, ...]:
-    """Measure one case, with each number of threads that `sides` have.
+    """Measure one case with each number of threads that `sides` have; return a result for each
+    number.
 
-    In a round every run has `seconds`, after those of all others, so that a slower minute of the machine is one for all
-    of them. Raises WrongResult where a native algorithm disagrees with a peer.
+    In a round, all runs follow each other, each for `seconds`: a slow minute of the machine slows
+    all of them. Raises WrongResult if a native algorithm disagrees with a peer.
     """
     by_key = {(side.threads, side.name): side for side in sides.running}
     prepared: dict[_Runner, Prepared] = {}
@@ -123,7 +126,7 @@ def measure(
 
 
 def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
-    """The native runs whose best round took more than twice as long as another's."""
+    """Return the native runs whose best round took more than twice as long as another's."""
     first = {
         runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE.name
     }
@@ -135,7 +138,7 @@ def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
 
 
 def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
-    """Hold the results against each other: a fast wrong one must not win."""
+    """Raise WrongResult if a side disagrees with the others: a fast wrong one must not win."""
     rows = [
         (runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE.name
     ]

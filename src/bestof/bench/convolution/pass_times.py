@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class AlternativeTime:
     """One alternative.
 
-    `seconds` is the median a call, `spread` half the distance between the quartiles, `ratio` how many
-    times faster than PyTorch's own kernel. All are None if the alternative does not apply, or failed for
-    that `reason`.
+    `seconds` is the median a call, `spread` half the distance between the quartiles, `ratio` how
+    many times faster than PyTorch's own kernel. All are None if the alternative does not apply, or
+    failed for that `reason`.
     """
 
     name: str
@@ -24,7 +24,9 @@ class AlternativeTime:
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """One pass of one convolution: `problem` as reports write it, `flops` of a call, its alternatives."""
+    """One pass of one convolution: `problem` as reports write it, `flops` of a call, its
+    alternatives.
+    """
 
     name: str
     problem: str

@@ -15,9 +15,9 @@ class Time:
     """One algorithm of one side.
 
     `seconds` is the time of a call, over the rounds. `ratios` tells for each peer how many times
-    longer it took, over the pairs of a round; empty for the peers themselves. `work` is the FLOPs that
-    the algorithm performs, None for a peer. `rounds`: a native algorithm that takes more than twice as
-    long as another is measured in the first two only.
+    longer it took, over the pairs of a round; empty for the peers themselves. `work` is the FLOPs
+    that the algorithm performs, None for a peer. `rounds`: a native algorithm that takes more than
+    twice as long as another is measured in the first two only.
     """
 
     side: str
@@ -33,9 +33,9 @@ class Time:
 class LayerTimes:
     """One pass of one layer.
 
-    `flops` and `bytes` are those of `Case`. `peak` and `bandwidth` are what multiply-adds and a copy
-    reached in the best of these rounds: FLOP/s, and bytes read plus written a second. `failed` says why
-    a side has no time.
+    `flops` and `bytes` are those of `Case`. `peak` and `bandwidth` are what multiply-adds and a
+    copy reached in the best of these rounds: FLOP/s, and bytes read plus written a second. `failed`
+    says why a side has no time.
     """
 
     layer: str
@@ -75,8 +75,8 @@ class LayerTimes:
     def best(self) -> Time:
         """The fastest native algorithm of those that were measured to the end.
 
-        If all have a ratio to the reference peer, the largest ratio wins: a ratio compares times of one
-        round, and a slow minute of the machine is one for both.
+        If all have a ratio to the reference peer, the largest ratio wins: a ratio compares times of
+        one round, and a slow minute of the machine is one for both.
         """
         own = [one for one in self.times if one.side == NATIVE.name]
         rounds = max(one.rounds for one in own)
@@ -105,10 +105,10 @@ class Row:
     """One algorithm of one side on one layer, as tables show it.
 
     `milliseconds` a call, `spread` half the distance between the quartiles. `gflops`: FLOPs of the
-    direct algorithm over the time. `of_ceiling`: the least time that the machine allows the algorithm,
-    over its time; None for a peer. `ratios`: how many times longer each peer took; empty for a peer.
-    `reach`: the promised ratio to the reference peer, for the best row of a layer in float32.
-    `scaling`: time with one thread over that with these, for the best of both.
+    direct algorithm over the time. `of_ceiling`: the least time that the machine allows the
+    algorithm, over its time; None for a peer. `ratios`: how many times longer each peer took; empty
+    for a peer. `reach`: the promised ratio to the reference peer, for the best row of a layer in
+    float32. `scaling`: time with one thread over that with these, for the best of both.
     """
 
     layer: str

@@ -1,4 +1,4 @@
-"""The measurements as rows of a table, with what each layer was to reach."""
+"""Results as rows of a table, beside the promised figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _REFERENCE = REFERENCE.name
 
 
 def rows_of(results: Sequence[LayerTimes]) -> list[Row]:
-    """Return all algorithms of all results in the order of the results, the fastest of each first."""
+    """Return all algorithms of all results in the order of the results, the fastest of each
+    first.
+    """
     single = {one.key[:-1]: one for one in results if one.threads == 1}
     rows = []
     for result in results:

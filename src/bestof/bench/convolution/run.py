@@ -1,4 +1,4 @@
-"""Something that can be timed."""
+"""One algorithm of one convolution, ready to be timed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One algorithm of one case. `samples` tells some elements of the last result; `work` is how many FLOPs the
-    algorithm performs, its transforms left out, and `scratch_bytes` its memory beside the arguments, None where nobody
-    tells. `operands` are kept alive for `call`, which knows addresses only."""
+    """One algorithm of one case.
+
+    `call` runs it; `samples` returns some elements of the last result. `work` is the FLOPs that the
+    algorithm performs, without its transforms, and `scratch_bytes` the memory that it takes beside
+    the arguments; None if unknown. `operands` stay alive for a `call` that knows addresses only.
+    """
 
     call: Callable[[], object]
     samples: Callable[[], list[float]]

@@ -16,7 +16,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def check_device(name: str) -> None:
-    """Raises InvalidArgument where there is no such device here."""
+    """Raise InvalidArgument if this machine has no such device."""
     if name not in DEVICES:
         raise InvalidArgument(f"--device: expected one of {', '.join(DEVICES)}; got {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
@@ -29,7 +29,7 @@ def check_device(name: str) -> None:
 
 
 def waited_for(prepared: Prepared, device: str) -> Prepared:
-    """The same, but that a call ends once the device has done its work."""
+    """Return the same model, but let a call end only when the device has done its work."""
     if device == "cpu":
         return prepared
     replaced = prepared.replaced

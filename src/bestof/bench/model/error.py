@@ -1,4 +1,4 @@
-"""How far two results are apart."""
+"""The difference of two results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 
 
 def relative_error(got: Any, expected: Any) -> float:
-    """The largest difference of two arrays, in units of the root mean square of the second; NaN where one has NaN."""
+    """Return the largest difference of two arrays, in units of the second one's root mean square.
+
+    NaN if either array holds one.
+    """
     scale = float(np.sqrt(np.mean(np.square(expected))))
     return float(np.max(np.abs(got - expected))) / scale if scale else float(np.max(np.abs(got)))

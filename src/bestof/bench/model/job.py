@@ -10,11 +10,10 @@ from bestof.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model on a batch of images: inference, or training steps where `train`.
+    """A model on a batch of images: inference, or training steps if `train`.
 
-    `size`: rows and columns of the images, None for the model's own. `narrow`: the model's form for tests.
-    `device`: cpu or cuda.
-    Raises InvalidArgument for numbers below 1.
+    `size`: rows and columns of the images, None for the model's own. `narrow`: the model's small
+    form. `device`: cpu or cuda. Raises InvalidArgument for numbers below 1.
     """
 
     model: str
@@ -32,16 +31,16 @@ class Job:
                 raise InvalidArgument(f"{name}: expected at least 1; got {value}")
 
     def by(self, peer: str) -> Job:
-        """The same for this peer."""
+        """Return the same job for this peer."""
         return replace(self, peer=peer)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a dict for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Job:
-        """What `to_dict` gave, after a way through JSON."""
+        """Return the job that `to_dict` wrote, after a way through JSON."""
         size = content["size"]
         return cls(**{**content, "size": None if size is None else (size[0], size[1])})
 

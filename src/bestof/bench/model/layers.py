@@ -1,4 +1,4 @@
-"""What was measured for each convolution of a model, layer by layer."""
+"""The times of each convolution of a model, layer by layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _SELECTORS = ("convolution", "cuda convolution")
 
 
 def convolution_notations(model: nn.Module, images: Tensor) -> list[str]:
-    """The distinct 2-D convolutions of a model as `bestof bench conv` writes them, in the order of the forward pass."""
+    """Return the distinct 2-D convolutions of a model, in the order of the forward pass.
+
+    They are written as `bestof bench conv` writes them.
+    """
     found: dict[str, None] = {}
 
     def note(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
@@ -52,7 +55,9 @@ def convolution_notations(model: nn.Module, images: Tensor) -> list[str]:
 
 
 def layer_times(content: Any, order: Sequence[str]) -> tuple[LayerTimes, ...]:
-    """The passes of a report's convolutions, all of one pass together, in this order of layers."""
+    """Return the passes of a report's convolutions: all of one pass together, in this order of
+    layers.
+    """
     report = report_from_dict(content)
     rows = []
     for name in ("forward", "input gradient", "weight gradient"):

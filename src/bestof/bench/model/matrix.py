@@ -1,4 +1,4 @@
-"""Is any model slower with ours than without? Each in its own process, in turn with what ours replaces."""
+"""Check that no model is slower with bestof than without: both in one process, in turn."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def measure_matrix(
     alone: Alone = nullcontext,
     progress: Progress = silent,
 ) -> tuple[MatrixRow, ...]:
-    """Measure every job by every one of these peers of ours that can; the jobs' order, then the peers'.
+    """Measure every job by every peer of bestof that can run it; in the order of jobs, then of
+    peers.
 
-    `kept`: rows that need not be measured again, the last of equal ones. `keep` is told every new row that has a time.
+    `kept`: rows that need not be measured again; of equal ones the last counts. `keep` is called
+    with every new row that has a time.
     """
     pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
     known = {(row.job, row.name): row for row in kept}

@@ -1,4 +1,4 @@
-"""How fast a model runs by ourselves and by every peer: each in its own process, in turn, and no result wrong."""
+"""Measure how fast a model runs by each peer: in processes of their own, in turn."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ _MEMORY_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured: so many rounds; in each, every peer runs for so many seconds and at least so many calls.
+    """How much is measured.
 
-    `settle`: seconds after which a peer that still tries alternatives is timed as it is. `steps`: calls at least whose
-    times are kept from the beginning. `patience`: seconds for the preparation of a peer.
+    In each of `rounds`, every peer runs for `seconds` and at least `calls` times. `settle`: seconds
+    after which a peer that still makes trials is timed unsettled. `steps`: how many calls, from the
+    first one, keep their times at least. `patience`: seconds for the preparation of a peer.
     """
 
     rounds: int = 7
@@ -59,12 +60,12 @@ Progress = Callable[[str, int, int], object]
 
 
 def silent(_text: str, _step: int, _steps: int) -> None:
-    """The progress that nobody sees."""
+    """Tell nobody."""
 
 
 @dataclass(slots=True)
 class _Runner:
-    """A peer on its way: its process until it fails, and what is known."""
+    """One peer during a measurement: its process until it fails, and what is known so far."""
 
     peer: ModelPeer
     process: PeerProcess | None = None
@@ -75,11 +76,11 @@ class _Runner:
 
     @property
     def times(self) -> list[float]:
-        """Of all rounds."""
+        """The seconds of all calls of all rounds."""
         return [seconds for one in self.rounds for seconds in one]
 
     def ask(self, order: str, patience: float, **arguments: Any) -> dict[str, Any] | None:
-        """Its answer; None where it failed, now or before."""
+        """Return the answer of the peer's process; None if the peer failed, now or before."""
         if self.process is None or self.reason is not None:
             return None
         try:
@@ -99,10 +100,11 @@ def measure_model(
     alone: Alone = nullcontext,
     progress: Progress = silent,
 ) -> ModelTimes:
-    """Measure one job by these peers. PyTorch as it is runs in any case: results are compared with its.
+    """Measure one job by these peers.
 
-    A peer that is missing, fails or is wrong has no time, but a reason. `layers`: with what the first of ours that
-    chooses measured for each convolution.
+    PyTorch eager runs in any case, because all results are compared with its. A peer that is
+    missing, fails or is wrong has a reason instead of a time. `layers`: also keep what the first
+    peer of bestof measured for each convolution.
     """
     peers = [
         peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)
@@ -180,7 +182,7 @@ def _settle(runner: _Runner, effort: Effort) -> None:
 
 
 def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, reference: Path) -> None:
-    """What ours chose at last computes the same too."""
+    """Compare results once more: what bestof chose at last must compute the same too."""
     if job.train or not runner.peer.ours:
         return
     file = folder / f"{runner.peer.name}-again.npy"
@@ -210,7 +212,9 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
 
 
 def _weigh(runner: _Runner, effort: Effort) -> None:
-    """The last thing that is asked of a process; one that does not know has its time all the same."""
+    """Ask for the memory, as the last order of a process. A peer that cannot tell keeps its
+    time.
+    """
     before = runner.reason
     answer = runner.ask("memory", effort.patience, calls=_MEMORY_CALLS)
     runner.reason = before

@@ -1,4 +1,4 @@
-"""The memory of this process, as Linux counts it: the most it took since a moment."""
+"""The peak of this process's memory, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _PROCESS = Path("/proc/self")
 
 
 def peak_bytes() -> int | None:
-    """The most since `restart_peak`, or else since the process began; None where the system does not tell."""
+    """Return the most memory since `restart_peak`, or else since the process began.
+
+    None if the system does not tell.
+    """
     try:
         lines = (_PROCESS / "status").read_text().splitlines()
     except OSError:
@@ -20,7 +23,9 @@ def peak_bytes() -> int | None:
 
 
 def restart_peak() -> bool:
-    """Forget the peak so far: what is in memory now is the next one's beginning. Whether the system can do that."""
+    """Start a new peak from the memory that is in use now; return whether the system can do
+    that.
+    """
     try:
         (_PROCESS / "clear_refs").write_text("5")
     except OSError:
@@ -29,7 +34,9 @@ def restart_peak() -> bool:
 
 
 def trim() -> None:
-    """Free what nobody can reach, and hand freed memory back, so that it is not counted."""
+    """Free unreachable objects, and return freed memory to the system, so that it is not
+    counted.
+    """
     gc.collect()
     release = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if release is not None:

@@ -1,4 +1,4 @@
-"""The models that `bestof bench model` knows: one row a model, written by others, with random weights."""
+"""The models of `bestof bench model`: one row each, from other packages, with random weights."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. `package` is whose it is; `function` of `module` builds it for a size, at full width or narrow.
+    """One model. `function` of `module` builds it for a size, at full width or narrow.
 
-    `size` is that of the images where nobody asks for another; `narrow_size` goes with the narrow form, in which tests
-    run the same architecture in milliseconds. `dense`: it labels every pixel in place of the image.
+    `package` is the package that defines the model. `size` is the default size of the images;
+    `narrow_size` goes with the narrow form, in which tests run the same architecture in
+    milliseconds. `dense`: the model labels every pixel instead of the image.
     """
 
     name: str
@@ -33,16 +34,17 @@ class Model:
     dense: bool = False
 
     def check_size(self, size: Size) -> None:
-        """Raises InvalidArgument for a size that it does not take."""
+        """Raise InvalidArgument for a size that the model does not take."""
         if min(size) < 32 or size[0] % 32 or size[1] % 32:
             raise InvalidArgument(
                 f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}"
             )
 
     def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
-        """A module from images (N, 3, rows, columns) to logits; equal arguments, equal weights; in training mode.
+        """Return a module from images (N, 3, rows, columns) to logits, in training mode.
 
-        Raises TorchError where the package is missing, InvalidArgument where it has no such size.
+        Equal arguments give equal weights. Raises TorchError if the package is missing,
+        InvalidArgument for a size that the model does not take.
         """
         if find_spec(self.package) is None:
             raise TorchError(
@@ -57,15 +59,16 @@ class Model:
         return model
 
 
-# Of four images of 224x224. Small ones leave few values for the variances of the last layers, so more of them are seen.
+# Of four images of 224x224. Small ones leave few values for the variances of the last layers, so
+# more of them are seen.
 _PIXELS = 4 * 224 * 224
 
 
 def _normalize(model: nn.Module, size: Size) -> None:
-    """Let the batch norms know what they see.
+    """Set the statistics of the batch norms to those of random images.
 
-    Untrained, they divide by one: the logits of a MobileNetV2 come out at 1e-26 then, and nothing wrong in its first
-    layers would ever show.
+    Untrained norms divide by one. The logits of a MobileNetV2 would be near 1e-26 then, and an
+    error in its first layers would never show.
     """
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if not norms:
@@ -102,7 +105,7 @@ MODELS = (
 
 
 def find_model(name: str) -> Model:
-    """The row of this name. Raises InvalidArgument."""
+    """Return the row of this name. Raises InvalidArgument."""
     found = next((model for model in MODELS if model.name == name), None)
     if found is None:
         known = ", ".join(model.name for model in MODELS)

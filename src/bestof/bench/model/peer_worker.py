@@ -1,4 +1,6 @@
-"""The process of one model peer: `python -m bestof.bench.model.peer_worker JOB`, the job in JSON."""
+"""The process of one model peer: `python -m bestof.bench.model.peer_worker JOB`, the job in
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class PeerWorker:
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:
-        """Make the model ready: how many seconds that took. Compilers may put it off until the first call."""
+        """Make the model ready; return the seconds that it took and the peak of memory.
+
+        Compilers may do their work in the first call instead.
+        """
         trim()
         counted = restart_peak()
         (peer,) = find_peers((self.job.peer,))
@@ -61,7 +66,10 @@ class PeerWorker:
         return {"seconds": perf_counter() - started, "peak": peak_bytes() if counted else None}
 
     def first(self, file: str, calls: int) -> dict[str, Any]:
-        """What the first call gave, or the losses of the first steps, written to a .npy; seconds of each call."""
+        """Write the result of the first call, or the losses of the first steps, to a .npy file.
+
+        Return the seconds of each call.
+        """
         results, seconds = [], []
         for _ in range(calls if self.job.train else 1):
             result, taken = self._timed()
@@ -71,18 +79,21 @@ class PeerWorker:
         return {"seconds": seconds}
 
     def rounded(self, file: str) -> dict[str, Any]:
-        """What the model gives under PyTorch's autocast to bfloat16, written to a .npy."""
+        """Write the model's result under PyTorch's autocast to bfloat16 to a .npy file."""
         with torch.autocast(self.job.device, dtype=torch.bfloat16):
             np.save(file, _array(self._timed()[0].float()))
         return {}
 
     def again(self, file: str) -> dict[str, Any]:
-        """What one more call of inference gives, once settled, written to a .npy."""
+        """Write the result of one more call of inference, once settled, to a .npy file."""
         np.save(file, _array(self._timed()[0]))
         return {}
 
     def settle(self, limit: float, least: int) -> dict[str, Any]:
-        """Call until no trial is made any more, at least so often, at most for so many seconds; seconds of each."""
+        """Call until no more trials are made; at least `least` times, at most for `limit` seconds.
+
+        Return the seconds of each call.
+        """
         trials = self._ready.trials
         seconds: list[float] = []
         quiet, count = 0, -1 if trials is None else trials()
@@ -94,13 +105,19 @@ class PeerWorker:
         return {"seconds": seconds, "settled": quiet >= wanted, "trials": max(count, 0)}
 
     def time(self, seconds: float, least: int) -> dict[str, Any]:
-        """Call for so many seconds, at least so often, after one call that is not counted; seconds of each."""
+        """Call for so many seconds, at least `least` times; return the seconds of each call.
+
+        One call before is not counted.
+        """
         self._timed()  # another process had the caches
         return {"seconds": _times(self._ready.run, seconds, least)}
 
     def pair(self, rounds: int, seconds: float, least: int) -> dict[str, Any]:
-        """In turn with what the peer replaces, in one process: the medians of the rounds of both, in seconds, and the
-        largest difference of what they give where that is no loss, relative as in `relative_error`."""
+        """Measure in turn with what the peer replaces, in one process.
+
+        Return the medians of the rounds of both, in seconds, and the largest difference of their
+        results as `relative_error` has it; 0 for training, whose result is a loss.
+        """
         assert self._ready.replaced is not None
         own, replaced, error = [], [], 0.0
         for _ in range(rounds):
@@ -114,15 +131,17 @@ class PeerWorker:
         return {"own": own, "replaced": replaced, "difference": error}
 
     def layers(self) -> dict[str, Any]:
-        """What was measured for each convolution: the report of this process, and the order of the layers."""
+        """Return the report of this process and the order of the layers."""
         return {
             "report": report_all().to_dict(),
             "order": convolution_notations(self._model, self._images),
         }
 
     def memory(self, calls: int) -> dict[str, Any]:
-        """The last order: bytes at the peak of so many calls, by a process that has let go of all that these do not
-        need; None where the system does not tell."""
+        """Return the bytes at the peak of so many calls; None if the system does not tell.
+
+        This is the last order: the process first lets go of everything that the calls do not need.
+        """
         run, alone = self._ready.run, self._ready.alone
         del self._model
         self._prepared = None
@@ -149,7 +168,7 @@ class PeerWorker:
 
 
 def _array(result: Any) -> Any:
-    """What a call gave, where NumPy can read it."""
+    """Return the result of a call in a form that NumPy can read."""
     return np.asarray(result.cpu() if isinstance(result, torch.Tensor) else result)
 
 

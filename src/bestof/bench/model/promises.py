@@ -1,4 +1,4 @@
-"""What whole models are to reach, and what they did."""
+"""The promises for whole models, and how far measurements keep them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MEMORY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """How many times faster than the best of the others, `against` (empty: all), the best of `ours` is to run a job."""
+    """A promise for one job: the best of `ours` is `ratio` times as fast as the best of `against`.
+
+    An empty `against` stands for all other peers.
+    """
 
     job: Job
     ours: tuple[str, ...]
@@ -32,7 +35,8 @@ def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> 
 
 
 def _training(model: str, batch: int, ratio: float) -> Promise:
-    # What `enable` replaces is the better eager layout; the user chooses the layout, with ours as without.
+    # What `enable` replaces is the better eager layout; the user chooses the layout, with ours as
+    # without.
     job = Job(model, batch, THREADS, train=True)
     return Promise(job, ("enable", "enable-last"), ratio, ("eager", "eager-last"))
 
@@ -54,12 +58,12 @@ PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
 
 
 def promised_jobs() -> tuple[Job, ...]:
-    """Every job of which something is promised, once."""
+    """Return every job that has a promise, once."""
     return tuple(dict.fromkeys(promise.job for promise in PROMISES))
 
 
 def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
-    """Every promise that the results speak to."""
+    """Return every promise that the results speak to."""
     return tuple(reach for one in results for reach in _reaches(one))
 
 
@@ -100,7 +104,7 @@ def _ratio(times: ModelTimes, promise: Promise) -> Reach | None:
 
 
 def _memory(times: ModelTimes) -> Iterator[Reach]:
-    """What `optimize` takes at the peak of a call, once released, over what PyTorch as it is takes."""
+    """Yield the memory of a released plan at the peak of a call, over that of PyTorch eager."""
     took = {peer.name: peer for peer in times.peers if peer.peak_bytes}
     ours, theirs = took.get("optimize"), took.get("eager")
     if ours is not None and theirs is not None:
@@ -117,8 +121,11 @@ def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
 
 
 def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
-    """What the steps until it was settled took beyond settled ones, over `steps` settled ones; None where it did not
-    settle, or where more than `steps` were needed."""
+    """Return what the unsettled steps took beyond settled ones, over the time of `steps` settled
+    ones.
+
+    None if the peer did not settle, or took more than `steps` steps to.
+    """
     if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= steps:
         return None
     return (sum(peer.first_seconds) - len(peer.first_seconds) * peer.seconds) / (

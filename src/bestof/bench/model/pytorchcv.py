@@ -1,4 +1,4 @@
-"""Models of pytorchcv with random weights; each is built for a size of the images, at full width or narrow."""
+"""Models of pytorchcv with random weights, for any size of images, at full width or narrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STAGES = (2, 2, 3, 3, 3)
 
 
 def vgg16(size: Size, narrow: bool) -> nn.Module:
-    """With the head that fits the size; 4,096 hidden units, or 64 narrow."""
+    """Return VGG16 with a head that fits the size: 4,096 hidden units, or 64 if narrow."""
     model = _vgg(narrow)
     if size == _FULL and not narrow:
         return _flattened(model)
@@ -37,7 +37,9 @@ def vgg16(size: Size, narrow: bool) -> nn.Module:
 
 
 def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
-    """With the head that is usual for images of 32x32: 512 hidden units and ten classes, no dropout."""
+    """Return VGG16 with the usual head for images of 32x32: 512 hidden units, ten classes, no
+    dropout.
+    """
     model = _vgg(narrow)
     model.output = _head(
         (64 if narrow else 512) * (size[0] // 32) * (size[1] // 32), 64 if narrow else 512, 10
@@ -46,22 +48,24 @@ def vgg16_cifar(size: Size, narrow: bool) -> nn.Module:
 
 
 def resnet18(size: Size, narrow: bool) -> nn.Module:
-    """Basic blocks, two a stage."""
+    """Return ResNet18: basic blocks, two a stage."""
     return _pooled(_residual((2, 2, 2, 2), False) if narrow else _resnet18(), size)
 
 
 def resnet34(size: Size, narrow: bool) -> nn.Module:
-    """Basic blocks; narrow has fewer of them in the later stages."""
+    """Return ResNet34: basic blocks; the narrow form has fewer in its later stages."""
     return _pooled(_residual((3, 2, 2, 1), False) if narrow else _resnet34(), size)
 
 
 def resnet50(size: Size, narrow: bool) -> nn.Module:
-    """Bottleneck blocks; narrow has one or two a stage."""
+    """Return ResNet50: bottleneck blocks; the narrow form has one or two a stage."""
     return _pooled(_residual((2, 2, 1, 1), True) if narrow else _resnet50(), size)
 
 
 def densenet121(size: Size, narrow: bool) -> nn.Module:
-    """Every layer reads all before it; narrow grows by 8 channels a layer in place of 32."""
+    """Return DenseNet121: every layer reads all before it. The narrow form grows by 8 channels, not
+    32.
+    """
     if not narrow:
         return _pooled(_densenet121(), size)
     return _pooled(
@@ -70,12 +74,14 @@ def densenet121(size: Size, narrow: bool) -> nn.Module:
 
 
 def mobilenet_v2(size: Size, narrow: bool) -> nn.Module:
-    """Depthwise convolutions between 1x1; narrow is pytorchcv's form of a quarter of the width."""
+    """Return MobileNetV2: depthwise convolutions between 1x1. The narrow form has a quarter of the
+    width.
+    """
     return _pooled(mobilenetv2_wd4(num_classes=10) if narrow else mobilenetv2_w1(), size)
 
 
 def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
-    """Half of the channels pass by, the others are shuffled among them."""
+    """Return ShuffleNetV2: half of the channels pass by, the others are shuffled among them."""
     if not narrow:
         return _pooled(shufflenetv2_w1(), size)
     return _pooled(
@@ -90,7 +96,9 @@ def shufflenet_v2(size: Size, narrow: bool) -> nn.Module:
 
 
 def unet(size: Size, narrow: bool) -> nn.Module:
-    """The encoder's maps are joined to the decoder's; 19 classes a pixel, or 5 narrow."""
+    """Return U-Net: the decoder's maps are joined to the encoder's; 19 classes a pixel, 5 if
+    narrow.
+    """
     if not narrow:
         return unet_cityscapes(in_size=size)  # type: ignore[no-any-return]
     channels = [[16, 32, 48, 48], [48, 32, 16, 8]]
@@ -104,7 +112,10 @@ def _vgg(narrow: bool) -> Any:
 
 
 def _flattened(model: Any) -> nn.Module:
-    """The same layers by the same names, with a flatten in between: pytorchcv's `view` refuses channels last."""
+    """Return the same layers under the same names, with a flatten before the head.
+
+    pytorchcv flattens by `view`, which refuses channels last.
+    """
     layers = OrderedDict(features=model.features, flatten=nn.Flatten(), output=model.output)
     return nn.Sequential(layers)
 
@@ -126,7 +137,9 @@ def _residual(blocks: tuple[int, ...], bottleneck: bool) -> nn.Module:
 
 
 def _pooled(model: Any, size: Size) -> nn.Module:
-    """pytorchcv ends in a mean over 7x7, right for 224x224; over all of the map for every other size."""
+    """Make the last pooling a mean over the whole map; pytorchcv's is over 7x7, right for 224x224
+    only.
+    """
     if size != _FULL:
         model.features.final_pool = nn.AdaptiveAvgPool2d(1)
     return model  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What was measured as dicts and lines, ready for JSON and CSV, and back."""
+"""Results of models as dicts and lines, for JSON and CSV, and back."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ _JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device"
 
 
 def to_dict(times: Any) -> dict[str, Any]:
-    """For JSON, times in seconds."""
+    """Return a dict for JSON, times in seconds."""
     return asdict(times)
 
 
 def times_from_dict(content: Any) -> ModelTimes:
-    """What `to_dict` gave, after a way through JSON. Raises InvalidArgument for anything else."""
+    """Return the result that `to_dict` wrote, after a way through JSON.
+
+    Raises InvalidArgument for any other content.
+    """
     try:
         return ModelTimes(
             Job.from_dict(content["job"]),
@@ -70,7 +73,7 @@ def times_from_dict(content: Any) -> ModelTimes:
 
 
 def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
-    """The last one of every job, in the order in which jobs came first."""
+    """Return the last result of every job, in the order in which the jobs came first."""
     kept: dict[Job, ModelTimes] = {}
     for one in results:
         kept[one.job] = one
@@ -78,7 +81,9 @@ def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
 
 
 def row_from_dict(content: Any) -> MatrixRow:
-    """What `to_dict` gave of a row of the matrix. Raises InvalidArgument for anything else."""
+    """Return the row of the matrix that `to_dict` wrote. Raises InvalidArgument for other
+    content.
+    """
     try:
         return MatrixRow(**{**content, "job": Job.from_dict(content["job"])})
     except (AttributeError, KeyError, TypeError) as error:
@@ -88,20 +93,21 @@ def row_from_dict(content: Any) -> MatrixRow:
 
 
 def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
-    """What `keep` wrote of models to the file with this effort, and these kernels; nothing where there is none.
+    """Return what `keep` wrote to the file with this effort and these kernels; nothing without a
+    file.
 
-    Raises InvalidArgument for any other line; the last one may be cut off, as by a process that was ended.
+    Raises InvalidArgument for a line of another kind. A last line that was cut off is passed over.
     """
     return merged(_kept(path, effort, times_from_dict).read())
 
 
 def read_kept_rows(path: Path, effort: Effort) -> tuple[MatrixRow, ...]:
-    """Likewise the rows of the matrix."""
+    """Return the kept rows of the matrix likewise."""
     return tuple(_kept(path, effort, row_from_dict).read())
 
 
 def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
-    """Append one, as a line, with what its times depend on; in the place of a line that was cut off."""
+    """Append a result as a line, with the conditions that its times depend on."""
     kept: Kept[Any] = _kept(path, effort, times_from_dict)
     kept.add(times)
 
@@ -113,7 +119,7 @@ def _kept(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> Kept[_
 
 
 def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:
-    """A line for every job and peer, times in seconds."""
+    """Write a line for every job and peer, times in seconds."""
     matrix = bool(results) and isinstance(results[0], MatrixRow)
     columns = _MATRIX_COLUMNS if matrix else _PEER_COLUMNS
     writer = csv.writer(stream, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The results of a measurement of models: plain values that tables, pictures and files are made of."""
+"""Results of models: plain values that tables, pictures and files are made of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ PROMISE = 0.98
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """One pass of one convolution: medians in seconds of what was tried, in the order of the catalogue."""
+    """One pass of one convolution: the median seconds of each alternative that was tried.
+
+    The order is that of the catalogue, so PyTorch's own kernel comes first.
+    """
 
     notation: str
     name: str
@@ -23,13 +26,14 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """One peer. `seconds`: the median a call; `spread`: half the distance between the quartiles.
+    """One peer. `seconds` is the median a call, `spread` half the distance between the quartiles.
 
-    `ratio`: how many times faster than the best of those that are not ours, the median over the rounds, with the
-    quartiles `low` and `high`. `error`: the largest difference from PyTorch as it is, in units of the root mean square
-    of the logits, or relative to the loss. `settled`: whether trials had ended. `first_seconds`: of the first calls, in
-    turn, of a peer that was asked for its beginning. `peak_bytes`: of its process at the peak of a call, once what only
-    others need is gone; `prepare_bytes`: at the peak of its preparation. `reason` says why there is no time.
+    `ratio`: how many times faster than the best peer that is not bestof, the median over the
+    rounds, with the quartiles `low` and `high`. `error`: the largest difference from PyTorch's
+    result, in units of the root mean square of the logits, or relative to the loss. `settled`:
+    whether trials had ended. `first_seconds`: of the first calls, if they were asked for.
+    `peak_bytes`: memory of the process at the peak of a call, without what only others need;
+    `prepare_bytes`: at the peak of its preparation. `reason` says why there is no time.
     """
 
     name: str
@@ -51,7 +55,7 @@ class PeerTime:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """One job by every peer. `best` is the fastest of those that are not ours."""
+    """One job by every peer. `best` is the fastest peer that is not bestof."""
 
     job: Job
     best: str | None
@@ -61,8 +65,12 @@ class ModelTimes:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One job by one of ours. `ratio`: how many times faster than what it replaces, the median over the rounds, with
-    the quartiles `low` and `high`; seconds are medians a call; `reason` says why there is none."""
+    """One job by one peer of bestof, beside what the peer replaces.
+
+    `seconds` and `replaced_seconds` are medians a call. `ratio`: how many times faster than what it
+    replaces, the median over the rounds, with the quartiles `low` and `high`. `reason` says why
+    there is none.
+    """
 
     job: Job
     name: str
@@ -78,5 +86,5 @@ class MatrixRow:
 
     @property
     def below(self) -> bool:
-        """Whether the promise is broken, beyond what the quartiles leave open."""
+        """Whether the promise is broken even by the upper quartile."""
         return self.high is not None and self.high < PROMISE

@@ -13,7 +13,10 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """Forward, cross entropy, backward and SGD with momentum on one batch; labels (N,), or (N, rows, columns)."""
+    """Forward, cross entropy, backward and SGD with momentum on one batch.
+
+    `labels` are (N,), or (N, rows, columns) if the model labels pixels.
+    """
 
     images: Tensor
     labels: Tensor
@@ -23,8 +26,11 @@ class TrainingStep:
     def on(
         self, model: nn.Module, images: Tensor, call: Callable[[Tensor], Any] | None = None
     ) -> Callable[[], float]:
-        """A function that makes one step and gives its loss. `call` is what to call in the model's place, on the
-        images in the layout that it wants."""
+        """Return a function that makes one step and returns its loss.
+
+        `images` are in the layout that the peer wants. `call`, if given, is called instead of the
+        model.
+        """
         optimizer = torch.optim.SGD(model.parameters(), lr=self.rate, momentum=self.momentum)
         forward = (
             model if call is None else call
@@ -41,7 +47,10 @@ class TrainingStep:
 
 
 def training_step(model: nn.Module, images: Tensor, seed: int = 1) -> TrainingStep:
-    """Make labels for what this model gives, and ready the model: dropout is off, so that losses can be compared."""
+    """Make labels that fit the model's output, and put the model into training mode.
+
+    Dropout is off, so that the losses of peers can be compared.
+    """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -1,4 +1,4 @@
-"""Models of transformers with random weights; each is built for a size of the images, at full width or narrow."""
+"""Models of transformers with random weights, for any size of images, at full width or narrow."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from bestof.bench.model.models import Size
 
 
 class Logits(nn.Module):
-    """A model of transformers that gives its logits alone, as every other model here does."""
+    """A model of transformers that returns its logits only."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, 3, rows, columns) to (N, classes), or (N, classes, rows, columns)."""
+        """Return the logits of images (N, 3, rows, columns): (N, classes) or (N, classes, rows,
+        columns).
+        """
         return self.model(pixel_values=images).logits  # type: ignore[no-any-return]
 
 
 def resnet50(_size: Size, narrow: bool) -> nn.Module:
-    """Bottleneck blocks."""
+    """Return ResNet50 with bottleneck blocks."""
     options = {
         "embedding_size": 16,
         "hidden_sizes": [16, 32, 48, 64],
@@ -45,7 +47,7 @@ def resnet50(_size: Size, narrow: bool) -> nn.Module:
 
 
 def mobilenet_v2(_size: Size, narrow: bool) -> nn.Module:
-    """Depthwise convolutions between 1x1; padded as TensorFlow pads."""
+    """Return MobileNetV2: depthwise convolutions between 1x1, padded as TensorFlow pads."""
     options = {"depth_multiplier": 0.25, "num_labels": 10}
     return Logits(
         MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else {})))
@@ -53,13 +55,13 @@ def mobilenet_v2(_size: Size, narrow: bool) -> nn.Module:
 
 
 def convnext(_size: Size, narrow: bool) -> nn.Module:
-    """Depthwise 7x7 convolutions, and linear layers over the channels."""
+    """Return ConvNeXt: depthwise 7x7 convolutions, and linear layers over the channels."""
     options = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1], "num_labels": 10}
     return Logits(ConvNextForImageClassification(ConvNextConfig(**(options if narrow else {}))))
 
 
 def vit(size: Size, narrow: bool) -> nn.Module:
-    """A Transformer over patches of 16x16; its small form (384 wide, 12 layers)."""
+    """Return a Transformer over patches of 16x16, in its small form (384 wide, 12 layers)."""
     options = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     if narrow:
         options = {
@@ -72,7 +74,9 @@ def vit(size: Size, narrow: bool) -> nn.Module:
 
 
 def segformer(_size: Size, narrow: bool) -> nn.Module:
-    """A Transformer of four scales with convolutions inside, a label for every 4x4 pixels: its form b0."""
+    """Return SegFormer b0: a Transformer of four scales with convolutions, a label for every 4x4
+    pixels.
+    """
     options: dict[str, Any] = {"num_labels": 19}
     if narrow:
         options = {

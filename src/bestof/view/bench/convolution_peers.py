@@ -19,7 +19,9 @@ _FIRST = ("", "layer", "algorithm", "ms", "spread", "GFLOP/s", "ceiling")
 
 
 def peer_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return a table for each pass, batch and number of threads; a star marks the best native row."""
+    """Return a table for each pass, batch and number of threads; a star marks the best native
+    row.
+    """
     tables = []
     for key in dict.fromkeys((row.direction, row.batch, row.threads) for row in rows):
         direction, batch, threads = key

@@ -1,4 +1,4 @@
-"""Pictures of what was measured, drawn by matplotlib; nothing is computed here but what an axis shows."""
+"""Pictures of measured models, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PASSES = ("forward", "input gradient", "weight gradient")
 
 
 def check_format(file: Path) -> None:
-    """Raises InvalidArgument where the file's ending is unknown to matplotlib."""
+    """Raise InvalidArgument if matplotlib does not know the file's ending."""
     from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  optional, and slow to import
 
     known = FigureCanvasBase.get_supported_filetypes()
@@ -27,10 +27,11 @@ def check_format(file: Path) -> None:
 
 
 def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
-    """Draw what there is to draw: the comparison into `file`, and beside it, the name extended, the first steps of
-    training (-steps), the throughput by threads (-threads) and a picture of every model's layers (-layers-MODEL).
+    """Draw the results; return the files.
 
-    Gives the files. Raises InvalidArgument where matplotlib is missing, or the file's ending is unknown to it.
+    The comparison goes into `file`. Further pictures extend its name: the first steps of training
+    (-steps), the throughput by threads (-threads), and the layers of every model (-layers-MODEL).
+    Raises InvalidArgument if matplotlib is missing, or does not know the file's ending.
     """
     if find_spec("matplotlib") is None:
         raise InvalidArgument(
@@ -61,7 +62,7 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
 
 
 def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
-    """Bars: images a second, as a multiple of PyTorch as it is, a group for each job."""
+    """Draw bars: images a second over those of PyTorch eager, a group for each job."""
     names = [name for name in _COLOURS if any(_seconds(one, name) for one in results)]
     width = 0.84 / max(1, len(names))
     picture = figure(figsize=(max(6.0, 0.24 * len(names) * len(results) + 2.5), 4.2))
@@ -91,7 +92,7 @@ def _comparison(results: Sequence[ModelTimes], figure: Any) -> Any:
 
 
 def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
-    """Lines: images a second, step by step from the first."""
+    """Draw lines: images a second, step by step from the first."""
     picture = figure(figsize=(7.5, 3.2 * len(results)))
     all_axes = picture.subplots(len(results), squeeze=False)
     for one, axes in zip(results, all_axes[:, 0], strict=True):
@@ -116,7 +117,7 @@ def _first_steps(results: Sequence[ModelTimes], figure: Any) -> Any:
 
 
 def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
-    """Lines: images a second over the number of threads, a panel for each model and batch."""
+    """Draw lines: images a second over the number of threads, a panel for each model and batch."""
     panels: dict[tuple[str, int, bool], list[ModelTimes]] = {}
     for one in results:
         panels.setdefault((one.job.model, one.job.batch, one.job.train), []).append(one)
@@ -146,7 +147,7 @@ def _by_threads(results: Sequence[ModelTimes], figure: Any) -> Any:
 
 
 def _layers(one: ModelTimes, figure: Any) -> Any:
-    """Bars: milliseconds of every alternative that was tried, layer by layer, a panel for each pass."""
+    """Draw bars: milliseconds of every alternative that was tried, a panel for each pass."""
     passes = [name for name in _PASSES if any(layer.name == name for layer in one.layers)]
     names = list(dict.fromkeys(name for layer in one.layers for name in layer.seconds))
     most = max(sum(layer.name == name for layer in one.layers) for name in passes)

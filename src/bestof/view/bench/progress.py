@@ -17,7 +17,9 @@ def _silent(_text: str, _step: int, _steps: int) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a bar on the standard error if that is a terminal and rich is installed; else nothing."""
+    """Show a bar on the standard error if that is a terminal and rich is installed; else
+    nothing.
+    """
     if find_spec("rich") is None or not sys.stderr.isatty():
         yield _silent
         return

@@ -31,7 +31,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def fakes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A catalogue of forward alternatives that take 4, 2, ... seconds; gives the order in which they were called."""
+    """A catalogue of forward alternatives that take 4, 2, ... seconds; gives the order in which
+    they were called.
+    """
     order: list[str] = []
 
     def take(name: str, seconds: list[float]) -> Callable[..., torch.Tensor]:

@@ -11,7 +11,9 @@ from bestof.bench.model.step import training_step
 
 
 class Compiled:
-    """Stands in for a model, as torch.compile's result does: its length is the model's, which may have none."""
+    """Stands in for a model, as torch.compile's result does: its length is the model's, which may
+    have none.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.calls = model, 0

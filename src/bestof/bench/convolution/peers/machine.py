@@ -19,5 +19,7 @@ def version() -> str:
 
 
 def prepare(_case: Case) -> dict[str, Run]:
-    """Return the same runs for every case; `work` is FLOPs of the multiply-adds, bytes of the copies."""
+    """Return the same runs for every case; `work` is FLOPs of the multiply-adds, bytes of the
+    copies.
+    """
     return {name: Run(run.call, list, run.work) for name, run in _RUNS.items()}

@@ -1,4 +1,4 @@
-"""Our own side: every algorithm of the native kernels."""
+"""The native kernels: every algorithm of bestof."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIRECTIONS = {
 
 
 def version() -> str:
-    """What is measured."""
+    """Return what is measured."""
     return f"bestof, {kernels.isa()}"
 
 
@@ -26,9 +26,11 @@ _ROUNDING = "_bf16"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """A run for each algorithm that applies; in a case of bfloat16, those that round to it too, and on tensors of it.
+    """Return a run for each algorithm that applies to the case.
 
-    `work` of these counts half where an instruction does twice as many of their multiply-adds as of float32.
+    A bfloat16 case also has the algorithms that round to bfloat16, and runs on tensors of bfloat16.
+    Their `work` counts half if one instruction does twice as many of their multiply-adds as of
+    float32.
     """
     operands = Operands.of(case)
     geometry = {
@@ -88,11 +90,14 @@ def _run(
 
 
 def to_bfloat16(values: Array) -> NDArray[numpy.uint16]:
-    """The upper halves, which is as good as rounding for a measurement of time, and within twice its error."""
+    """Return the upper halves of the values: they cost as much time as rounded ones.
+
+    The error is within twice that of rounding.
+    """
     return (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
 
 
 def _from_bfloat16(out: Array) -> Array:
-    """The bfloat16 in the first half of the memory of `out`, in its shape."""
+    """Return the bfloat16 values in the first half of the memory of `out`, in its shape."""
     bits = out.reshape(-1).view(numpy.uint16)[: out.size]
     return (bits.astype(numpy.uint32) << 16).view(numpy.float32).reshape(out.shape)

@@ -1,5 +1,8 @@
-"""ncnn, by a network of one layer: ReLU fused, float32, its own packed layout in and out, memory from its pools. It
-knows no gradients, and a batch is that many calls."""
+"""ncnn, by a network of one layer with a fused ReLU, in float32.
+
+Input and output have ncnn's packed layout, memory comes from its pools. ncnn has no gradients. It
+has no batches either, so a batch is that many calls.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """What is measured."""
+    """Return what is measured."""
     return f"ncnn {ncnn.__version__}"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """One run, forward only: ncnn chooses its algorithm by itself, Winograd included."""
+    """Return one run, forward only: ncnn chooses its algorithm itself, Winograd included."""
     if case.direction != "forward":
         return {}
     operands = Operands.of(case)
@@ -74,7 +77,9 @@ _BLOBS, _WORKSPACE = ncnn.PoolAllocator(), ncnn.UnlockedPoolAllocator()
 
 
 def _packed(image: Array) -> ncnn.Mat:
-    """An HWC image in the layout that ncnn's layers hand on: as many channels together as a vector holds."""
+    """Return an HWC image in the layout that ncnn's layers exchange, with a vector of channels
+    together.
+    """
     planes = numpy.ascontiguousarray(image.transpose(2, 0, 1))  # which a Mat only borrows
     mat = ncnn.Mat(planes).clone()
     lanes = next((n for n in _LANES if image.shape[2] % n == 0), 1)

@@ -1,5 +1,8 @@
-"""oneDNN through PyTorch, as compiled and frozen models run it: channels last, weights reordered beforehand, bias and
-ReLU fused. The gradients run as eager training runs them, channels last."""
+"""oneDNN through PyTorch, in channels last.
+
+The forward pass runs as in compiled and frozen models: weights reordered beforehand, bias and ReLU
+fused. The gradients run as in eager training.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """What is measured."""
+    """Return what is measured."""
     return f"oneDNN of torch {torch.__version__}"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """One run: oneDNN chooses its algorithm by itself."""
+    """Return one run: oneDNN chooses its algorithm itself."""
     operands = Operands.of(case)
     x, w, grad = (
         torch.from_numpy(array).permute(0, 3, 1, 2)

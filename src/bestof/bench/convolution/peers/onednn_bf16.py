@@ -1,4 +1,4 @@
-"""oneDNN in bfloat16 through PyTorch, as frozen models of that type run it: otherwise as `onednn`. Forward only."""
+"""oneDNN in bfloat16 through PyTorch, as frozen models of that type run it; forward only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """What is measured."""
+    """Return what is measured."""
     return f"oneDNN in bfloat16 of torch {torch.__version__}"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """One run, in a case of bfloat16."""
+    """Return one run for a case of bfloat16; none for others."""
     if case.dtype != "bfloat16" or case.direction != "forward":
         return {}
     torch.set_grad_enabled(False)

@@ -1,7 +1,7 @@
 """The convolution peers: one row each.
 
-The module of a peer has two functions. `version()` returns what is measured. `prepare(case)` returns
-the runs that the peer has for a case by name, none if it cannot run the case; see `run.py`.
+The module of a peer has two functions. `version()` returns what is measured. `prepare(case)`
+returns the runs that the peer has for a case by name, none if it cannot run the case; see `run.py`.
 """
 
 from __future__ import annotations

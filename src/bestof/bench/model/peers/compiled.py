@@ -1,4 +1,6 @@
-"""torch.compile by its default backend, weights frozen for inference. It needs a C++ compiler."""
+"""torch.compile with its default backend; weights are frozen for inference. It needs a C++
+compiler.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from bestof.bench.model.step import TrainingStep
 
 
 def prepare(model: nn.Module, example: Tensor, _threads: int) -> Prepared:
-    """Compiled by the first call."""
+    """Return the compiled model; the first call compiles it."""
     from torch._inductor import config  # noqa: PLC0415  its import costs a second, which only this peer pays
 
     config.freezing = True
@@ -27,6 +29,6 @@ def prepare(model: nn.Module, example: Tensor, _threads: int) -> Prepared:
 
 
 def prepare_training(model: nn.Module, step: TrainingStep, _threads: int) -> Prepared:
-    """Forward and backward are compiled; the optimizer is PyTorch's."""
+    """Return a step with compiled forward and backward; the optimizer is PyTorch's."""
     compiled: Any = torch.compile(model)
     return Prepared(step.on(model, step.images, call=compiled))

@@ -1,4 +1,4 @@
-"""PyTorch as it is, in either layout."""
+"""PyTorch without bestof, in either layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bestof.bench.model.step import TrainingStep
 def prepare(
     model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
-    """Weights and example in the layout before anything is timed."""
+    """Return the model; weights and example change their layout before anything is timed."""
     model, example = laid_out(model, example, channels_last)
     return Prepared(inference(model, example))
 
@@ -23,13 +23,13 @@ def prepare(
 def prepare_training(
     model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
-    """Likewise."""
+    """Return a training step likewise."""
     model, images = laid_out(model, step.images, channels_last)
     return Prepared(step.on(model, images))
 
 
 def laid_out(model: nn.Module, images: Tensor, channels_last: bool) -> tuple[nn.Module, Tensor]:
-    """Both in channels last, or as they are."""
+    """Return both in channels last, or unchanged."""
     if not channels_last:
         return model, images
     any_model: Any = model  # PyTorch's annotations lack this form of `to`
@@ -39,7 +39,7 @@ def laid_out(model: nn.Module, images: Tensor, channels_last: bool) -> tuple[nn.
 
 
 def inference(model: nn.Module, example: Tensor) -> Callable[[], Tensor]:
-    """A call of the model without gradients."""
+    """Return a call of the model without gradients."""
 
     def run() -> Tensor:
         with torch.inference_mode():

@@ -16,7 +16,7 @@ from bestof.bench.model.step import TrainingStep
 def prepare(
     model: nn.Module, example: Tensor, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
-    """Enabled for the process; it settles in its first calls."""
+    """Enable bestof for the process, and return the model; it settles in its first calls."""
     model, example = laid_out(model, example, channels_last)
     integration.enable()
     return _prepared(inference(model, example))
@@ -25,7 +25,7 @@ def prepare(
 def prepare_training(
     model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
-    """Likewise."""
+    """Return a training step likewise."""
     model, images = laid_out(model, step.images, channels_last)
     integration.enable()
     return _prepared(step.on(model, images))

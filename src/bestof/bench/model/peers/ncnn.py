@@ -1,4 +1,4 @@
-"""ncnn on the CPU, in float32. It has no batches: images follow each other."""
+"""ncnn on the CPU, in float32. It has no batches, so the images of a batch follow each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bestof.errors import TorchError
 
 
 def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
-    """Traced, and converted by pnnx for one image of this shape."""
+    """Trace the model, and convert it by pnnx for one image of this shape."""
     net = ncnn.Net()
     net.opt.num_threads = threads
     net.opt.use_vulkan_compute = False

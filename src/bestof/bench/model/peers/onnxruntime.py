@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, every optimization of graphs on."""
+"""ONNX Runtime on the CPU, with all of its graph optimizations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bestof.bench.model.peers.prepared import Prepared
 
 
 def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
-    """Exported by PyTorch for exactly this shape."""
+    """Export the model by PyTorch for exactly this shape."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

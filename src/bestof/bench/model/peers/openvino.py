@@ -11,7 +11,7 @@ from bestof.bench.model.peers.prepared import Prepared
 
 
 def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
-    """Converted from PyTorch's graph for exactly this shape."""
+    """Convert PyTorch's graph for exactly this shape."""
     converted = openvino.convert_model(model, example_input=example, input=[list(example.shape)])
     options = {
         "PERFORMANCE_HINT": "LATENCY",

@@ -1,4 +1,4 @@
-"""`bestof.torch.optimize`: a fused plan."""
+"""`bestof.torch.optimize`: an inference plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bestof.torch.accuracy import Accuracy
 def prepare(
     model: nn.Module, example: Tensor, _threads: int, *, accuracy: Accuracy = "float32"
 ) -> Prepared:
-    """The plan for this example, its algorithms chosen."""
+    """Return the plan for this example, its algorithms chosen."""
     plan = integration.optimize(model, example, accuracy=accuracy)
     original = inference(model, example)
     return Prepared(

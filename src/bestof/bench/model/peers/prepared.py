@@ -1,4 +1,4 @@
-"""A model that one of the peers has made ready to run."""
+"""A model that a peer has made ready to run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`run` is one call: it gives the logits (an array or a tensor) of the example, or the loss of a training step.
+    """`run` makes one call: it returns the logits of the example, or the loss of a training step.
 
-    `trials` counts the trials made so far, of a peer that chooses while it runs: it is settled once no call makes any.
-    `alone` lets go of what `run` does not need: a peer that made the model into something of its own.
-    `replaced` opens a block in which what the peer replaces may be called instead, by what the block is given.
+    `trials` counts the trials so far, for a peer that chooses while it runs; the peer is settled
+    once no call makes any. `replaced` opens a block in which what the peer replaces can be called
+    instead: it returns that call. `alone` lets go of everything that `run` does not need.
     """
 
     run: Run

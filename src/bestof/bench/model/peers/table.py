@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from bestof.bench.peer import Peer, find_rows
 
-# The largest difference from PyTorch's logits, in units of their root mean square. Peers that sum in
-# another order, or use Winograd's algorithms, differ by 1e-5 to 1e-4 in float32 networks of up to 150
-# layers. A wrong border, a lost bias or bfloat16 inside shows at 1e-2.
+# The largest difference from PyTorch's logits, in units of their root mean square. Peers that sum
+# in another order, or use Winograd's algorithms, differ by 1e-5 to 1e-4 in float32 networks of up
+# to 150 layers. A wrong border, a lost bias or bfloat16 inside shows at 1e-2.
 FLOAT32 = 2e-3
-# bfloat16 has 8 bits. Half a unit in the last place is 2^-9, and random errors grow with the square root
-# of the number of layers. A network that magnifies errors may lose 1.5 times what PyTorch's own autocast
-# loses: a ResNet50 of random weights loses 0.12 by autocast and 0.10 by bestof.
+# bfloat16 has 8 bits. Half a unit in the last place is 2^-9, and random errors grow with the square
+# root of the number of layers. A network that magnifies errors may lose 1.5 times what PyTorch's
+# own autocast loses: a ResNet50 of random weights loses 0.12 by autocast and 0.10 by bestof.
 RELAXED = 5e-2
 OVER_AUTOCAST = 1.5
 # TF32 rounds operands to 11 bits.
@@ -31,8 +31,8 @@ class ModelPeer(Peer):
     """A way to run models.
 
     `trains`: whether the module has `prepare_training`. `tolerance`: the largest difference from
-    PyTorch's results that is allowed. `devices`: where the peer runs. A peer that `rounds` to bfloat16
-    inside may differ as much as PyTorch's autocast does.
+    PyTorch's results that is allowed. `devices`: where the peer runs. A peer that `rounds` to
+    bfloat16 inside may differ as much as PyTorch's autocast does.
     """
 
     trains: bool = False
@@ -41,13 +41,16 @@ class ModelPeer(Peer):
     rounds: bool = False
 
     def tolerance_on(self, device: str) -> float:
-        """Return the largest difference there: on CUDA PyTorch itself computes convolutions in TF32."""
+        """Return the largest difference there: on CUDA PyTorch itself computes convolutions in
+        TF32.
+        """
         return self.tolerance if device == "cpu" else max(self.tolerance, TF32)
 
 
 _HERE = "bestof.bench.model.peers"
 
-# One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for bestof.
+# One colour a peer, the same in every picture: greys and cool ones for the others, warm ones for
+# bestof.
 PEERS = (
     ModelPeer(
         "eager",
