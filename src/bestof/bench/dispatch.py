@@ -23,7 +23,7 @@ from bestof.selection.winner import PythonWinner
 
 THREADS = 8
 _DEPTH = 200  # frames below a deep trial
-_TRIALS = 8  # of each problem, after the first; too few for a race of equals to end
+_TRIALS = 8  # of each problem, after the first one; too few to end a race of equals
 _TRIAL_REACH = 2e-6
 _NAMES = ("first", "second")
 
@@ -117,7 +117,7 @@ def _elapsed(works: Sequence[Work]) -> float:
     return time.perf_counter() - started
 
 
-# Loops, each written out: a wrapper around the call would cost as much as what is measured.
+# Each loop is written out: a wrapper around the call would cost as much as the call.
 
 
 def _call_direct(calls: int) -> None:
@@ -181,15 +181,15 @@ def _calls(
 
 
 def _trials(policy: Policy, around: Callable[[Work], Work], calls: int, threads: int) -> float:
-    # One trial for 32 calls, 0.6 ms in all: longer ones are preempted, and all shall be so alike.
+    # One trial for 32 calls, 0.6 ms in all. Longer measurements would be preempted more often.
     problems = range(max(1, calls // (32 * _TRIALS)))
     selectors = [_on_trial(policy) for _ in range(threads)]
     for selector in selectors:
         _call_problems(selector, problems)  # each is met for the first time here
     before = sum(selector.trials for selector in selectors)
     order = [problem for problem in problems for _ in range(_TRIALS)]
-    # The loops of the other rows are long enough to bring their code into the caches; here some
-    # trials do so first.
+    # Some trials first bring the code into the caches. The loops of the other rows are long enough to
+    # do that themselves.
     around(partial(_call_problems, _on_trial(policy), order[: 4 * _TRIALS]))()
     took = _elapsed([around(partial(_call_problems, selector, order)) for selector in selectors])
     took -= _elapsed([partial(_call_direct, len(order))] * threads)
@@ -242,7 +242,7 @@ def _inside_a_trial(work: Work) -> Work:
     outer = BestOf(
         "outer", [(name, called) for name in _NAMES], lambda: None, policy=Rounds(), store="off"
     )
-    outer()  # to be made, and to meet its problem, is no part of what is measured
+    outer()  # the first call meets the problem, which is not measured
     todo.append(work)
     return outer
 
@@ -273,9 +273,7 @@ def _sampled_call() -> Callable[[int], None]:
     )
     for _ in _NAMES:
         selector(1)
-    selector._drifts[1] = Drift(
-        1.0, speedup=inf
-    )  # no call is so slow that a race of another length is measured
+    selector._drifts[1] = Drift(1.0, speedup=inf)  # never reopen the race
     return partial(_call_sampled, selector, selector._settled[1])
 
 

@@ -49,8 +49,8 @@ class Kept(Generic[_Result]):
                 result = self.from_json(content)
             except (ValueError, TypeError, KeyError) as error:
                 raise self.refusal(
-                    f"{self.path}, line {number}: no measurement of this version, or of another table; "
-                    "name another file"
+                    f"{self.path}, line {number}: no measurement of this version, "
+                    "or of another table; name another file"
                 ) from error
             if conditions == self.conditions:
                 results.append(result)

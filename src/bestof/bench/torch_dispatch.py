@@ -21,7 +21,7 @@ from bestof.errors import InvalidArgument
 from bestof.torch.override import ConvolutionOverride, originals
 
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
-_WARM = 200  # more than every pass needs until it is no longer looked into
+_WARM = 200  # calls after which no pass is looked into any more
 
 
 def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:

@@ -20,7 +20,7 @@ ACTIVATIONS = ((64, 224), (128, 112), (256, 56), (512, 28), (512, 14))
 
 TURNS = {"to NHWC": (0, 2, 3, 1), "to NCHW": (0, 3, 1, 2)}
 
-# Shares of a copy's bandwidth, and times NumPy, that the best algorithm is to reach.
+# Promised for the best algorithm: the share of a copy's bandwidth, and how many times NumPy.
 REACH_OF_COPY, REACH_OF_NUMPY = 0.9, 3.0
 
 

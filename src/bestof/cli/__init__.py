@@ -31,7 +31,10 @@ COMMANDS = (
     Command("bench", "bestof.cli.bench", "measure this machine"),
 )
 
-_EPILOG = "`bestof COMMAND --help` tells more. Exit status: 0 success, 1 failure of what was run, 2 wrong usage."
+_EPILOG = (
+    "`bestof COMMAND --help` tells more. "
+    "Exit status: 0 success, 1 failure of what was run, 2 wrong usage."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,13 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bestof: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
     except BrokenPipeError:
-        # The reader of our table has left (`bestof report | head`): nobody is there to be told.
+        # The reader of the table has left, as in `bestof report | head`.
         sys.stdout = (
             None  # documented to mean that there is no stream; spares the failing flush at exit
         )
         return 1
-    # A program runs outside of the `try` above: its errors are its own, also where they are
-    # BestofErrors.
+    # A program runs outside of the `try` above: its errors are its own, even if they are BestofErrors.
     return outcome if isinstance(outcome, int) else outcome()
 
 
@@ -77,7 +79,8 @@ def _without_command(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bestof",
         usage="bestof [-h] [--version] COMMAND ...",
-        description="Picks, while a program runs, the fastest of several implementations for every problem size.",
+        description="Picks, while a program runs, the fastest of several implementations "
+        "for every problem size.",
         epilog="\n".join(["commands:", *rows, "", _EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

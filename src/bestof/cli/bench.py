@@ -8,8 +8,7 @@ from importlib import import_module
 
 from bestof.cli.command import Command, Subcommand
 
-# A benchmark's module is imported when it is called: one of PyTorch must not be what one of the
-# dispatch waits for.
+# A benchmark's module is imported when it is called, so `bench dispatch` does not wait for torch.
 BENCHES = (
     Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),

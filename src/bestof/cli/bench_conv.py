@@ -31,7 +31,7 @@ def call(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     passes = _passes(options.passes)
     for notation in options.convolution:
-        parse_conv(notation)  # a slip in the last one is told before the first is measured
+        parse_conv(notation)  # check all before the first is measured
     results = [
         one
         for notation in options.convolution
@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--peers", action="store_true", help="the native kernels beside others': see --peers --help"
+        "--peers",
+        action="store_true",
+        help="the native kernels beside other libraries: see --peers --help",
     )
     parser.add_argument(
         "convolution", nargs="+", metavar="CONVOLUTION", help="such as i3x64x64,k128x7x7,b64,s2,p3"

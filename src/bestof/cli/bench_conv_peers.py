@@ -24,14 +24,17 @@ from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
 
 _EPILOG = """\
-Without a CONVOLUTION, the layers of VGG16 and ResNet that a table of ours is about. oneDNN runs through PyTorch with
-weights packed beforehand, channels last, ReLU fused; ncnn in its packed layout; each side in a process of its own, all
-in turn. A star marks the fastest native algorithm.
+Without a CONVOLUTION: the layers of VGG16 and ResNet of docs/results/kernels.md. oneDNN runs
+through PyTorch with weights packed beforehand, in channels last, with a fused ReLU; ncnn runs in
+its packed layout. Each peer has a process of its own, and all take turns. A star marks the fastest
+native algorithm.
 
-ms: the median a call; spread: half the distance between the quartiles; GFLOP/s: of the direct algorithm, so that
-Winograd's may exceed the peak; ceiling: the least time that multiply-adds and a copy, measured in the same rounds,
-allow the algorithm, over its time; oneDNN, ncnn: how many times longer they took, with the quartiles; scaling: one
-thread's time over this one.
+ms: the median a call; spread: half the distance between the quartiles.
+GFLOP/s: of the direct algorithm, so Winograd's may exceed the peak.
+ceiling: the least time that multiply-adds and a copy, measured in the same rounds, allow the
+algorithm, over its time.
+oneDNN, ncnn: how many times longer they took, with the quartiles; reach: the promised ratio.
+scaling: the time with one thread over this one.
 
   bestof bench conv --peers --quick
   bestof bench conv --peers --layers vgg16 --batch 8 --keep table.jsonl --roofline roofline.png"""
@@ -170,7 +173,8 @@ def _notations(options: argparse.Namespace) -> Iterator[Sequence[str]]:
         group = next((one for one in LAYERS if one.name == name), None)
         if group is None:
             raise InvalidArgument(
-                f"--layers: there is no group {name!r}; take some of {', '.join(g.name for g in LAYERS)}"
+                f"--layers: there is no group {name!r}; "
+                f"take some of {', '.join(g.name for g in LAYERS)}"
             )
         yield group.notations
 

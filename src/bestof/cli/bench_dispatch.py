@@ -15,14 +15,14 @@ from bestof.view.bench.table import print_tables
 
 _EPILOG = f"""\
 ns: the median nanoseconds a call; spread: half the distance between the quartiles;
-{THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: what the ns are
-not to exceed. The direct call is problem function, alternative and loop; all others are
-what comes on top of these, and of the policy.
+{THREADS} threads: elapsed nanoseconds over the calls of all of them; reach: the promised
+limit of the ns. The direct call is problem function, alternative and loop. The other rows
+tell what a call takes beyond that, and beyond its policy.
 
---torch: a convolution of 8 x 8 pixels, in microseconds: PyTorch's own, and what each
-call takes beyond it where it goes through a Python function that only calls PyTorch's
-kernel, and where bestof is enabled and has settled on PyTorch as is: without its
-compiled side, and with it."""
+--torch: microseconds of a convolution of 8 x 8 pixels. First PyTorch without bestof; the
+other columns tell what a call takes beyond that. "a Python pass": every call goes through
+a Python function that only calls PyTorch's kernel. "enabled": bestof is enabled and has
+settled on PyTorch's own kernel. "in Python": the same without the compiled side."""
 
 
 def call(argv: Sequence[str]) -> int:
@@ -57,7 +57,8 @@ def _torch(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bestof bench dispatch",
-        description="Measure what it costs to have a function selected, beside other ways to choose one.",
+        description="Measure what it costs to have a function selected, "
+        "beside other ways to choose one.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -37,7 +37,7 @@ from bestof.view.bench.progress import progress_bar
 from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
 
-# Who is measured where nobody asks for all peers: PyTorch as it is, and ours.
+# The peers that are measured by default: PyTorch eager and bestof.
 _FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("eager"))
 
 
@@ -63,7 +63,7 @@ def call(argv: Sequence[str]) -> int:
     else:
         print_tables([table for one in results for table in model_tables(one)])
         print_reaches(reaches(results))
-    # After the table: what took minutes to measure is not lost with a disk that is full.
+    # Write files after the table: a full disk must not lose what took minutes to measure.
     if options.csv:
         _write_csv(results, options.csv)
     if options.png:
@@ -137,7 +137,7 @@ def _jobs(
     check_device(options.device)
     size = _size(options.size)
     for name in names:
-        model = find_model(name)  # a slip in the last one is told before the first is measured
+        model = find_model(name)  # check all before the first is measured
         if size is not None:
             model.check_size(size)
     cores = len(os.sched_getaffinity(0))

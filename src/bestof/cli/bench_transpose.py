@@ -13,8 +13,9 @@ from bestof.view.bench.table import print_tables
 from bestof.view.bench.transpose import transpose_table
 
 _EPILOG = f"""\
-GB/s: bytes read plus written; of copy: how fast beside a copy of as many bytes by as many threads; of NumPy: how many
-times faster than numpy.transpose into an array. To be reached by the best: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
+GB/s: bytes read plus written; of copy: the speed over that of a copy of as many bytes by as many
+threads; of NumPy: how many times faster than numpy.transpose into an array. Promised for the
+best algorithm: {REACH_OF_COPY:g} and {REACH_OF_NUMPY:g}.
 OMP_NUM_THREADS sets the number of threads."""
 
 

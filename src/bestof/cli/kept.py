@@ -17,7 +17,8 @@ def kept(url: str | None) -> Store:
     store = selection.default_store() if url is None else named(url)
     if store is None:
         raise StoreError(
-            "the store is off, so nothing is kept; unset BESTOF_STORE, or name a store by --store URL"
+            "the store is off, so nothing is kept; "
+            "unset BESTOF_STORE, or name a store by --store URL"
         )
     return store
 

@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--policy",
         metavar="TEXT",
-        help="how to search: race, rounds:rounds=5, window:START-STOP, fixed:NAME (selectors without NAME race)",
+        help="how to search: race, rounds:rounds=5, window:START-STOP, "
+        "fixed:NAME (selectors without NAME race)",
     )
     parser.add_argument(
         "--accuracy",
@@ -115,15 +116,14 @@ def _prepare(
     configuration: Configuration | None,
     accuracy: Accuracy | None,
 ) -> None:
-    # First in, last out: the handlers of the program and of everything that it imports run before
-    # the summary.
+    # Handlers run last in, first out. So those of the program and its imports run before the summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
     after_import("torch", partial(_tune_torch, configuration, accuracy))
 
 
 def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) -> None:
     try:
-        import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
+        import bestof.torch as integration  # noqa: PLC0415  the program has imported torch
 
         if configuration is not None:
             integration.set_config(configuration)
@@ -132,23 +132,21 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
         else:
             integration.enable({"kernel": {"accuracy": accuracy}})
         if accuracy is not None:
-            # The program may enable too, and would put its own accuracy, or the default, in the
-            # place of the order.
+            # The program may call `enable` too. The order must hold against its accuracy.
             from bestof.torch.enable import order_accuracy  # noqa: PLC0415  as above
 
             order_accuracy(accuracy)
-    except Exception as error:  # the program must run, whatever became of our part in it
+    except Exception as error:  # the program must run even if bestof fails
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _finish(name: str, file: ReportFile | None, process: int, began: float) -> None:
     if os.getpid() != process:
-        return  # a fork of the program has come to its end
+        return  # this is a fork of the program
     seconds = perf_counter() - began
-    # Streams may be closed, or without a reader, or None: of that the interpreter tells in its own
-    # way.
+    # Streams may be closed, without a reader, or None; the interpreter reports that itself.
     with suppress(OSError, ValueError, AttributeError):
-        # Both often go to one place, where the summary is to stand after the program's last words.
+        # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
         text = "\n".join(_summary(name, file, seconds))
@@ -163,8 +161,7 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     report = selection.report_all()
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
-    # Asking for the default store would make one; where no selector was called there is none to
-    # make.
+    # Do not ask for the default store if no selector was called: asking makes the file.
     store = selection.shared_store() if report.selectors or torch is not None else None
     lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
     loaders = sys.modules.get("bestof.torch.data_loading.interception")

@@ -55,7 +55,7 @@ class Script:
         try:
             code = self.compiled()
         except Exception as error:
-            # The interpreter shows no stack for a program that never began.
+            # The interpreter shows no traceback for a program that never began.
             sys.excepthook = _OwnTraceback(error, None, sys.excepthook)
             raise
         try:
@@ -81,7 +81,7 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
             source = file.read()
     except OSError as error:
         raise InvalidArgument(f"cannot run {path!r}: {error.strerror or error}") from error
-    # The interpreter joins, and leaves ".", ".." and links as they are: they show in tracebacks.
+    # Join without resolving ".", ".." or links, as the interpreter does: tracebacks show the name.
     file_name = os.path.join(os.getcwd(), path)
     attributes = {
         "__loader__": SourceFileLoader("__main__", file_name),
@@ -139,7 +139,7 @@ def _module_code(loader: InspectLoader, name: str) -> CodeType:
 def _has_code(loader: InspectLoader, name: str) -> bool:
     try:
         return loader.get_code(name) is not None
-    except Exception:  # such as a SyntaxError, which the program is to raise by itself when it runs
+    except Exception:  # such as a SyntaxError: the program raises it when it runs
         return True
 
 
@@ -163,7 +163,7 @@ def _safe_path() -> bool:
 
 
 def _with_annotations(attributes: dict[str, Any]) -> dict[str, Any]:
-    # Until 3.13 the main module is born with an empty dict of annotations; then they became lazy.
+    # Until 3.13 the main module has an empty dict of annotations; later ones make it when asked.
     return attributes if sys.version_info >= (3, 14) else {"__annotations__": {}, **attributes}
 
 

@@ -11,8 +11,7 @@ from bestof.selection.report import Report, SelectorReport
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
-# More selectors than this are counted, not listed: the summary ends a program's output and must not
-# bury it.
+# More selectors than this are counted, not listed: the summary must not bury the program's output.
 _LISTED = 4
 # A longer name of a selector is shortened: the column of names is as wide as the longest.
 _LABEL = 60
@@ -94,8 +93,8 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
     rows.append(
         (
             "saved",
-            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch's own kernels would have taken "
-            f"(settled calls; what keep_freed saves is not counted)",
+            f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch's own kernels "
+            "would have taken (settled calls; what keep_freed saves is not counted)",
         )
     )
     if torch.keeps_freed:
@@ -119,8 +118,7 @@ def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[
             ("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`")
         )
     trials = sum(selector.trials for selector in used)
-    # The whole time of the trials was not lost: the calls that were tried also answered the
-    # program.
+    # The loss is less than the time of the trials: a trial also answers a call of the program.
     rows.append(
         ("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds))
     )

@@ -44,7 +44,7 @@ def render(
     shown = printable_report(report)
     if not _rich():
         return f"{shown}\n{_HINT}"
-    from bestof.view.text import text  # noqa: PLC0415  rich is optional, and slow to import
+    from bestof.view.text import text  # noqa: PLC0415  optional and slow
 
     return text(shown, width, color)
 
@@ -59,7 +59,7 @@ def report(format: Literal["text", "json", "html"] = "text") -> str:
 def print_report(report: Report) -> None:
     """Print the report to the standard output; on a terminal in colour and full width."""
     if _rich() and sys.stdout.isatty():
-        from bestof.view.text import print_text, terminal  # noqa: PLC0415  rich is optional, and slow to import
+        from bestof.view.text import print_text, terminal  # noqa: PLC0415  optional and slow
 
         print_text(printable_report(report), terminal())
     else:
@@ -74,7 +74,7 @@ def print_chosen(report: Report) -> None:
     Without rich, the whole report is printed.
     """
     if _rich():
-        from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  rich is optional, and slow to import
+        from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  optional and slow
 
         print_chosen(printable_report(report), terminal())
     else:
@@ -87,7 +87,7 @@ def print_records(records: Sequence[Record], url: str, now: float) -> None:
     """
     records = [printable_record(one) for one in records]
     if _rich():
-        from bestof.view.text import print_records, terminal  # noqa: PLC0415  rich is optional, and slow to import
+        from bestof.view.text import print_records, terminal  # noqa: PLC0415  optional and slow
 
         print_records(records, url, now, terminal())
         return

@@ -19,10 +19,13 @@ from bestof.view.words import (
 )
 
 _STYLE = """\
-:root { color-scheme: light dark; --line: #8884; --soft: #888; --good: #1a7f37; --bad: #c62828; --wait: #9a6700; }
+:root { color-scheme: light dark; --line: #8884; --soft: #888; }
+:root { --good: #1a7f37; --bad: #c62828; --wait: #9a6700; }
 @media (prefers-color-scheme: dark) { :root { --good: #4ac26b; --bad: #ff7b72; --wait: #d4a72c; } }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 0; border-bottom: 1px solid var(--line); }
+body { font: 15px/1.45 system-ui, sans-serif; }
+body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 0; border-bottom: 1px solid var(--line); }
 p.price, .state { color: var(--soft); } p.price { margin: .2rem 0 .8rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -47,7 +50,8 @@ def html(report: Report) -> str:
 def _page(report: Report) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>bestof report</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n<h1>bestof report</h1>"
+    yield f"<title>bestof report</title>\n<style>\n{_STYLE}</style>\n</head>"
+    yield "<body>\n<h1>bestof report</h1>"
     used = [selector for selector in report.selectors if selector.problems]
     if not used:
         yield f"<p>{NOTHING}</p>"
@@ -63,7 +67,8 @@ def _page(report: Report) -> Iterator[str]:
 
 
 def _selector(selector: SelectorReport) -> Iterator[str]:
-    yield f'<h2>{escape(selector.selector)}</h2>\n<p class="price">{escape(selector_line(selector))}</p>'
+    yield f"<h2>{escape(selector.selector)}</h2>"
+    yield f'<p class="price">{escape(selector_line(selector))}</p>'
     yield '<div class="scroll"><table>\n<thead><tr><th></th><th>alternative</th>'
     for heading in ("time", "spread", "trials", "speed-up"):
         yield f'<th class="number">{heading}</th>'

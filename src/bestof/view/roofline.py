@@ -45,7 +45,7 @@ _MARKS = (
     *(("#56b4e9", "v"), ("#e69f00", "P"), ("#000000", "X"), ("#999999", "*")),
 )
 
-# Behind a label, so that no line runs through it.
+# The paper behind a label: no line runs through it.
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 _TICKS = tuple(step * 10**power for power in range(-1, 5) for step in (1, 2, 5))
@@ -81,7 +81,7 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
 def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof: Roof) -> None:
     left = 0.6 * min(point.intensity for point in points)
     right = 1.7 * max(point.intensity for point in points)
-    # A saving matters where a kernel could be above the plain peak: no line for a 1x1.
+    # Draw the savings only if some kernel is above the plain peak; a 1x1 never is.
     savings = [("multiply-add", 1.0), *roof.savings]
     if max(point.rate for point in points) < 1.2 * roof.peak:
         savings = savings[:1]

@@ -28,7 +28,7 @@ from bestof.view.words import (
     status_text,
 )
 
-# A name longer than this is folded, so that at 80 columns a reason still has room to be read in.
+# A longer name is folded, so that a reason still has room at 80 columns.
 _NAME_WIDTH = 24
 
 # Wide enough for whole lines of most stores.
@@ -127,7 +127,7 @@ def _rule(title: str) -> Rule:
 def _selector(selector: SelectorReport) -> RenderableType:
     alternatives = [one for problem in selector.problems for one in problem.alternatives]
     rows = [_cells(one) for one in alternatives]
-    # One width a column over all problems of the selector, so that the eye can run down the times.
+    # A column has one width over all problems of the selector, so that times stand below each other.
     name = min(_NAME_WIDTH, max([len("alternative"), *(len(one.name) for one in alternatives)]))
     widths = [
         max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)
@@ -203,8 +203,7 @@ def _style(alternative: AlternativeReport, chosen: bool) -> str:
 
 
 def _tree(node: Node) -> RenderableType:
-    # What holds nothing needs one line: its alternatives are in the tables above, a dozen for each
-    # pass of a layer.
+    # A node without inner problems needs one line: its alternatives are in the tables above.
     tree = Tree(_chosen_label(node) if node.leaf else _node_label(node), guide_style="dim")
     if not node.leaf:
         _grow(tree, node)
@@ -213,7 +212,7 @@ def _tree(node: Node) -> RenderableType:
 
 def _grow(tree: Tree, node: Node, dim: bool = False) -> None:
     for branch in node.branches:
-        # Where nothing is chosen yet, nothing is second choice either.
+        # Before a decision, no alternative is second choice.
         aside = dim or (node.settled and not branch.chosen)
         twig = tree.add(_branch_label(branch, aside), guide_style="dim")
         for inner in branch.nodes:

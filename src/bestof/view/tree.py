@@ -61,8 +61,7 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
     inner = {child for key in holders for child in _children(problems[key])}
     outer = [key for key in problems if key not in inner]
     holding, held = {selector for selector, _ in holders}, {selector for selector, _ in inner}
-    # Problems in a circle are all inner; the first of each circle stands in for the root that is
-    # not there.
+    # All problems of a circle are inner. The first one stands in for the missing root.
     order = [
         *(key for key in outer if key[0] in holding),
         *holders,
@@ -87,8 +86,7 @@ def _node(
         shown: Literal["above", "cycle"] = "cycle" if key in path else "above"
         return Node(*key, shown=shown, settled=problem.settled, decision=problem.decision)
     placed.add(key)
-    # The chosen alternative first claims the problems that it shares with others, so that they hang
-    # where they matter.
+    # The chosen alternative comes first, so problems that it shares with others are shown below it.
     order = sorted(
         range(len(problem.alternatives)),
         key=lambda i: problem.alternatives[i].name != problem.decision,

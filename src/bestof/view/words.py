@@ -10,7 +10,10 @@ from bestof.view.quantity import plural, ratio
 from bestof.view.tree import Node
 
 NOTHING = "Nothing was measured yet: no selector has met a problem."
-NOT_NESTED = "There is no tree: no selector was met inside another one. `bestof report` shows what was chosen."
+NOT_NESTED = (
+    "There is no tree: no selector was met inside another one. "
+    "`bestof report` shows what was chosen."
+)
 
 
 def selector_line(selector: SelectorReport) -> str:

@@ -130,7 +130,7 @@ def _measure_pass(
                 started = clock()
                 alternative.function(kernels, *arguments, problem)
                 seconds = clock() - started
-            except RuntimeError as error:  # what PyTorch raises, out of memory included
+            except RuntimeError as error:  # PyTorch raises this, also without memory
                 failed[alternative.name] = " ".join(f"{type(error).__name__}: {error}".split())
             else:
                 if repeat:

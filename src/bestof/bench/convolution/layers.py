@@ -109,7 +109,7 @@ LAYERS = (
     ),
 )
 
-# One layer of each kind, small enough for a look in a minute.
+# One layer of each kind, small enough to be measured in a minute.
 QUICK = (
     "i128x56x56,k128x3x3,p1",
     "i512x14x14,k512x3x3,p1",
@@ -117,7 +117,7 @@ QUICK = (
     "i128x28x28,k256x3x3,s2,p1",
 )
 
-# Scaling from 1 to 2 threads that every layer of this batch is to reach.
+# The promised scaling from 1 to 2 threads, and the batch that it is promised for.
 SCALING_REACH, SCALING_BATCH = 1.8, 8
 
 

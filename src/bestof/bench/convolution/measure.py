@@ -19,16 +19,15 @@ from bestof.errors import BenchError, WrongResult
 
 _OURS = (MACHINE.name, NATIVE.name)
 
-# Seconds after which threads of an OpenMP pool have stopped to spin: 300,000 pauses of 140 cycles
-# last 17 ms.
+# Seconds until the threads of an OpenMP pool stop spinning: 300,000 pauses of 140 cycles last 17 ms.
 _PAUSE = 0.02
 
-# Rounds after which native algorithms that are twice as slow as another leave: one slow minute must
-# not send one away.
+# After so many rounds, native algorithms leave that are twice as slow as another one. One round could
+# be a slow minute of the machine.
 _TRIED = 2
 
-# Relative to the rms of all, how far the sides may be apart: ten times what Winograd F(6) promises,
-# or the rows that round to bfloat16.
+# The largest difference between the sides, relative to the rms. It is ten times what Winograd F(6)
+# promises, or ten times what the algorithms that round to bfloat16 promise.
 _TOLERANCE = {"float32": 3e-3, "bfloat16": 3e-2}
 
 
@@ -151,8 +150,9 @@ def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
         worst = max((abs(a - b) for a, b in zip(samples, reference, strict=True)), default=0.0)
         if not worst <= tolerance * rms:
             raise WrongResult(
-                f"{case.direction} of {layer}, batch {case.batch}: {runner.side} {runner.name} is {worst / rms:.1e} of "
-                f"the rms away from the others, where {tolerance:.0e} is allowed"
+                f"{case.direction} of {layer}, batch {case.batch}: "
+                f"{runner.side} {runner.name} is {worst / rms:.1e} of the rms away from the others; "
+                f"{tolerance:.0e} is allowed"
             )
 
 

@@ -23,8 +23,8 @@ def check_device(name: str) -> None:
         backend: Any = torch.backends.cuda  # has no annotations
         built = "sees no CUDA device" if backend.is_built() else "was built without CUDA"
         raise InvalidArgument(
-            f"--device cuda: PyTorch {torch.__version__} {built}; measure with --device cpu, or where torch.cuda."
-            f"is_available() is true"
+            f"--device cuda: PyTorch {torch.__version__} {built}; "
+            "use --device cpu, or a machine where torch.cuda.is_available() is true"
         )
 
 

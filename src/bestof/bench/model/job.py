@@ -48,4 +48,5 @@ class Job:
         size = "" if self.size is None else f" {self.size[0]}x{self.size[1]}"
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         where = "" if self.device == "cpu" else f", on {self.device}"
-        return f"{self.model}{size} {'training' if self.train else 'inference'}, batch {self.batch}, {threads}{where}"
+        mode = "training" if self.train else "inference"
+        return f"{self.model}{size} {mode}, batch {self.batch}, {threads}{where}"

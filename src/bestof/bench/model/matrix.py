@@ -68,7 +68,8 @@ def _row(job: Job, peer: ModelPeer, effort: Effort, alone: Alone) -> MatrixRow:
     allowed = peer.tolerance_on(job.device)
     if not pair["difference"] <= allowed:
         raise BenchError(
-            f"wrong by {pair['difference']:.1e} of the results' root mean square ({allowed:.0e} allowed)"
+            f"wrong by {pair['difference']:.1e} of the results' root mean square "
+            f"({allowed:.0e} allowed)"
         )
     ratios = [theirs / own for own, theirs in zip(pair["own"], pair["replaced"], strict=True)]
     quartiles = Quartiles.of(ratios)

@@ -22,7 +22,7 @@ from bestof.bench.process import PeerProcess
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
 
-# Steps whose losses are compared: in the first one nothing has been learned from a wrong gradient.
+# The losses of so many steps are compared. A wrong gradient does not show in the first one.
 _COMPARED_STEPS = 3
 _ROUNDED = "reference-bfloat16.npy"
 _MEMORY_CALLS = 3
@@ -121,7 +121,7 @@ def measure_model(
                 progress(f"{runner.peer.label}: settles", len(runners) + number, steps)
                 _settle(runner, effort)
             for number in range(effort.rounds):
-                # Nobody always follows the same one, whose caches and clock rate it would inherit.
+                # Rotate: a peer inherits the caches and the clock rate of the one before it.
                 for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
                     progress(
                         f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps
@@ -164,7 +164,7 @@ def _prepare(
     runner.first = first["seconds"]
     if runner.peer is REFERENCE and not job.train:
         runner.ask("rounded", effort.patience, file=str(reference.with_name(_ROUNDED)))
-        runner.reason = None  # a model that autocast cannot run is measured all the same
+        runner.reason = None  # measure the model even if autocast cannot run it
     _compare(runner, job, file, reference)
 
 
@@ -192,7 +192,7 @@ def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, refere
 
 def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
     if not reference.exists():
-        runner.reason = runner.reason or "PyTorch as it is failed: there is nothing to compare with"
+        runner.reason = runner.reason or "PyTorch eager failed: there is nothing to compare with"
         return
     expected, got = np.load(reference).astype(np.float64), np.load(file).astype(np.float64)
     if expected.size != got.size:

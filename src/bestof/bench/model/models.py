@@ -48,7 +48,7 @@ class Model:
         """
         if find_spec(self.package) is None:
             raise TorchError(
-                f"model {self.name}: it comes from {self.package}, which is not installed; install it"
+                f"model {self.name}: the package {self.package} is not installed; install it"
             )
         function: Any = getattr(import_module(self.module), self.function)
         size = size or (self.narrow_size if narrow else self.size)
@@ -59,8 +59,8 @@ class Model:
         return model
 
 
-# Of four images of 224x224. Small ones leave few values for the variances of the last layers, so
-# more of them are seen.
+# The pixels of four images of 224x224. Small images leave few values for the variances of the last
+# layers, so more of them are used.
 _PIXELS = 4 * 224 * 224
 
 

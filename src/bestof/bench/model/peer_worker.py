@@ -26,7 +26,7 @@ from bestof.bench.model.step import training_step
 from bestof.bench.worker import serve
 from bestof.selection import report_all
 
-# Calls without a trial, one after the other, after which a peer that chooses counts as settled.
+# After so many calls in a row without a trial, a peer that chooses counts as settled.
 _QUIET_CALLS = 3
 _WARM_CALLS = 2
 
@@ -109,7 +109,7 @@ class PeerWorker:
 
         One call before is not counted.
         """
-        self._timed()  # another process had the caches
+        self._timed()  # another process has filled the caches
         return {"seconds": _times(self._ready.run, seconds, least)}
 
     def pair(self, rounds: int, seconds: float, least: int) -> dict[str, Any]:

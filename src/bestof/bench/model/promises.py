@@ -10,10 +10,10 @@ from bestof.bench.model.result import ModelTimes, PeerTime
 from bestof.bench.reach import Reach
 
 THREADS = 2
-# The paper's setting: tuning is paid once, of this many training steps.
+# The BestOf paper's setting: tuning is paid once, in a training of so many steps.
 PRICE_STEPS = 240
 PRICE = 0.03
-# Of the process at the peak of a call, over that of PyTorch eager.
+# Memory of the process at the peak of a call, over that of PyTorch eager.
 MEMORY = 1.0
 
 
@@ -35,8 +35,8 @@ def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> 
 
 
 def _training(model: str, batch: int, ratio: float) -> Promise:
-    # What `enable` replaces is the better eager layout; the user chooses the layout, with ours as
-    # without.
+    # `enable` replaces PyTorch eager, and the user chooses the layout with both. So the better layout
+    # of each counts.
     job = Job(model, batch, THREADS, train=True)
     return Promise(job, ("enable", "enable-last"), ratio, ("eager", "eager-last"))
 

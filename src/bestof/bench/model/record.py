@@ -88,7 +88,8 @@ def row_from_dict(content: Any) -> MatrixRow:
         return MatrixRow(**{**content, "job": Job.from_dict(content["job"])})
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidArgument(
-            f"this is no row of `bestof bench model --matrix --json`: {type(error).__name__}: {error}"
+            "this is no row of `bestof bench model --matrix --json`: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

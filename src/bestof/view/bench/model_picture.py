@@ -10,6 +10,7 @@ from typing import Any
 from bestof.bench.model.peers.table import PEERS
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.errors import InvalidArgument
+from bestof.view.quantity import plural
 
 _COLOURS = {peer.name: peer.colour for peer in PEERS}
 _PASSES = ("forward", "input gradient", "weight gradient")
@@ -17,7 +18,7 @@ _PASSES = ("forward", "input gradient", "weight gradient")
 
 def check_format(file: Path) -> None:
     """Raise InvalidArgument if matplotlib does not know the file's ending."""
-    from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  optional, and slow to import
+    from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  optional and slow
 
     known = FigureCanvasBase.get_supported_filetypes()
     if file.suffix and file.suffix[1:].lower() not in known:
@@ -37,7 +38,7 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
         raise InvalidArgument(
             "pictures need matplotlib, which is not installed; pip install 'bestof[plot]'"
         )
-    from matplotlib.figure import Figure  # noqa: PLC0415  matplotlib is optional, and slow to import
+    from matplotlib.figure import Figure  # noqa: PLC0415  optional and slow
 
     pictures: list[tuple[str, Any]] = [("", _comparison(results, Figure))]
     if any(peer.first_seconds for one in results if one.job.train for peer in one.peers):
@@ -242,4 +243,4 @@ def _title(one: ModelTimes) -> str:
     job = one.job
     size = "" if job.size is None else f" {job.size[0]}x{job.size[1]}"
     mode = "training, " if job.train else ""
-    return f"{job.model}{size}\n{mode}batch {job.batch}, {job.threads} thread{'' if job.threads == 1 else 's'}"
+    return f"{job.model}{size}\n{mode}batch {job.batch}, {plural(job.threads, 'thread')}"

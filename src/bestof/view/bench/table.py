@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ def _print_drawn(tables: Sequence[Table]) -> None:
             console.print(Text(table.title, style="bold"), soft_wrap=True)
         drawn = Drawn(box=None, pad_edge=False, header_style="dim")
         for place, heading in enumerate(table.headings):
-            justify = "left" if place < table.left else "right"
-            drawn.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]  # a literal of rich's
+            justify: Literal["left", "right"] = "left" if place < table.left else "right"
+            drawn.add_column(heading, justify=justify, overflow="fold")
         for row in table.rows:
             usual = "" if table.is_measured(row) else "dim"
             style = {"*": "bold green", "!": "bold red"}.get(row[0], usual)

@@ -21,7 +21,7 @@ def version() -> str:
     return f"bestof, {kernels.isa()}"
 
 
-# What the name of an algorithm ends with that multiplies bfloat16.
+# The names of algorithms that multiply bfloat16 end so.
 _ROUNDING = "_bf16"
 
 

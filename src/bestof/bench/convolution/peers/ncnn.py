@@ -55,7 +55,8 @@ def _net(case: Case, operands: Operands) -> ncnn.Net:
         ("ConvolutionDepthWise", f" 7={case.groups}") if case.groups > 1 else ("Convolution", "")
     )
     parameters = (
-        f"0={case.filters} 1={case.kernel_width} 11={case.kernel_height} 2={case.dilation[1]} 12={case.dilation[0]} "
+        f"0={case.filters} 1={case.kernel_width} 11={case.kernel_height} "
+        f"2={case.dilation[1]} 12={case.dilation[0]} "
         f"3={case.stride[1]} 13={case.stride[0]} 4={case.padding[1]} 14={case.padding[0]} 5=1 "
         f"6={operands.w.size}{groups} 9=1"
     )
@@ -80,7 +81,7 @@ def _packed(image: Array) -> ncnn.Mat:
     """Return an HWC image in the layout that ncnn's layers exchange, with a vector of channels
     together.
     """
-    planes = numpy.ascontiguousarray(image.transpose(2, 0, 1))  # which a Mat only borrows
+    planes = numpy.ascontiguousarray(image.transpose(2, 0, 1))  # a Mat borrows the array
     mat = ncnn.Mat(planes).clone()
     lanes = next((n for n in _LANES if image.shape[2] % n == 0), 1)
     return ncnn.convert_packing(mat, lanes) if lanes > 1 else mat

@@ -15,7 +15,7 @@ from bestof.bench.model.step import TrainingStep
 
 def prepare(model: nn.Module, example: Tensor, _threads: int) -> Prepared:
     """Return the compiled model; the first call compiles it."""
-    from torch._inductor import config  # noqa: PLC0415  its import costs a second, which only this peer pays
+    from torch._inductor import config  # noqa: PLC0415  takes a second to import
 
     config.freezing = True
     compiled: Any = torch.compile(model)

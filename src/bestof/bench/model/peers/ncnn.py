@@ -59,6 +59,7 @@ def _converted(model: nn.Module, image: Tensor, folder: Path) -> tuple[Path, Pat
     parameters, weights = folder / "model.ncnn.param", folder / "model.ncnn.bin"
     if done.returncode or not parameters.exists() or not weights.exists():
         raise TorchError(
-            f"pnnx cannot convert this model (status {done.returncode}): {done.stderr.strip()[-300:]}"
+            f"pnnx cannot convert this model (status {done.returncode}): "
+            f"{done.stderr.strip()[-300:]}"
         )
     return parameters, weights

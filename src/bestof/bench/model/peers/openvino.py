@@ -17,7 +17,7 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "f32",  # processors with bfloat16 would compute in it unasked
+        "INFERENCE_PRECISION_HINT": "f32",  # else it computes in bfloat16 on some processors
     }
     request: Any = openvino.Core().compile_model(converted, "CPU", options).create_infer_request()
     images = example.numpy()
