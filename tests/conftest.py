@@ -1,8 +1,27 @@
-"""For every test: decisions of the user of this machine are neither read nor written, and nothing is fetched."""
+"""For every test: no decisions of this machine's user are read or written, and nothing is fetched.
+
+A test marked `long` runs by `make test-all` only. `long(every=10)` is for tests with hundreds of
+parameters: one in ten of them stays in `make test`, always the same ones.
+"""
 
 import os
+from collections import defaultdict
+
+import pytest
 
 os.environ["BESTOF_STORE"] = "off"
-os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what a test finds
 os.environ.pop("BESTOF_FORCE", None)
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    families: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("long")
+        if mark is not None and "every" in mark.kwargs:
+            families[item.nodeid.partition("[")[0]].append(item)
+    for family in families.values():
+        every = family[0].get_closest_marker("long").kwargs["every"]
+        for item in family[::every]:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "long"]

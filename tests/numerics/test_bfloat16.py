@@ -63,6 +63,7 @@ def _untouched(whole: Bits, out: Bits) -> bool:
     return bool((whole == POISON).sum() == whole.size - out.size)
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
 def test_tensors_of_bfloat16(case: Case) -> None:
     x, w = _operands(case)
@@ -79,6 +80,7 @@ def test_tensors_of_bfloat16(case: Case) -> None:
     assert (error <= UNIT * np.abs(wanted) + (1 + UNIT) * sums).all()
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
 def test_float32_is_rounded_first(case: Case) -> None:
     draw = np.random.default_rng(3)
@@ -262,6 +264,7 @@ def test_gradients_have_no_bfloat16() -> None:
         )
 
 
+@pytest.mark.long(every=2)
 def test_the_promise_holds_on_layers() -> None:
     """The rms error over the rms of the result, where there are elements enough for it."""
     case = CASES[1]

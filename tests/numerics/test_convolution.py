@@ -100,6 +100,7 @@ def _guarded(shape: tuple[int, ...]) -> tuple[Float32, Float32]:
     return whole[64 : 64 + count].reshape(shape), whole
 
 
+@pytest.mark.long(every=20)
 @pytest.mark.parametrize(("case", "direction", "name"), TRIALS)
 @pytest.mark.parametrize("relu", [False, True], ids=["signed", "relu"])
 def test_within_the_promised_error(case: Case, direction: str, name: str, relu: bool) -> None:
@@ -138,6 +139,7 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
         assert (np.abs(error) <= bound + np.finfo(np.float32).tiny).all()
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("direction", "name"),
@@ -187,6 +189,7 @@ EPILOGUE_CASES = (
 )
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -225,6 +228,7 @@ def test_epilogue_and_packed_weights(
         )
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("case", [CASES[2], CASES[14], CASES[28]], ids=str)
 def test_properties(case: Case) -> None:
     x, w = _operands(case, "forward", False)

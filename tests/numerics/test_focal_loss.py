@@ -67,6 +67,7 @@ def _size_of_gradient(
     )
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("targets", ["hard", "soft", "mixed"])

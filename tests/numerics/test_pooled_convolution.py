@@ -56,6 +56,7 @@ def _run(
     return _pooled(results[0]), results[1]
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_largest_of_all_results(shape: tuple[int, int, int, int, int], algorithm: str) -> None:

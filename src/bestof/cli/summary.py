@@ -94,7 +94,7 @@ def _torch_rows(torch: TorchSummary, seconds: float) -> list[tuple[str, str]]:
         (
             "saved",
             f"{duration(torch.seconds_saved)} of the {duration(as_is)} that PyTorch's own kernels "
-            "would have taken (settled calls; what keep_freed saves is not counted)",
+            "would have taken, by settled calls",
         )
     )
     if torch.keeps_freed:

@@ -61,6 +61,7 @@ def test_the_name_is_registered() -> None:
     assert torch._dynamo.lookup_backend("bestof") is bestof_backend
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_inference_runs_as_a_plan(name: str, plans: list[InferenceGraph]) -> None:
     model, x = build(name)
@@ -77,6 +78,7 @@ def test_inference_runs_as_a_plan(name: str, plans: list[InferenceGraph]) -> Non
     assert all(graph._plan is not None for graph in plans)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_chooses_and_has_the_same_gradients(
     name: str, plans: list[InferenceGraph]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import json, sys, torch, bestof, bestof.torch as bt
 from bestof.selection.registry import selectors
@@ -25,6 +27,7 @@ print(json.dumps([versions, sources]))
 """
 
 
+@pytest.mark.long
 def test_two_processes_of_one_program_share_decisions(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)

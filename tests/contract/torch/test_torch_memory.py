@@ -70,6 +70,7 @@ def test_what_is_freed_is_kept_while_enabled_and_handed_back_at_the_end() -> Non
     assert handed_back > 0.9 * _PAGES
 
 
+@pytest.mark.long
 def test_what_the_user_set_in_the_environment_holds() -> None:
     plain, left, kept, handed_back = measured({"MALLOC_MMAP_THRESHOLD_": str(32 << 20)})
     assert min(plain, left, kept) >= _PAGES

@@ -77,6 +77,7 @@ def assert_close(
             assert off <= allowed * right.square().mean().sqrt()
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("accuracy", ["float32", "relaxed"])
 def test_outputs(name: str, accuracy: str) -> None:
@@ -122,6 +123,7 @@ def test_exact_is_bit_identical(name: str) -> None:
         assert torch.equal(got, right)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_other_batch_sizes_and_none_at_all(name: str) -> None:
     model, x = build(name)
@@ -187,6 +189,7 @@ def test_threads_do_not_meet() -> None:
     assert not failed, failed[0]
 
 
+@pytest.mark.long
 def test_a_fork_plans_though_a_thread_of_its_parent_was_at_it() -> None:
     code = """
 import os, signal, threading, torch

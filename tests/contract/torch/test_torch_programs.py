@@ -115,6 +115,7 @@ def test_compiled(policy: None) -> None:
     assert_same(step(compiled, x), expected)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
 )  # inductor uses torch.jit, which says that it is old

@@ -76,6 +76,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("kind", ["zero mean", "relu"])
 @pytest.mark.parametrize(("name", "catalogue", "alternative"), ROWS)
 def test_float32_keeps_its_promise(
@@ -88,6 +89,7 @@ def test_float32_keeps_its_promise(
     )
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.parametrize(
     ("name", "catalogue", "alternative"),

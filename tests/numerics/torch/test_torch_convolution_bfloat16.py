@@ -46,6 +46,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize(("name", "catalogue", "alternative"), ROWS)
 def test_bfloat16_keeps_its_promise(
     name: str, catalogue: Catalogue, alternative: Alternative

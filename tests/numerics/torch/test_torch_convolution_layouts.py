@@ -78,6 +78,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize(("text", "catalogue", "alternative"), ROWS)
 def test_results_look_like_pytorchs_and_operands_stay(

@@ -66,6 +66,7 @@ class Case:
         self.grad_input = pad(grad_padded, tuple((-before, -after) for before, after in pads))  # type: ignore[arg-type]
 
 
+@pytest.mark.long(every=5)
 @geometries
 def test_forward_by_weight_gradient(
     image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair, groups: int
@@ -88,6 +89,7 @@ def test_weight_gradient_by_forward(
     assert torch.equal(result, case.grad_weight)
 
 
+@pytest.mark.long(every=5)
 @geometries
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_input_gradient_by_forward(

@@ -208,6 +208,7 @@ def test_a_call_without_bias_is_no_call_with_one(either: ConvolutionOverride) ->
     }
 
 
+@pytest.mark.long
 def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(
     either: ConvolutionOverride,
 ) -> None:

@@ -265,6 +265,7 @@ def test_equal_arguments_build_equal_weights() -> None:
     assert all((one[name] == other[name]).all() for name in one)
 
 
+@pytest.mark.long
 def test_real_processes(tmp_path: Path) -> None:
     effort = Effort(rounds=2, seconds=0, calls=1, settle=0.2)
     times = measure_model(
@@ -287,6 +288,7 @@ def test_real_processes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_real_pairs() -> None:
     effort = Effort(rounds=2, seconds=0, calls=1, settle=0.2)
     jobs = [Job("resnet18", 2, narrow=True), Job("resnet18", 2, train=True, narrow=True)]

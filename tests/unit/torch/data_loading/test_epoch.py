@@ -108,6 +108,7 @@ def test_order_and_random_state_are_what_they_would_have_been(name: str) -> None
     assert len(tried) > 1 or name in ("one batch", "nothing", "short epochs")
 
 
+@pytest.mark.long
 def test_spawned_workers() -> None:
     def make() -> DataLoader[Any]:
         loader = DataLoader(

@@ -125,6 +125,7 @@ print(loader.num_workers)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_process_with_too_little_shared_memory_goes_on(blind: bool) -> None:
     # A batch is 1 MiB, and /dev/shm holds half of that, in a mount namespace of its own.
