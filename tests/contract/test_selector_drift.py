@@ -25,7 +25,7 @@ from bestof.selection.hot_path import HotPath, NativeHotPath, PythonHotPath
 from bestof.selection.journal import DecisionEntry, DriftEntry, TrialEntry
 from bestof.selection.policies import Fixed, Race, Window
 from bestof.selection.report import Report, report_from_dict
-from bestof.selection.sampling import FIRST, calls_between
+from bestof.selection.sample_interval import FIRST, calls_between
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trial import current_trial, detours
 from bestof.selection.winner import NEVER

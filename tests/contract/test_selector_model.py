@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bestof import BestOf
 from bestof.selection.journal import DriftEntry
-from bestof.selection.sampling import FIRST, calls_between
+from bestof.selection.sample_interval import FIRST, calls_between
 from bestof.selection.trial import detours
 from bestof.selection.winner import NEVER
 

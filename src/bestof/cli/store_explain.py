@@ -12,7 +12,7 @@ from time import time
 from bestof.cli.store_action import Action, add_json
 from bestof.errors import StoreError
 from bestof.selection.explanation import Explanation, explain
-from bestof.selection.reporting import store_report
+from bestof.selection.report_builder import store_report
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.view import print_report

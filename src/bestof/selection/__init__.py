@@ -5,7 +5,7 @@ from bestof.selection.best_of import BestOf
 from bestof.selection.decorator import best_of
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
 from bestof.selection.registry import report_all, shared_policy, shared_store, use_policy, use_store
-from bestof.selection.reporting import store_report
+from bestof.selection.report_builder import store_report
 from bestof.selection.store import default_store, open_store
 
 __all__ = [

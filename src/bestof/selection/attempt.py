@@ -11,10 +11,10 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from bestof.errors import InvalidArgument, NoAlternative, WrongResult
+from bestof.selection.group_pass import Pass
 from bestof.selection.guard import compare
 from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.notice import warn
-from bestof.selection.open_passes import Pass
 from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Tuning
@@ -420,7 +420,7 @@ class Attempt(Trial):
         if not self.timed or tuning.decision is not None:
             return
         if self.timing is not None and selector._late is not None:
-            selector._late.wait(self, self.timing)
+            selector._late.wait(self, tuning, self.timing)
             return
         candidate = tuning.candidates[self.position]
         if trial.children is not None:

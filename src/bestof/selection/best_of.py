@@ -25,14 +25,14 @@ from bestof.selection.argument import (
     parse_rounds,
 )
 from bestof.selection.chooser import Chooser
+from bestof.selection.forced_choice import forced
 from bestof.selection.guard import validate_check
 from bestof.selection.journal import Entry, Journal
-from bestof.selection.opening import Neighbours
-from bestof.selection.order import forced
+from bestof.selection.new_problem import Neighbours
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
-from bestof.selection.reporting import report_problem, report_selector
+from bestof.selection.report_builder import report_problem, report_selector
 from bestof.selection.store.protocol import Store
 from bestof.selection.timer import Timer
 from bestof.selection.tuning import Decision, Teaching
@@ -148,12 +148,10 @@ class BestOf(Chooser):
             timer=timer,
         )
         self.alternatives = list(alternatives)
-        self.alternative_names = tuple(names)
         self.total_alternatives = len(parsed)
         self.total_rounds = paper.rounds
         self.pruning_speedup = paper.pruning_speedup
         self.prune_after_round = paper.prune_after_round
-        self.number = 0
         self._given = given
         self._made_of = (frozenset(vars(self)) - before) | {"_made_of"}
         registry.register(self)

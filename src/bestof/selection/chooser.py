@@ -13,26 +13,27 @@ from bestof.errors import NoAlternative, ProblemError
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.attempt import Attempt
+from bestof.selection.drift_watch import DriftWatch
+from bestof.selection.forced_choice import ForcedChoice
+from bestof.selection.group_pass import Pass
 from bestof.selection.guard import Check
 from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DisqualificationEntry, Journal
+from bestof.selection.late_times import LateTimes
+from bestof.selection.new_problem import Neighbours, neighbour_policy, open_tuning, start_search
 from bestof.selection.noise import is_noisy
-from bestof.selection.open_passes import Pass
-from bestof.selection.opening import Neighbours, neighbour_policy, open_tuning, start_search
-from bestof.selection.order import Order
 from bestof.selection.plain_trial import try_plainly
 from bestof.selection.policies import Fixed, Neighbour, Window
 from bestof.selection.policy import Policy, Search, SearchingPolicy
 from bestof.selection.record import Record
-from bestof.selection.sampler import Sampler
 from bestof.selection.store.protocol import Store
-from bestof.selection.timer import LateTimes, Timer
+from bestof.selection.timer import Timer
 from bestof.selection.trial import Trial, current_trial, innermost_trial
 from bestof.selection.tuning import Candidate, Teaching, Tuning
 from bestof.selection.winner import PythonWinner
 
 
-class Chooser(Sampler):
+class Chooser(DriftWatch):
     """Everything of a selector that is not its face: what calls of unsettled problems do to what it knows.
 
     Takes what BestOf takes, validated. Alternatives, listeners and warnings run without the lock.
@@ -56,7 +57,7 @@ class Chooser(Sampler):
         clock: Callable[[], float],
         max_problems: int,
         journal: Journal,
-        forced: Order | None,
+        forced: ForcedChoice | None,
         timer: Timer | None,
     ) -> None:
         super().__init__(
@@ -80,7 +81,9 @@ class Chooser(Sampler):
         self._plain = check is None and restore is None and timer is None
         self._forced = forced
         self._late = None if timer is None else LateTimes(timer)
-        self._refused: set[Order] = set()  # orders that could not be obeyed, and were told of
+        self._refused: set[ForcedChoice] = (
+            set()
+        )  # orders that could not be obeyed, and were told of
 
     def _long_way(
         self, problem: Hashable, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -260,8 +263,8 @@ class Chooser(Sampler):
             raise NoAlternative(
                 f"{self._where(problem)}: no alternative supports it; asked {', '.join(self._names)}"
             )
-        self._keeper.overdue = False
-        order = self._forced or self._keeper.pinned(tuning.key)
+        self._stored.overdue = False
+        order = self._forced or self._stored.pinned(tuning.key)
         if order is not None and self._obey(order, tuning):
             return tuning
         if len(remaining) == 1:
@@ -271,7 +274,7 @@ class Chooser(Sampler):
         else:
             self._hold(tuning)
             self._recall(tuning)
-            tuning.awaits_store = self._keeper.overdue and tuning.decision is None
+            tuning.awaits_store = self._stored.overdue and tuning.decision is None
             tuning.asks_ahead = tuning.asks_ahead and not tuning.awaits_store
         return tuning
 
@@ -282,14 +285,14 @@ class Chooser(Sampler):
             tuning.awaits_store = False
         if stage > 0 or tuning.decision is not None or tuning.passes or tuning.out is not None:
             return False
-        if not self._keeper.answers(tuning.key):
+        if not self._stored.answers(tuning.key):
             return False
         del self._tunings[tuning.problem]
         return True
 
-    def _obey(self, order: Order, tuning: Tuning) -> bool:
+    def _obey(self, order: ForcedChoice, tuning: Tuning) -> bool:
         """Settle for what was ordered, verified by its first calls; false, and a warning, where that cannot be."""
-        record = self._keeper.load(tuning.key)
+        record = self._stored.load(tuning.key)
         refusal = order.refusal(tuning.candidates, record)
         if refusal is not None:
             if order not in self._refused:
@@ -322,7 +325,7 @@ class Chooser(Sampler):
         for candidate in tuning.candidates:
             name, mine = candidate.alternative.name, candidate.alternative.version
             other = known.get(name, mine)
-            there = registry.namesake(self, other) if other != mine else None
+            there = registry.namesake(self.name, self.versions, other) if other != mine else None
             if there is not None and registry.is_news("namesake", self.name):
                 self._notices.append(
                     f"{self._where(tuning.problem)}: the store's times of {name!r} are those of another function, "
@@ -338,7 +341,7 @@ class Chooser(Sampler):
         )
 
     def _recall(self, tuning: Tuning) -> None:
-        record = self._keeper.load(tuning.key)
+        record = self._stored.load(tuning.key)
         if record is not None:
             self._tell_namesake(tuning, record)
             search = self._verification(tuning, record)

@@ -10,12 +10,13 @@ from collections.abc import Hashable
 
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.decision_store import DecisionStore
 from bestof.selection.duration import duration
 from bestof.selection.host import host
 from bestof.selection.hot_path import HotPath, Winner
 from bestof.selection.journal import DecisionEntry, Journal
-from bestof.selection.keeper import Keeper
 from bestof.selection.notice import warn
+from bestof.selection.open_passes import OpenPasses
 from bestof.selection.policies import Drift
 from bestof.selection.store.protocol import Store
 from bestof.selection.tuning import Decision, Tuning, problem_text
@@ -44,6 +45,9 @@ class Knowledge(HotPath):
     ) -> None:
         self.name = name
         self._alternatives = alternatives
+        self.alternative_names = tuple(alternative.name for alternative in alternatives)
+        self.versions = tuple(alternative.version for alternative in alternatives)
+        self.number = 0
         self._names = [alternative.name for alternative in alternatives]
         self._grouped = alternatives[0].is_group
         self._functions = tuple(alternative.stages for alternative in alternatives)
@@ -57,7 +61,7 @@ class Knowledge(HotPath):
         self._store_named = store_named
         # Through a weak reference, for a circle would keep a dropped selector until the next collection.
         this = weakref.ref(self)
-        self._keeper = Keeper(name, lambda: _store_of(this()))
+        self._stored = DecisionStore(name, lambda: _store_of(this()))
         self._max_problems = max_problems
         self._lock = threading.RLock()
         self._settled = {}
@@ -148,7 +152,8 @@ class Knowledge(HotPath):
             self._retire(problem, winner)
             decision = self._decisions.get(problem)
             if self._grouped and decision is not None:
-                tuning.passes = tuning.passes if winner.earlier is None else winner.earlier
+                earlier = winner.earlier
+                tuning.passes = earlier if isinstance(earlier, OpenPasses) else tuning.passes
                 tuning.passes.retire(winner, decision.position)
         tuning.decision = None
         tuning.unverified.clear()
@@ -238,7 +243,7 @@ class Knowledge(HotPath):
         record = tuning.record(self.name, host(), time.time())
         tuning.unsaved = False
         if record is not None:
-            self._keeper.save(record)
+            self._stored.save(record)
 
     def _keep(self, tuning: Tuning) -> None:
         """Save the evidence of a search that is not over.

@@ -10,8 +10,8 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from bestof.selection.attempt import UNKNOWN, Attempt
+from bestof.selection.group_pass import Pass
 from bestof.selection.hot_path import timed
-from bestof.selection.open_passes import Pass
 from bestof.selection.trial import Trial, current_trial, detours
 from bestof.selection.tuning import SAMPLES_KEPT, Tuning
 

@@ -6,25 +6,43 @@ import atexit
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from bestof.selection.argument import parse_any_policy
+from bestof.selection.forced_choice import orders
 from bestof.selection.identity import has_code_of, places
 from bestof.selection.notice import warn
-from bestof.selection.order import orders
 from bestof.selection.policies import Fixed
 from bestof.selection.policy import Policy
-from bestof.selection.report import Report
+from bestof.selection.report import Report, SelectorReport
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import detours, forget_other_detours
 
-if TYPE_CHECKING:
-    from bestof.selection.best_of import BestOf
-    from bestof.selection.knowledge import Knowledge
+
+class Selector(Protocol):
+    """What the registry asks of a selector."""
+
+    name: str
+    number: int
+    alternative_names: tuple[str, ...]
+    versions: tuple[str, ...]
+
+    def report(self) -> SelectorReport:
+        """Return what is known of every problem."""
+
+    def flush(self) -> None:
+        """Keep the evidence of problems that are not settled."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child process."""
+
+    def asked_store(self) -> Store | None:
+        """Return the store that this selector has asked."""
+
 
 # Weak: a selector that its program dropped is freed, with all that it remembers.
-_selectors: weakref.WeakSet[BestOf] = weakref.WeakSet()
+_selectors: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
 
 
@@ -48,7 +66,7 @@ _FIRST_ONLY = object()
 _said: set[tuple[str, ...]] = set()  # what a user was told, and is told once a process
 
 
-def register(selector: BestOf) -> None:
+def register(selector: Selector) -> None:
     """Make a selector known to reports; its number gives the order in which selectors were made."""
     with _lock:
         Defaults.last_number += 1
@@ -59,7 +77,7 @@ def register(selector: BestOf) -> None:
     _meet_fixed([selector])
 
 
-def _meet_fixed(made: list[BestOf]) -> None:
+def _meet_fixed(made: list[Selector]) -> None:
     policy = Defaults.policy
     if isinstance(policy, Fixed) and any(
         policy.name in selector.alternative_names for selector in made
@@ -67,26 +85,26 @@ def _meet_fixed(made: list[BestOf]) -> None:
         Defaults.fixed_met = True
 
 
-def selectors() -> list[BestOf]:
+def selectors() -> list[Selector]:
     """The live selectors, oldest first."""
     with _lock:
         live = list(_selectors)
     return sorted(live, key=lambda selector: selector.number)
 
 
-def namesake(selector: Knowledge, version: str) -> str | None:
-    """Return where the function of a stored version lives, if it is not an earlier version of one of this selector's:
-    it lives elsewhere, or another live selector of the same name has it. None otherwise."""
+def namesake(name: str, own: tuple[str, ...], version: str) -> str | None:
+    """Return where the function of a stored version lives, unless it is an earlier version of one's own.
+
+    It is another function if it lives elsewhere than the versions `own` of a selector of this name, or if another live
+    selector of the name has it.
+    """
     there = places(version)
-    own = {place for one in selector._alternatives for place in places(one.version)}
-    if there and not own.issuperset(there):
+    if there and not {place for one in own for place in places(one)}.issuperset(there):
         return ", ".join(there)
     for other in selectors():
-        if other is selector or other.name != selector.name:
+        if other.name != name or other.versions == own or version not in other.versions:
             continue
-        if any(one.version == version for one in other._alternatives) and not any(
-            has_code_of(one.version, version) for one in selector._alternatives
-        ):
+        if not any(has_code_of(one, version) for one in own):
             return f"{', '.join(there)} of another selector in this program"
     return None
 
@@ -137,11 +155,6 @@ def use_first_only(on: bool) -> None:
     elif not on and Defaults.first_only:
         detours.remove(None)
         Defaults.first_only.clear()
-
-
-def first_only() -> bool:
-    """Whether every selector is to use its first alternative."""
-    return bool(Defaults.first_only)
 
 
 def report_all() -> Report:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from bestof.errors import InvalidArgument
 from bestof.selection.duration import duration
-from bestof.selection.reopening import Reopening
+from bestof.selection.earlier_race import EarlierRace
 
 Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable", "not tried"]
 
@@ -59,7 +59,7 @@ class ProblemReport:
     decision: str | None
     source: str | None
     alternatives: tuple[AlternativeReport, ...]
-    history: tuple[Reopening, ...] = ()
+    history: tuple[EarlierRace, ...] = ()
     noisy: bool = False
     why: str | None = None
 
@@ -157,9 +157,9 @@ def _problem(content: dict[str, Any]) -> ProblemReport:
     return ProblemReport(**{**content, "alternatives": alternatives, "history": history})
 
 
-def _reopening(content: dict[str, Any]) -> Reopening:
+def _reopening(content: dict[str, Any]) -> EarlierRace:
     populations = content.get("populations")
-    return Reopening(
+    return EarlierRace(
         **{**content, "populations": None if populations is None else tuple(populations)}
     )
 

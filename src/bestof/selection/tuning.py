@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.open_passes import OpenPasses
 from bestof.selection.policy import Search
 from bestof.selection.problem import canonical
 from bestof.selection.record import Child, Evidence, Record
-from bestof.selection.reopening import Reopening
-
-if TYPE_CHECKING:
-    from bestof.selection.attempt import Attempt
-    from bestof.selection.timer import Timing
+from bestof.selection.timer import TimedTrial, Timing
 
 SAMPLES_KEPT = 64  # a policy decides on far fewer; a search that cannot end must not grow
 _HISTORY_KEPT = 16  # reopened races
@@ -29,6 +26,13 @@ _VERIFY_CALLS = (
 def problem_text(problem: Hashable) -> str:
     """How a problem is written in records and reports."""
     return canonical(problem) or repr(problem)
+
+
+class LateTrial(NamedTuple):
+    """A trial that has ended, and what will tell its time."""
+
+    trial: TimedTrial
+    timing: Timing
 
 
 class Candidate:
@@ -115,7 +119,7 @@ class Decision:
     position: int
     source: str
     evidence: tuple[Evidence, ...]
-    history: tuple[Reopening, ...] = ()
+    history: tuple[EarlierRace, ...] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -186,12 +190,12 @@ class Tuning:
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
         self.awaits_store = False  # its evidence did not come in time: the next calls ask again
         self.passes = OpenPasses()
-        self.out: tuple[Attempt, Timing] | None = None  # a trial whose time is not known yet
+        self.out: LateTrial | None = None  # a trial whose time is not known yet
         self.decision: Decision | None = None
         self.lone: int | None = (
             None  # the last that remains after disqualifications: nothing is left to search
         )
-        self.history: tuple[Reopening, ...] = ()
+        self.history: tuple[EarlierRace, ...] = ()
         self.former: int | None = None  # who was decided before the race was reopened
         self.decided_calls = 0  # first stages since the decision
         self.calls = 0  # of the decided alternative, where every so many are compared
@@ -222,7 +226,7 @@ class Tuning:
         self.lone = remaining[0] if len(remaining) == 1 else None
         return True
 
-    def continues(self, decision: Decision, reopening: Reopening) -> None:
+    def continues(self, decision: Decision, reopening: EarlierRace) -> None:
         """Begin after this decision, with fresh samples: what was disqualified stays out."""
         self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
         self.former = decision.position

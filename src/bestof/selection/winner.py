@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from bestof.selection.open_passes import OpenPasses
+from bestof.selection.group_pass import Pass
 
 NEVER = 2**64 - 1  # the count of calls that is not reached
 # A thread that has begun as many passes since is done with those from before: of as many equal layers, forwards first,
@@ -20,6 +19,28 @@ _BEGUN, _SEARCHED, _AWAITED = (
     1,
     1,
 )  # places in a thread's list; the count of stage 1 is at _AWAITED + 1
+
+
+class EarlierPasses(Protocol):
+    """Passes that were begun before a winner was found; see `open_passes.py`."""
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+
+    def take_own(self, stage: int) -> Pass | None:
+        """Return the calling thread's pass that lacks this stage."""
+
+    def take_anyones(self, stage: int) -> Pass | None:
+        """Return any thread's pass that lacks this stage."""
+
+    def forget_own(self) -> None:
+        """Drop the passes of the calling thread."""
+
+    def has_own(self) -> bool:
+        """Return whether the calling thread has an open pass."""
+
+    def retire(self, winner: PythonWinner, position: int) -> None:
+        """Take over the passes that were begun with a winner."""
 
 
 class PythonWinner:
@@ -46,7 +67,7 @@ class PythonWinner:
         self.functions = functions
         self.sample_at = sample_at
         self.calls = 0
-        self.earlier: OpenPasses | None = None
+        self.earlier: EarlierPasses | None = None
         self._later_stages = range(1, len(functions))
         self._awaited = [0] * len(functions)
         self._threads: dict[

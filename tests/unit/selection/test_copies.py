@@ -44,7 +44,7 @@ def test_a_copy_starts_with_the_decisions_and_counts_for_itself(
     assert (again.settled_calls, selector.settled_calls, again.trials) == (1, 3, 0)
     assert again._store() is selector._store() is store
     assert again.total_rounds == 2
-    for name in ("_lock", "_settled", "_decisions", "_tunings", "journal", "_keeper"):
+    for name in ("_lock", "_settled", "_decisions", "_tunings", "journal", "_stored"):
         assert getattr(again, name) is not getattr(selector, name)
     again(2)
     assert not selector.explain(2).settled

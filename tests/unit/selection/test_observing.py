@@ -11,7 +11,7 @@ from fake_program import DictStore, Program
 from bestof import Alternative, view
 from bestof.errors import BestofWarning
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
-from bestof.selection.opening import open_tuning
+from bestof.selection.new_problem import open_tuning
 from bestof.selection.policies import Rounds
 from bestof.selection.report import Report, report_from_dict
 

@@ -111,7 +111,7 @@ class DeferredStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
+        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every host)."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda: self._database.pin(order))
 

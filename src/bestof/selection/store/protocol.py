@@ -36,7 +36,7 @@ class Store(Protocol):
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Order one alternative for a problem (None: every problem) on a host (None: every host)."""
+        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every host)."""
 
     def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:
         """Take back the pin that was given with exactly these; return whether there was one."""

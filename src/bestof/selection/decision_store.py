@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bestof.errors import StoreBusy
+from bestof.selection.forced_choice import ForcedChoice
 from bestof.selection.host import host
 from bestof.selection.notice import warn
-from bestof.selection.order import Order
 from bestof.selection.record import Record
 from bestof.selection.store.protocol import Store
 
 
-class Keeper:
+class DecisionStore:
     """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of once, no more."""
 
     __slots__ = ("_failed", "_find_store", "_selector", "overdue")
@@ -44,7 +44,7 @@ class Keeper:
             self._give_up(error)
             return None
 
-    def pinned(self, problem: str | None) -> Order | None:
+    def pinned(self, problem: str | None) -> ForcedChoice | None:
         """What a pin orders for a problem on this host; None for a problem that cannot be written asks for pins of
         every problem."""
         if self._failed:
@@ -58,7 +58,7 @@ class Keeper:
         except Exception as error:
             self._give_up(error)
             return None
-        return None if alternative is None else Order(alternative, "pinned")
+        return None if alternative is None else ForcedChoice(alternative, "pinned")
 
     def save(self, record: Record) -> None:
         """Keep a record."""

@@ -13,7 +13,7 @@ from bestof.selection.tuning import Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ForcedChoice:
     """The ordered alternative; `source` is what decisions by it say of themselves."""
 
     alternative: str
@@ -45,7 +45,7 @@ class Order:
         return None if reason is None else f"it was disqualified: {reason}"
 
 
-def forced(selector: str, alternatives: Sequence[str]) -> Order | None:
+def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
     """What BESTOF_FORCE, `selector=alternative[,selector=alternative]`, orders a selector; None where it is not named.
 
     A name ends at the first `=`; blanks around names are dropped. InvalidArgument for text of another form, and for
@@ -59,7 +59,7 @@ def forced(selector: str, alternatives: Sequence[str]) -> Order | None:
                     f"BestOf({selector!r}): BESTOF_FORCE: expected one of {', '.join(alternatives)}, "
                     f"got {alternative!r}"
                 )
-            order = Order(alternative, "forced")
+            order = ForcedChoice(alternative, "forced")
     return order
 
 

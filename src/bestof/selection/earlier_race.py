@@ -8,7 +8,7 @@ from bestof.selection.duration import duration
 
 
 @dataclass(frozen=True, slots=True)
-class Reopening:
+class EarlierRace:
     """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race was reopened.
 
     `populations`: the medians of two kinds of calls, if two share the problem and the race was reopened for that.

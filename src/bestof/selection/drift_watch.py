@@ -10,13 +10,13 @@ from typing import Any, cast
 
 from bestof.selection import registry
 from bestof.selection.alternative import Alternative
+from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.journal import DriftEntry, Journal
 from bestof.selection.knowledge import Knowledge
-from bestof.selection.opening import open_tuning
+from bestof.selection.new_problem import open_tuning
 from bestof.selection.policies import Drift, Fixed, Mixture, Neighbour, Race, Window
 from bestof.selection.policy import Policy, SearchingPolicy
-from bestof.selection.reopening import Reopening
-from bestof.selection.sampling import FIRST, calls_between
+from bestof.selection.sample_interval import FIRST, calls_between
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial, current_trial
 from bestof.selection.tuning import Decision
@@ -27,7 +27,7 @@ _log = logging.getLogger("bestof")
 _REST_DOUBLED = 10  # times at most, so that nine samples become 9,216
 
 
-class Sampler(Knowledge):
+class DriftWatch(Knowledge):
     """Watches settled problems for drift. A decision that was ordered, and one by a policy that searches at its own
     time only, is not watched; nor are calls that take the long way, so calls inside trials never count."""
 
@@ -152,7 +152,7 @@ class Sampler(Knowledge):
         if populations is not None:
             policy = Mixture(decision.alternative)
         tuning = open_tuning(decision.problem, self._alternatives, self._stages, policy)
-        reopening = Reopening(decision.alternative, decision.seconds or 0.0, now, populations)
+        reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)
         if len(tuning.remaining()) < 2:
             winner.sample_at = NEVER
