@@ -29,6 +29,7 @@ class Configuration:
     Of `memory`: keep_freed: whether memory that is freed stays in the process.
     Of `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of one loader may
     take together. workers: the least and the highest number of workers to try, None for what the processors allow.
+    Of `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen.
     """
 
     enable: bool = True
@@ -40,6 +41,7 @@ class Configuration:
     tuning_steps: int = 500
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
+    ranks: bool = True
 
 
 EVERYTHING = Configuration(dataloader=True)
@@ -153,7 +155,7 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     return least, most
 
 
-_FIELDS = {("dataloader", "enable"): "dataloader"}
+_FIELDS = {("dataloader", "enable"): "dataloader", ("ranks", "enable"): "ranks"}
 """The fields of `Configuration` whose names are not those of their keys."""
 
 _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
@@ -170,4 +172,5 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "seconds": _parse_seconds,
         "workers": _parse_range,
     },
+    "ranks": {"enable": _parse_switch},
 }

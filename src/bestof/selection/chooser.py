@@ -252,6 +252,7 @@ class Chooser(DriftWatch):
         if self._neighbours is not None:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
         try:
+            policy = self._agreed(policy, problem)
             tuning = open_tuning(problem, self._alternatives, self._stages, policy)
         except ProblemError as error:
             raise ProblemError(f"BestOf({self.name!r}): {error}") from None

@@ -61,6 +61,24 @@ class DriftWatch(Knowledge):
     def _policy(self) -> Policy:
         return self._own_policy or registry.shared_policy() or Race()
 
+    def _agreed(self, policy: Policy, problem: Hashable) -> Policy:
+        """Return the policy that all ranks of a job share, or `policy` where there is one rank."""
+        agreement = registry.Defaults.agreement
+        return policy if agreement is None else agreement.policy(self, problem, policy)
+
+    def race_again(self, problem: Hashable) -> bool:
+        """Search a settled problem anew, as another rank does; false if it is not settled here."""
+        with self._lock:
+            decision, winner = self._decisions.get(problem), self._winner(problem)
+            if decision is None or winner is None:
+                return False
+            self._race_again(decision, winner, decision.seconds or 0.0)
+        if self._notices:
+            self._warn()
+        if self.journal.undelivered:
+            self.journal.deliver()
+        return True
+
     def _first_sample(self, decision: Decision) -> int:
         others = sum(one.disqualified is None for one in decision.evidence) - 1
         measured = decision.source in ("measured", "stored") and decision.seconds is not None
@@ -151,6 +169,7 @@ class DriftWatch(Knowledge):
         policy: Policy = Neighbour(decision.alternative, cast("SearchingPolicy", self._policy()))
         if populations is not None:
             policy = Mixture(decision.alternative)
+        policy = self._agreed(policy, decision.problem)
         tuning = open_tuning(decision.problem, self._alternatives, self._stages, policy)
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Hashable
 from typing import Any, ClassVar, Protocol
 
 from bestof.selection.argument import parse_any_policy
@@ -46,12 +47,29 @@ _selectors: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
 
 
+class AgreeingSelector(Protocol):
+    """What ranks that agree need to know of a selector."""
+
+    name: str
+
+    def race_again(self, problem: Hashable) -> bool:
+        """Search a settled problem anew; false if it is not settled here."""
+
+
+class Agreement(Protocol):
+    """Makes all ranks of a job follow one search for each problem."""
+
+    def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
+        """Return the policy for a problem that is met, or searched again."""
+
+
 class Defaults:
     """What selectors use that were given nothing of their own, and whether any could use it."""
 
     policy: Policy | None = None
     store: Store | None = None
     store_named = False
+    agreement: Agreement | None = None
     first_only: ClassVar[
         list[object]
     ] = []  # whether it has anything can be seen without the interpreter's lock

@@ -15,6 +15,7 @@ from bestof.configuration import (
     parse_configuration,
 )
 from bestof.errors import InvalidArgument
+from bestof.selection.registry import Defaults
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.allocator import hand_back_freed, keep_freed
 from bestof.torch.cuda.device import CUDA, is_built
@@ -22,6 +23,7 @@ from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
 from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.override import ConvolutionOverride
+from bestof.torch.ranks.agreement import Agreement
 
 
 class _State:
@@ -37,6 +39,7 @@ class _State:
         tuple[object, Configuration], ...
     ] = ()  # `with` blocks that are open and were not disabled
     loaders_only: Configuration | None = None  # what holds for loaders while kernels are off
+    agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
 
 
@@ -172,6 +175,7 @@ def _apply() -> None:
         # what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         follow(_bounds(wanted))
+        _agree(wanted.ranks)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
         _remove_all()
@@ -186,6 +190,13 @@ def _remove_all() -> None:
     _keep_freed(False)
     only = _State.loaders_only
     follow(None if only is None else _bounds(only))
+    _agree(False)
+
+
+def _agree(wanted: bool) -> None:
+    if wanted and _State.agreement is None:
+        _State.agreement = Agreement()
+    Defaults.agreement = _State.agreement if wanted else None
 
 
 def _bounds(configuration: Configuration) -> Bounds | None:

@@ -1,0 +1,107 @@
+"""What selectors ask for a search that all ranks share."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Hashable
+from typing import Any, cast
+
+import torch
+import torch.distributed
+
+from bestof.selection.policies import Fixed, Window
+from bestof.selection.policy import Policy, SearchingPolicy
+from bestof.selection.problem import canonical
+from bestof.selection.registry import AgreeingSelector
+from bestof.torch.ranks.agreed_search import AgreedPolicy
+from bestof.torch.ranks.courier import Courier
+from bestof.torch.ranks.steps import count_steps, steps
+
+PREFIX = "bestof/ranks"
+
+
+class Agreement:
+    """Gives every problem of every selector its script, while a process group of several ranks is initialized.
+
+    A problem is known on all ranks by the name of its selector, its canonical text, and how many selectors of that name
+    had met it before. `races` counts how often it was reopened.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._group: Any = None  # the default process group that the courier was made for
+        self._courier: Courier | None = None
+        self._selectors: dict[str, list[weakref.ref[AgreeingSelector]]] = {}
+        self._problems: dict[str, tuple[weakref.ref[AgreeingSelector], Hashable]] = {}
+        self._races: dict[str, int] = {}  # that this rank has begun
+        self._latest: dict[str, int] = {}  # that any rank has begun
+
+    def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
+        """Return a policy that follows the script of all ranks, or `policy` where ranks need not agree."""
+        if isinstance(policy, (Fixed, Window)) or self._process != os.getpid():
+            return policy
+        text, courier = canonical(problem), self._current()
+        if courier is None or text is None:
+            return policy
+        key = self._key(selector, text)
+        again = key in self._races
+        race = max(self._latest.get(key, 0), self._races.get(key, -1) + 1)
+        self._races[key] = race
+        self._problems[key] = weakref.ref(selector), problem
+        if again and race > self._latest.get(key, 0):
+            self._latest[key] = race
+            courier.announce(key, race)
+        script = courier.converse(f"{key}/{race}")
+        return AgreedPolicy(cast("SearchingPolicy", policy), script, steps)
+
+    def close(self) -> None:
+        """Let every rank decide for itself from now on."""
+        if self._courier is not None:
+            self._courier.close()
+        self._courier = self._group = None
+
+    def _key(self, selector: AgreeingSelector, text: str) -> str:
+        known = self._selectors.setdefault(f"{selector.name}/{text}", [])
+        known[:] = [one for one in known if one() is not None]
+        here = [one() for one in known]
+        number = next((i for i, one in enumerate(here) if one is selector), len(known))
+        if number == len(known):
+            known.append(weakref.ref(selector))
+        return f"{selector.name}/{number}/{text}"
+
+    def _current(self) -> Courier | None:
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return None
+        if distributed.get_world_size() < 2:
+            return None
+        group = distributed.group.WORLD
+        if self._courier is None or self._group is not group:
+            self.close()
+            self._races.clear()
+            self._latest.clear()
+            self._group = group
+            count_steps()
+            self._courier = Courier(_store(), steps, self._reopened)
+        return None if self._courier.broken else self._courier
+
+    def _reopened(self, key: str, race: int) -> None:
+        """Take note that a rank has reopened a problem, and reopen it here too."""
+        if race <= self._latest.get(key, 0):
+            return
+        self._latest[key] = race
+        selector, problem = self._problems.get(key, (lambda: None, None))
+        live = selector()
+        if live is not None and self._races[key] < race:
+            live.race_again(problem)
+
+
+def _store() -> Any:
+    """Return the store of the default process group, under a prefix of our own.
+
+    Not a clone of it: that connects anew, and tries for a minute or more where rank 0 is gone.
+    """
+    from torch.distributed import distributed_c10d  # noqa: PLC0415  not in every build of torch
+
+    return distributed_c10d.PrefixStore(PREFIX, distributed_c10d._get_default_store())
