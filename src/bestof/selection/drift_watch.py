@@ -72,7 +72,7 @@ class DriftWatch(Knowledge):
             decision, winner = self._decisions.get(problem), self._winner(problem)
             if decision is None or winner is None:
                 return False
-            self._race_again(decision, winner, decision.seconds or 0.0)
+            self._race_again(decision, winner, decision.seconds or 0.0, None)
         if self._notices:
             self._warn()
         if self.journal.undelivered:

@@ -101,7 +101,8 @@ def set_config(config: ConfigurationLike) -> None:
     stand still in inference; 0 for none. pooling: choose for maximum pooling too, whose results are the same bits.
     keep_freed: keep freed memory in the process, from `enable` or this call until `disable`; where the user has set the
     C library's allocator by its environment variables, these hold. dataloader: DataLoaders with a map-style
-    dataset, made from now on, are tuned as `tune_dataloader` does; kernel.enable may be false then.
+    dataset, made from now on, are tuned as `tune_dataloader` does; kernel.enable may be false then. ranks: whether the
+    ranks of a distributed job agree on what they try and choose; true by default.
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
     """
     configuration = EVERYTHING if config is None else parse_configuration(config)

@@ -53,7 +53,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         ({"accuracy": "exact"}, r"unknown key 'accuracy'; did you mean 'kernel.accuracy';"),
         (
             {"zebra": 1},
-            r"unknown key 'zebra'; known keys: kernel, memory, dataloader, kernel.enable",
+            r"unknown key 'zebra'; known keys: kernel, memory, dataloader, ranks, kernel",
         ),
         (
             {"kernel": {"accuracy": "fast"}},
@@ -89,6 +89,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
             {"dataloader": {"workers": [4, 2]}},
             "dataloader.workers: the range is empty: 4 is above 2",
         ),
+        ({"ranks": {"enable": 1}}, "ranks.enable: expected true or false; got 1"),
         ([], "expected a dict; got list"),
         ("no/such/file.json", "the file 'no/such/file.json' cannot be read"),
     ],
