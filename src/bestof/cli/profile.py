@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         "--skip", type=int, default=0, metavar="N", help="skip N steps first (default: %(default)s)"
     )
     add("--tuned", action="store_true", help="tune PyTorch as `bestof run` does")
+    add("--dispatch", action="store_true", help="show why oneDNN refused implementations")
     add(
         "--by",
         action="append",

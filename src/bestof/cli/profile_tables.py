@@ -11,6 +11,7 @@ from typing import Any
 from bestof.cli.profile_suspects import suspect_lines
 from bestof.profile import Profile
 from bestof.profile.breakdown import Row, breakdown
+from bestof.profile.gap import fragmentation_of, gaps_of
 from bestof.profile.steady import Steady, steady_of
 from bestof.profile.suspect import suspects_of
 from bestof.view.columns import columns
@@ -53,6 +54,7 @@ def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[s
         "lines": profile.lines,
         "unattributed": profile.unattributed,
         "unknown": profile.unknown,
+        "gaps": [asdict(one) for one in fragmentation_of(gaps_of(profile))],
         "suspects": [asdict(one) for one in suspects_of(profile)],
         "breakdowns": [
             {
@@ -97,11 +99,24 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
         yield "coverage: unknown, as the lines have no timestamps (ONEDNN_VERBOSE_TIMESTAMP=1)"
     else:
         yield f"coverage: {steady.coverage:.1%} of the wall time is explained by lines and operations"
+    yield from _gap_lines(profile, steady)
     yield _lines_of(profile)
     if profile.peak is not None:
         yield (
             f"peaks measured on this machine: {profile.peak.flops / 1e9:.0f} GFLOP/s (float32), "
             f"{profile.peak.bandwidth / 1e9:.1f} GB/s"
+        )
+
+
+def _gap_lines(profile: Profile, steady: Steady) -> Iterator[str]:
+    """How the unexplained time is cut up: one long gap asks for another remedy than a thousand short ones."""
+    found = fragmentation_of(gaps_of(profile))
+    if found and steady.wall > 0:
+        longest = max((one.longest for one in found), key=lambda gap: gap.seconds)
+        parts = ", ".join(f"{one.phase} {one.count:.0f}" for one in found[:4])
+        yield (
+            f"gaps a step: {sum(one.count for one in found):.0f} ({parts}); the longest {longest.seconds * 1e3:.3f} ms "
+            f"between {longest.before} and {longest.after}"
         )
 
 

@@ -48,17 +48,30 @@ def _free(one: Operation) -> int:
     return max(0, one.end - one.start - sum(child.end - child.start for child in one.children))
 
 
-def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Line | None:
-    # Where PyTorch's kernel or an alternative made of its operators ran, these carry the time.
-    if 2 * _free(one) < one.end - one.start or len(one.concrete) < 9:
+def _geometry(one: Operation) -> tuple[Any, ...] | None:
+    """Shapes of input and weights, stride, padding, dilation, groups; None for what is no 2-D convolution."""
+    if len(one.concrete) < 9 or len(one.shapes) < 3:
         return None
     backward = one.name == _BACKWARD
     x, weight = (one.shapes[1], one.shapes[2]) if backward else (one.shapes[0], one.shapes[1])
     stride, padding, dilation, transposed, _, groups = one.concrete[4 if backward else 3 :][:6]
     if len(x) != 4 or len(weight) != 4 or transposed:
         return None
-    notation = _notation(x, weight, stride, padding, dilation, groups)
-    if backward:
+    return x, weight, stride, padding, dilation, groups
+
+
+def operation_notation(one: Operation) -> str | None:
+    """Return the problem of a convolution's operation in bestof's notation, None for another operation."""
+    geometry = _geometry(one)
+    return None if geometry is None else _notation(*geometry)
+
+
+def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Line | None:
+    # Where PyTorch's kernel or an alternative made of its operators ran, these carry the time.
+    geometry = _geometry(one)
+    if geometry is None or 2 * _free(one) < one.end - one.start:
+        return None
+    if one.name == _BACKWARD:
         mask = one.concrete[10] if len(one.concrete) > 10 else [True, True, True]
         passes = [
             names
@@ -69,11 +82,12 @@ def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Lin
         passes = [("forward_training", "forward")]
     if not passes:
         return None
+    notation = _notation(*geometry)
     chosen = [decisions.get((name, notation), "native") for _, name in passes]
     directions = "+".join(direction for direction, _ in passes)
     dtype = _DTYPES.get(one.dtypes[0] if one.dtypes else "", "f32")
-    problem = _problem(x, weight, stride, padding, dilation, groups)
-    return _line("+".join(dict.fromkeys(chosen)), directions, dtype, problem, _free(one) / 1e9)
+    name = "+".join(dict.fromkeys(chosen))
+    return _line(name, directions, dtype, _problem(*geometry), _free(one) / 1e9)
 
 
 def _of_step(one: Operation) -> Line | None:

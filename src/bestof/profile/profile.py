@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bestof.errors import ProfileError
+from bestof.profile.mark import Mark
 from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 
@@ -39,7 +40,7 @@ class Profile:
 
     `lines` counts the lines of oneDNN, MKL and bestof; `unattributed` those of them that no operation issued, and
     `unknown` those that could not be understood, with `examples`. `host` tells processor, threads and versions.
-    `peak` is what the machine reaches at most, None where it was not measured.
+    `marks` are what bestof's selectors did. `peak` is what the machine reaches at most, None where it was not measured.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Profile:
     examples: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     host: Mapping[str, str] = field(default_factory=dict)
     peak: Peak | None = None
 
@@ -90,6 +92,7 @@ def _from_content(content: Any, path: str) -> Profile:
     try:
         content["spans"] = tuple(Span(**one) for one in content["spans"])
         content["peak"] = None if content["peak"] is None else Peak(**content["peak"])
+        content["marks"] = tuple(Mark(**one) for one in content["marks"])
         content["steps"] = tuple(Step(**one) for one in content["steps"])
         for one in fields(Profile):
             if isinstance(content[one.name], list):

@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from bestof.profile.operation import operations_of
 from bestof.profile.own_lines import decisions_of
 from bestof.profile.plan_steps import watch_plan_steps
 from bestof.profile.profile import Profile
+from bestof.profile.selectors import Selectors
 from bestof.profile.timeline import merge
 
 _STAMP = "ONEDNN_VERBOSE_TIMESTAMP"
@@ -45,6 +47,7 @@ class Recorder:
         self._log = Log()
         self._output = COutput(self._take)
         self._names = ModuleNames()
+        self._selectors = Selectors()
         self._profiler: torch.profiler.profile | None = None
         self._began = 0
         self._forwards = False
@@ -80,6 +83,7 @@ class Recorder:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         threading.Thread(target=self._drain, name="bestof-capture", daemon=True).start()
         self._names.start()
+        self._selectors.start()
         self._unwatch = watch_plan_steps()
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
@@ -98,6 +102,7 @@ class Recorder:
         ended = time.time_ns()
         self._names.stop()
         self._unwatch()
+        self._selectors.stop()
         self._profiler.stop()
         if self._dispatch:
             os.environ.pop(_VERBOSE, None)
@@ -111,7 +116,7 @@ class Recorder:
         assert results is not None
         assert results.kineto_results is not None
         operations = operations_of(results.kineto_results.events())
-        self._profile = merge(
+        profile = merge(
             self._title,
             self._log,
             operations,
@@ -121,6 +126,8 @@ class Recorder:
             _host(),
             decisions_of(bestof.torch.summary),
         )
+        marks = self._selectors.marks(operations, self._began)
+        self._profile = replace(profile, marks=tuple(marks))
         self._profiler = None
         return self._profile
 

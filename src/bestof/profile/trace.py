@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,9 @@ _SOURCES = {"onednn": "oneDNN", "mkl": "MKL", "bestof": "bestof"}
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that bestof did at a moment of the capture: a trial, a decision, or a drift. Times are seconds."""
-
-    track: str
-    name: str
-    start: float
-    seconds: float = 0.0
-
-
-def trace_events(profile: Profile, marks: Sequence[Mark] = ()) -> list[Event]:
+def trace_events(profile: Profile) -> list[Event]:
     """Return the events: one complete event (`X`) a span, and the names of the tracks."""
-    events = [*_names(profile, marks)]
+    events = [*_names(profile)]
     for number, step in enumerate(profile.steps):
         events.append(
             _event("steps", f"step {number}", step.start, step.seconds, {"samples": step.samples})
@@ -57,14 +46,14 @@ def trace_events(profile: Profile, marks: Sequence[Mark] = ()) -> list[Event]:
         own = _SOURCES.get(span.source) if span.kind == "line" else None
         place = span.thread if own is None else _TRACKS[own]
         events.append(_event(place, span.name, span.start, span.seconds, _arguments(span)))
-    for mark in marks:
+    for mark in profile.marks:
         events.append(_event(mark.track, mark.name, mark.start, mark.seconds, {}))
     return events
 
 
-def write_trace(profile: Profile, path: str | Path, marks: Sequence[Mark] = ()) -> None:
+def write_trace(profile: Profile, path: str | Path) -> None:
     """Write the trace as JSON; ProfileError where the file cannot be written."""
-    content = {"traceEvents": trace_events(profile, marks), "displayTimeUnit": "ms"}
+    content = {"traceEvents": trace_events(profile), "displayTimeUnit": "ms"}
     try:
         Path(path).write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
@@ -73,11 +62,11 @@ def write_trace(profile: Profile, path: str | Path, marks: Sequence[Mark] = ()) 
         ) from error
 
 
-def _names(profile: Profile, marks: Sequence[Mark]) -> Iterator[Event]:
+def _names(profile: Profile) -> Iterator[Event]:
     yield _named("process_name", 0, profile.title)
     for thread in sorted({span.thread for span in profile.spans if span.kind == "operation"}):
         yield _named("thread_name", thread, f"thread {thread}")
-    used = {mark.track for mark in marks} | {"steps", "phases", "modules"}
+    used = {mark.track for mark in profile.marks} | {"steps", "phases", "modules"}
     used |= {_SOURCES[span.source] for span in profile.spans if span.kind == "line"}
     for name in sorted(used, key=_TRACKS.__getitem__):
         yield _named("thread_name", _TRACKS[name], name)

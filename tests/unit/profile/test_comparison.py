@@ -14,6 +14,7 @@ from bestof.errors import InvalidArgument
 from bestof.profile import Profile, Span, Step
 from bestof.profile.breakdown import breakdown
 from bestof.profile.comparison import compare
+from bestof.profile.gap import fragmentation_of, gaps_of
 from bestof.profile.peak import Peak
 from bestof.profile.steady import steady_of
 from bestof.profile.suspect import suspects_between, suspects_of
@@ -81,6 +82,23 @@ def test_a_breakdown_sums_work_and_time() -> None:
     assert top.roofline == pytest.approx(0.5)
     assert top.share == pytest.approx(0.75)
     assert (other.keys, other.rate, other.roofline) == (("aten::relu",), None, None)
+
+
+def test_gaps_are_counted_by_phase() -> None:
+    spans = [
+        operation("aten::first", start=0.2, seconds=0.2),
+        operation("aten::inner", start=0.3, seconds=0.05),
+        operation("aten::other thread", start=0.5, thread=2),
+        operation("aten::second", start=0.7, seconds=0.1, phase="backward"),
+    ]
+    gaps = gaps_of(profile_of(*spans))
+    assert [(gap.before, gap.after) for gap in gaps] == [
+        ("the beginning of the step", "aten::first"),
+        ("aten::first", "aten::second"),
+    ]
+    assert [gap.seconds for gap in gaps] == [pytest.approx(0.2), pytest.approx(0.3)]
+    phases = {one.phase: (one.count, one.seconds) for one in fragmentation_of(gaps)}
+    assert phases == {"forward": (1, pytest.approx(0.2)), "backward": (1, pytest.approx(0.3))}
 
 
 def test_rows_of_one_side_are_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -130,3 +132,28 @@ def test_steps_of_a_plan_are_ranges_with_their_problems() -> None:
     with profile.capture() as captured, torch.no_grad():
         model(x)
     assert not [span for span in captured.profile.spans if span.source == "bestof"]
+
+
+def test_trials_and_decisions_are_marked() -> None:
+    layer = nn.Conv2d(4, 4, 3)
+    x = torch.ones(1, 4, 7, 9)
+    with torch.no_grad(), bt.enabled(), profile.capture() as captured:
+        for _ in range(60):
+            layer(x)
+    marks = captured.profile.marks
+    trials = [mark for mark in marks if mark.track == "trials"]
+    assert trials
+    assert all(mark.start >= 0 and mark.seconds > 0 for mark in trials)
+    assert all(mark.start + mark.seconds <= captured.profile.wall for mark in trials)
+    assert all("i4x7x9,k4x3x3,b1" in mark.name for mark in trials)
+    assert [mark.start for mark in marks] == sorted(mark.start for mark in marks)
+
+
+def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("bestof")
+    before = logger.level, list(logger.filters)
+    with profile.capture():
+        logger.info("not shown before, nor now")
+        logger.warning("shown")
+    assert (logger.level, list(logger.filters)) == before
+    assert [record.message for record in caplog.records] == ["shown"]

@@ -9,7 +9,8 @@ import pytest
 
 from bestof.errors import ProfileError
 from bestof.profile import Profile, Span, Step
-from bestof.profile.trace import Mark, trace_events, write_trace
+from bestof.profile.mark import Mark
+from bestof.profile.trace import trace_events, write_trace
 
 
 def span(start: float, seconds: float, **fields) -> Span:
@@ -37,6 +38,7 @@ PROFILE = Profile(
         span(0.9, 0.1, thread=2),
     ),
     steps=(Step(0.1, 0.9, 4),),
+    marks=(Mark("decisions", "conv2d: winograd4", 0.3), Mark("trials", "winograd4", 0.2, 0.1)),
 )
 
 
@@ -72,7 +74,7 @@ def read_strictly(path: Path) -> list[dict]:
 
 
 def test_the_trace_is_read_by_a_strict_reader(tmp_path: Path) -> None:
-    write_trace(PROFILE, tmp_path / "trace.json", [Mark("decisions", "conv2d: winograd4", 0.3)])
+    write_trace(PROFILE, tmp_path / "trace.json")
     events = read_strictly(tmp_path / "trace.json")
     complete = [event for event in events if event["ph"] == "X"]
     names = {
@@ -88,6 +90,7 @@ def test_the_trace_is_read_by_a_strict_reader(tmp_path: Path) -> None:
         "thread 1": ["aten::relu"] * 3,
         "thread 2": ["aten::relu"],
         "oneDNN": ["convolution"],
+        "trials": ["winograd4"],
         "decisions": ["conv2d: winograd4"],
     }
 

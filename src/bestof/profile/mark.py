@@ -1,0 +1,15 @@
+"""A mark: something that bestof's selectors did at a moment of a capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A trial, a decision, or a drift, by `track`: trials, decisions, drift. Times are seconds of the capture."""
+
+    track: str
+    name: str
+    start: float
+    seconds: float = 0.0

@@ -1,0 +1,85 @@
+"""Observe bestof's selectors during a capture: their trials, decisions and drift.
+
+Selectors tell decisions and drift to the logger `bestof`, with the time. The journal of trials has no times: each trial
+is placed at the next operation with its sizes that took at least as long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from bestof.profile.mark import Mark
+from bestof.profile.operation import Operation
+from bestof.profile.own_lines import operation_notation
+from bestof.selection import BestOf
+from bestof.selection.journal import TrialEntry
+from bestof.torch.enable import convolution_overrides
+
+_LOGGER = logging.getLogger("bestof")
+
+
+class Selectors(logging.Filter):
+    """Observes between `start` and `stop`, as a filter of the logger: it lets pass what passed before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level = logging.NOTSET
+        self._shown = logging.WARNING
+        self._records: list[tuple[float, str]] = []
+        self._trials: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin."""
+        self._trials = {name: len(trials) for name, trials in _trials()}
+        self._level, self._shown = _LOGGER.level, _LOGGER.getEffectiveLevel()
+        _LOGGER.setLevel(min(self._shown, logging.INFO))
+        _LOGGER.addFilter(self)
+
+    def stop(self) -> None:
+        """End."""
+        _LOGGER.removeFilter(self)
+        _LOGGER.setLevel(self._level)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Note a record; whether it would have been handled without the capture."""
+        self._records.append((record.created, record.getMessage()))
+        return record.levelno >= self._shown
+
+    def marks(self, operations: Sequence[Operation], began: int) -> list[Mark]:
+        """Return what was observed; `began` is the beginning of the capture in nanoseconds since the epoch."""
+        marks = [
+            Mark("drift" if ": drift: " in text else "decisions", text, created - began / 1e9)
+            for created, text in self._records
+        ]
+        for name, trials in _trials():
+            marks += _placed(name, trials[self._trials.get(name, 0) :], operations, began)
+        return sorted(marks, key=lambda mark: mark.start)
+
+
+def _trials() -> Iterator[tuple[str, list[TrialEntry]]]:
+    for number, override in enumerate(convolution_overrides()):
+        for selector, _ in override.layer.passes:
+            yield f"{number} {selector.name}", _of(selector)
+
+
+def _of(selector: BestOf) -> list[TrialEntry]:
+    return [entry for entry in selector.journal.entries() if isinstance(entry, TrialEntry)]
+
+
+def _placed(
+    name: str, trials: Sequence[TrialEntry], operations: Sequence[Operation], began: int
+) -> Iterator[Mark]:
+    """The trials of one selector, each at an operation of its own; one that fits nowhere is left out."""
+    kind = "aten::convolution" if name.endswith("forward") else "aten::convolution_backward"
+    candidates = [(one, operation_notation(one)) for one in operations if one.name == kind]
+    place = 0
+    for trial in trials:
+        wanted = getattr(trial.problem, "notation", None)
+        for index in range(place, len(candidates)):
+            one, notation = candidates[index]
+            if notation == wanted and one.end - one.start >= trial.seconds * 1e9:
+                place = index + 1
+                start = one.end / 1e9 - trial.seconds - began / 1e9
+                yield Mark("trials", f"{trial.alternative} {wanted}", start, trial.seconds)
+                break
