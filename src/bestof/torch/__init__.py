@@ -2,7 +2,8 @@
 
 from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config
-from bestof.torch.plan.optimized import OptimizedModel, load, optimize
+from bestof.torch.plan.optimize import load, optimize
+from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.summary import PassSummary, Summary, summary
 
 __all__ = [

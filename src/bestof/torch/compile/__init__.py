@@ -1,1 +1,1 @@
-"""Our part in `torch.compile`: the backend "bestof"."""
+"""The backend "bestof" of `torch.compile`."""

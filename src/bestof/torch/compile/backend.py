@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="bestof")`: plans for inference, tuned convolutions for training."""
+"""The backend "bestof" of torch.compile: plans for inference, tuned kernels for training."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.enable import enabled
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.model_state import Bits, is_unchanged
-from bestof.torch.plan.optimized import OptimizedModel, optimize
+from bestof.torch.plan.optimize import optimize
+from bestof.torch.plan.optimized import OptimizedModel
 
 Compiled = Callable[..., Any]
 
-# Plans made anew because parameters had changed; a program that goes on changing them between calls is no inference.
+# New plans for changed parameters. A program that changes them between all calls is no inference.
 _REMADE = 3
 
 
@@ -119,7 +120,7 @@ class InferenceGraph:
 
 
 class _Frozen(nn.Module):
-    """A graph whose static inputs are parameters and buffers again."""
+    """A graph whose static inputs are parameters and buffers."""
 
     def __init__(self, graph: GraphModule, count: int, static: dict[int, Tensor]) -> None:
         super().__init__()
@@ -142,7 +143,7 @@ class _Frozen(nn.Module):
 
 
 def _training(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415  # 2 s, for those who compile only
+    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415  # takes 2 s
 
     compiled: Compiled = aot_autograd(fw_compiler=_tuned, bw_compiler=_tuned)(graph, example_inputs)
     return compiled
@@ -151,9 +152,9 @@ def _training(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
 def _tuned(graph: GraphModule, _: Sequence[Any]) -> Compiled:
     def run(args: list[Any]) -> Any:
         given = tuple(args)
-        args.clear()  # the caller hands over its references, so that what is no longer read can be freed
+        args.clear()  # the caller hands over its references, so that values are freed early
         with enabled():
             return graph(*given)
 
-    run._boxed_call = True  # type: ignore[attr-defined]  # what PyTorch asks for
+    run._boxed_call = True  # type: ignore[attr-defined]  # PyTorch asks for it
     return run

@@ -1,4 +1,4 @@
-"""One piece of memory for all values of a running call: where each value lies is planned ahead from when it is read."""
+"""One piece of memory for all values of a call, planned in advance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HUGE = 2 * 2**20
 
 @dataclass(slots=True)
 class Buffer:
-    """A value that lives from step `first` to step `last`, both included; `offset` in floats is planned."""
+    """A value that lives from step `first` to step `last`, both included; `offset` is in floats."""
 
     floats: int
     first: int
@@ -24,9 +24,10 @@ class Buffer:
 
 
 def plan_offsets(buffers: Sequence[Buffer]) -> int:
-    """Give each buffer its offset, so that those that live at one time lie apart; the floats needed in all.
+    """Give each buffer its offset; return the number of floats needed in all.
 
-    The largest first, each at the lowest place that is free during its life.
+    Buffers that live at the same time lie apart. The largest are placed first, each at the lowest
+    place that is free during its life.
     """
     placed: list[Buffer] = []
     for buffer in sorted(buffers, key=lambda one: (-one.floats, one.first)):
@@ -47,7 +48,7 @@ def _rounded(floats: int) -> int:
 
 
 class Arena:
-    """Zeroed float32 memory, in huge pages where the system has them: a fault a 2 MiB in place of one a 4 KiB."""
+    """Zeroed float32 memory, in huge pages if the system has them, which save page faults."""
 
     def __init__(self, floats: int) -> None:
         size = 4 * max(floats, 1)
@@ -64,11 +65,11 @@ class Arena:
         self._base = self._memory.untyped_storage().data_ptr()
 
     def holds(self, value: Tensor) -> bool:
-        """Whether a tensor looks at this memory."""
+        """Return whether a tensor lies in this memory."""
         return value.layout is torch.strided and value.untyped_storage().data_ptr() == self._base
 
     def view(self, buffer: Buffer, shape: Sequence[int], channels_last: bool) -> Tensor:
-        """The tensor of a buffer, (N, C, H, W) where it is channels last; contiguous otherwise."""
+        """Return the tensor of a buffer: (N, C, H, W) if `channels_last`, else contiguous."""
         flat = self._floats[buffer.offset : buffer.offset + buffer.floats]
         if not channels_last:
             return flat.view(list(shape))

@@ -19,8 +19,8 @@ class Binding:
     """The steps of a program, on an arena of its own; one call at a time.
 
     slots: the values of the running call. runs: what a call runs, one function a step. settled:
-    whether all algorithms are chosen. shared, versions: the model's tensors that the steps read, and
-    how often each was changed. home: where the binding waits between calls.
+    whether all algorithms are chosen. shared, versions: the model's tensors that the steps read,
+    and how often each was changed. home: where the binding waits between calls.
     """
 
     arena: Arena
@@ -48,7 +48,8 @@ class Binding:
             return
         if [one._version for one in self.shared] != self.versions:
             raise TorchError(
-                "optimize: a parameter or buffer of the model was changed after the plan was made, which is frozen and "
+                "optimize: a parameter or buffer of the model was changed after the plan was made, "
+                "which is frozen and "
                 "shares the memory of those that it does not transform; call optimize again"
             )
         if self.watch is not None:

@@ -103,8 +103,8 @@ def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     header = file.read(_HEADER.size)
     if header[: len(_ZIP)] == _ZIP:
         raise TorchError(
-            f"load: {name} is no plan of version {VERSION}: bestof no longer reads the versions 1 and 2, "
-            f"which were zip files; optimise the model again, and save it"
+            f"load: {name} is no plan of version {VERSION}: bestof no longer reads the versions 1 "
+            "and 2, which were zip files; optimise the model again, and save it"
         )
     if header[: len(_MAGIC)] != _MAGIC[: len(header)] or not header:
         raise TorchError(f"load: {name} is no plan; expected a file that plan.save has written")
@@ -113,8 +113,8 @@ def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     _, version, length, checksum = _HEADER.unpack(header)
     if version != VERSION:
         raise TorchError(
-            f"load: {name} has version {version} of the format; this bestof reads version {VERSION}: "
-            f"optimise the model again, and save it"
+            f"load: {name} has version {version} of the format; this bestof reads version "
+            f"{VERSION}: optimise the model again, and save it"
         )
     if length > size - len(header):
         raise Damaged("it ends within its text")
@@ -172,8 +172,8 @@ def dtype_of(name: str) -> torch.dtype:
 def _plain(tensor: Tensor) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TorchError(
-            f"save: a tensor of shape {tuple(tensor.shape)} ({tensor.dtype}, {tensor.layout}) cannot be saved; "
-            f"a file holds dense tensors"
+            f"save: a tensor of shape {tuple(tensor.shape)} ({tensor.dtype}, {tensor.layout}) "
+            "cannot be saved; a file holds dense tensors"
         )
     return tensor.detach().resolve_conj().resolve_neg()
 

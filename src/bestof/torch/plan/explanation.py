@@ -45,8 +45,8 @@ class Explanation:
         for step in self.steps:
             gflops = f"{step.gflops:8.1f}" if step.gflops else " " * 8
             yield (
-                f"{step.problem:<{width}}  {step.algorithm or '':<10}  {duration(step.seconds):>8}  {step.share:6.1%}  "
-                f"{gflops}"
+                f"{step.problem:<{width}}  {step.algorithm or '':<10}  {duration(step.seconds):>8} "
+                f" {step.share:6.1%}  {gflops}"
             ).rstrip()
         yield f"{duration(self.seconds)} in {len(self.steps)} steps"
         yield self.memory.line()

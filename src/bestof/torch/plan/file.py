@@ -22,14 +22,12 @@ from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.graph import fused
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.table import decode_operation
+from bestof.torch.plan.planned import Planned
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.soundness import check_decisions, check_program
 
 _FUNCTIONS: dict[str, Any] = {"bestof.fused": fused, "operator.getitem": operator.getitem}
 _NAMES = {target: name for name, target in _FUNCTIONS.items()}
-
-# One planned shape: the leaves of its inputs, how they nest, the program, and how its outputs nest.
-Planned = tuple[list[Any], Any, Program, Any]
 
 
 def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned]) -> None:
@@ -81,12 +79,12 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             if here:
                 check_decisions(program, one["decisions"])
                 program.settle(one["decisions"])
-            planned.append((leaves, spec, program, structure))
+            planned.append(Planned(leaves, spec, program, structure))
         return content["accuracy"], planned
     except Exception as error:
         raise TorchError(
-            f"load: {name} holds a plan that cannot be read here: {type(error).__name__}: {error}; optimise the model "
-            f"again with PyTorch {torch.__version__}, and save it"
+            f"load: {name} holds a plan that cannot be read here: {type(error).__name__}: {error}; "
+            f"optimise the model again with PyTorch {torch.__version__}, and save it"
         ) from error
 
 
@@ -110,8 +108,8 @@ def _encoded_structure(value: Any) -> Any:
     if type(value) is dict and all(isinstance(key, str) for key in value):
         return ["dict", [[key, _encoded_structure(one)] for key, one in value.items()]]
     raise TorchError(
-        f"save: the inputs or outputs nest in a {type(value).__name__}; a file holds tuples, lists, and dicts whose "
-        f"keys are texts: let the model return one of these"
+        f"save: the inputs or outputs nest in a {type(value).__name__}; a file holds tuples, "
+        "lists, and dicts whose keys are texts: let the model return one of these"
     )
 
 
@@ -217,7 +215,8 @@ def _name_of(target: Any) -> str:
         return str(target)
     if target not in _NAMES:
         raise TorchError(
-            f"save: the plan calls {target!r}, which a file cannot name: it may name PyTorch's own operators"
+            f"save: the plan calls {target!r}, which a file cannot name: it may name PyTorch's own "
+            "operators"
         )
     return _NAMES[target]
 

@@ -15,7 +15,7 @@ from bestof.kernels import PackedWeights
 
 
 class Norm(NamedTuple):
-    """An affine map a channel, as batch norm is in evaluation: (x - mean) / sqrt(variance + eps) * scale + shift."""
+    """An evaluated batch norm: (x - mean) / sqrt(variance + eps) * scale + shift, by channel."""
 
     mean: Tensor
     variance: Tensor
@@ -88,13 +88,14 @@ class FrozenWeights:
         """Raise TorchError if a tensor was changed in place since, or released."""
         if self.is_released:
             raise TorchError(
-                f"optimize: a weight of shape {tuple(self.weight.shape)} was freed by plan.release(); save a plan "
+                f"optimize: a weight of shape {tuple(self.weight.shape)} was freed by "
+                "plan.release(); save a plan "
                 f"before releasing it, and optimise the model again for anything new"
             )
         if versions(self._sources) != self._versions:
             raise TorchError(
-                f"optimize: a parameter of shape {tuple(self.weight.shape)} was changed after the plan was made, which "
-                f"is frozen; call optimize again"
+                f"optimize: a parameter of shape {tuple(self.weight.shape)} was changed after the "
+                "plan was made, which is frozen; call optimize again"
             )
 
     @property
@@ -103,7 +104,7 @@ class FrozenWeights:
         return self.weight.is_meta
 
     def release(self, packed: Iterable[Packed]) -> None:
-        """Keep these layouts, and drop the weight and the norm, unless a layout is the weight's memory."""
+        """Keep these layouts, and drop the weight and the norm unless a layout is the weight."""
         self._held = tuple(packed)
         if any(one.shared for one in self._held):
             return

@@ -40,7 +40,7 @@ def fuse(module: GraphModule, weights: Weights) -> None:
 
 
 def drop_unread_attributes(module: GraphModule) -> None:
-    """Drop the parameters and buffers that no node reads: they were folded, or are an operation's."""
+    """Drop the parameters and buffers that no node reads: operations hold what they need."""
     read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
     for own in (module._parameters, module._buffers):
         for name in list(own):

@@ -39,7 +39,7 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def is_plain(node: Any, dim: int | None = None) -> bool:
-    """Return whether native kernels can read and write a value: dense float32 on the CPU, not empty."""
+    """Return whether native kernels can use a value: dense float32 on the CPU, not empty."""
     value = value_of(node)
     return (
         value is not None
@@ -53,7 +53,7 @@ def is_plain(node: Any, dim: int | None = None) -> bool:
 
 def argument(node: Node, name: str) -> Any:
     """Return an argument by its name in the schema, or its default if it was not given."""
-    for position, one in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]  # an operator
+    for position, one in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if one.name == name:
             if position < len(node.args):
                 return node.args[position]

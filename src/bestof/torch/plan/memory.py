@@ -1,4 +1,4 @@
-"""The bytes of a plan, beside those of the model that it was made from."""
+"""Count the bytes of a plan, and of the model that it was made from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from bestof.torch.plan.program import Program
 
 @dataclass(frozen=True, slots=True)
 class PlanMemory:
-    """weights: parameters and buffers that the plan reads as the model has them. packed: weights in layouts of its own.
-    arena: the values of a running call, those that PyTorch's operators return included; every shape that is kept and
-    every thread has one. model: all parameters and buffers of the model, as long as the plan keeps it. eager: what the
-    model takes at its peak when PyTorch runs it, None where the plan was loaded."""
+    """The bytes of a plan.
+
+    weights: parameters and buffers that the plan reads in the model's layout.
+    packed: weights in layouts of its own.
+    arena: the values of a call, those that PyTorch's operators return included. Each planned shape
+    has one for every thread that calls at the same time.
+    model: all parameters and buffers of the model, while the plan keeps it.
+    eager: what the model takes at its peak when PyTorch runs it; None if the plan was loaded.
+    """
 
     weights: int
     packed: int
@@ -28,12 +33,15 @@ class PlanMemory:
 
     @property
     def own(self) -> int:
-        """What the plan takes once it is released, if nobody else keeps the model."""
+        """What the plan takes once it is released, if nothing else keeps the model."""
         return self.weights + self.packed + self.arena
 
     def line(self) -> str:
-        """As plain text."""
-        parts = f"arena {_mib(self.arena)}, packed weights {_mib(self.packed)}, others {_mib(self.weights)}"
+        """Return plain text."""
+        parts = (
+            f"arena {_mib(self.arena)}, packed weights {_mib(self.packed)}, others "
+            f"{_mib(self.weights)}"
+        )
         if self.model:
             parts += f", the model's {_mib(self.model)} until plan.release()"
         if self.eager is None:
@@ -52,7 +60,7 @@ def _mib(size: int) -> str:
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """The bytes of the distinct pieces of memory that tensors look at; none for those without data."""
+    """Return the bytes of the distinct storages of tensors; 0 for tensors without data."""
     found = {}
     for one in tensors:
         if not one.is_meta and one.layout is torch.strided:
@@ -62,12 +70,12 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def model_bytes(model: nn.Module | None) -> int:
-    """The bytes of all parameters and buffers."""
+    """Return the bytes of all parameters and buffers."""
     return 0 if model is None else bytes_of([*model.parameters(), *model.buffers()])
 
 
 def memory_of(program: Program, model: int) -> PlanMemory:
-    """What a program takes, of a model of so many bytes that is still kept."""
+    """Return the memory of a program; `model`: the bytes of the model that is still kept."""
     binding = program.borrow()
     try:
         steps = [step.convolution for step in binding.steps if step.convolution is not None]
@@ -85,9 +93,11 @@ def memory_of(program: Program, model: int) -> PlanMemory:
 
 
 def peak_of_values(graph: Graph, elsewhere: Container[Node] = ()) -> int:
-    """The most bytes that the values of a traced graph take at one time, its inputs, attributes and those that lie
-    `elsewhere` left out, where each lives until its last reader has run, as in PyTorch's eager mode. What kernels take
-    inside is not counted."""
+    """Return the most bytes that the values of a traced graph take at one time.
+
+    Each value lives until its last reader has run, as in PyTorch's eager mode. Inputs, attributes,
+    values that lie `elsewhere`, and the scratch memory of kernels are not counted.
+    """
     nodes = [node for node in graph.nodes if node.op != "output"]
     position = {node: place for place, node in enumerate(nodes)}
     last: dict[Node, int] = {}

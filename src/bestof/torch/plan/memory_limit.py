@@ -19,7 +19,7 @@ _TRIALS = 3
 
 @dataclass(slots=True)
 class _Layer:
-    """The steps with the same weights; seconds and bytes of each algorithm that all were tried by."""
+    """The steps with the same weights; (seconds, bytes) by algorithm, if all were tried by it."""
 
     steps: list[ConvolutionStep]
     options: dict[str, tuple[float, int]]

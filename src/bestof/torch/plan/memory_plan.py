@@ -81,8 +81,10 @@ class MemoryPlan:
             self.buffers[node] = Buffer(floats, here, last)
 
     def _residual_to_overwrite(self, node: Node) -> Buffer | None:
-        """Return the buffer of a residual that no other step reads: each element is read just before
-        the sum overwrites it."""
+        """Return the buffer of a residual that no other step reads, which the sum may overwrite.
+
+        Each element is read just before it is written.
+        """
         if not node.meta["operation"].overwrites_last or len(node.args) < 2:
             return None
         first, *_, residual = node.args

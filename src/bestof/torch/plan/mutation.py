@@ -1,4 +1,4 @@
-"""Operators that change an argument, replaced by those that return the change."""
+"""Replace operators that change an argument by those that return the result."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _aten = torch.ops.aten
 
 
 class AliasedMutation(Exception):
-    """An argument that is changed while another name for the same memory is read later."""
+    """An argument is changed, and other names of the same memory are read later."""
 
 
 def remove_mutation(graph: Graph) -> bool:
-    """Make every operator pure: `relu_(x)` becomes `relu(x)`, and whoever read x afterwards reads the result.
+    """Make every operator pure; return whether the model changed an input.
 
-    Returns whether an input was changed, as it is no longer. Raises AliasedMutation where memory goes by several names,
-    TorchError where the model changes a parameter or buffer: a plan keeps no state between calls.
+    `relu_(x)` becomes `relu(x)`, and later readers of x read the result. AliasedMutation if memory
+    has several names. TorchError if the model changes a parameter or buffer: a plan keeps no state
+    between calls.
     """
     _drop_grad_modes(graph)
     _refuse_changed_attributes(graph)
@@ -33,7 +34,7 @@ def remove_mutation(graph: Graph) -> bool:
             continue
         root = root_of(changed)
         changes_inputs |= root.op == "placeholder"
-        # What is derived from the changed value by way of this operator will read its result.
+        # Values that come from the changed one through this operator will read its result.
         names = [
             other for other in graph.nodes if other is not changed and root_of(other, node) is root
         ]
@@ -54,14 +55,14 @@ def _refuse_changed_attributes(graph: Graph) -> None:
         changed = changed_argument(node)
         if changed is not None and (root := root_of(changed)).op == "get_attr":
             raise TorchError(
-                f"optimize: the model changes a parameter or buffer of shape {tuple(root.meta['val'].shape)} while it "
-                f"runs ({node.target}); a plan keeps no state between calls: call model.eval(), or optimise the parts "
-                f"without state"
+                f"optimize: the model changes a parameter or buffer of shape "
+                f"{tuple(root.meta['val'].shape)} while it runs ({node.target}); a plan keeps no "
+                "state between calls: call model.eval(), or optimise the parts without state"
             )
 
 
 def refuse_state(graph: Graph) -> None:
-    """Raise TorchError where a norm updates its running statistics, which its schema does not tell."""
+    """Raise TorchError if a norm updates its running statistics, which its schema does not show."""
     for node in graph.nodes:
         if (
             node.target in _NORMS
@@ -70,8 +71,8 @@ def refuse_state(graph: Graph) -> None:
             and node.args[5]
         ):
             raise TorchError(
-                "optimize: a batch norm updates its running statistics; a plan keeps no state between calls: call "
-                "model.eval(), or give the norm track_running_stats=False"
+                "optimize: a batch norm updates its running statistics; a plan keeps no state "
+                "between calls: call model.eval(), or give the norm track_running_stats=False"
             )
 
 
@@ -79,7 +80,7 @@ _NORMS = {_aten.batch_norm.default, _aten.native_batch_norm.default, _aten.insta
 
 
 def changed_argument(node: Node) -> Node | None:
-    """The argument that an operator changes, None for a pure one."""
+    """Return the argument that an operator changes; None for a pure operator."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return None
@@ -94,7 +95,7 @@ def changed_argument(node: Node) -> Node | None:
 
 
 def aliased_argument(node: Node) -> Node | None:
-    """The argument whose memory the result of an operator may share, None where the result is always its own."""
+    """Return the argument whose memory an operator's result may share, or None."""
     if node.op != "call_function" or node.target is fused:
         return None
     schema = getattr(node.target, "_schema", None)
@@ -120,14 +121,14 @@ def aliased_argument(node: Node) -> Node | None:
 
 
 def root_of(node: Node, barrier: Node | None = None) -> Node:
-    """The value whose memory a view looks at, through any number of views; not beyond `barrier`."""
+    """Return the value whose memory a view of views shows; not beyond `barrier`."""
     while node is not barrier and (parent := aliased_argument(node)) is not None:
         node = parent
     return node
 
 
 def _pure(target: Any) -> Any:
-    """`add.Tensor` for `add_.Tensor`; None where there is none with the same arguments."""
+    """Return `add.Tensor` for `add_.Tensor`; None if there is none with the same arguments."""
     packet, overload = target._schema.name.removeprefix("aten::"), target._overloadname
     if target.namespace != "aten" or not packet.endswith("_"):
         return None

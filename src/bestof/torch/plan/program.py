@@ -30,12 +30,12 @@ from bestof.torch.shim import watch
 class Program:
     """A fused graph for inputs of fixed shapes, ready to run.
 
-    It is made once for each set of input shapes: from a trace, or from a file. It decides where each
-    value lies (`MemoryPlan`), and holds the choice of an algorithm for each fused layer (`choices`).
-    To run, it is bound to memory: a `Binding` is an arena and a list of functions, one a step, which
-    a call runs in order. Each thread that calls at the same time has a binding of its own; all
-    share the choices and the packed weights. `eager_bytes`: what PyTorch would take at its peak,
-    None if the program comes from a file.
+    It is made once for each set of input shapes: from a trace, or from a file. It decides where
+    each value lies (`MemoryPlan`), and holds the choice of an algorithm for each fused layer
+    (`choices`). To run, it is bound to memory: a `Binding` is an arena and a list of functions, one
+    a step, which a call runs in order. Each thread that calls at the same time has a binding of its
+    own; all share the choices and the packed weights. `eager_bytes`: what PyTorch would take at its
+    peak, None if the program comes from a file.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Program:
             self.give_back(binding)
 
     def rebound(self) -> Program:
-        """Return the same program for the number of threads in use now, with the ordered choices."""
+        """Return the program for the number of threads in use now, with the ordered choices."""
         other = Program(self._module, self.accuracy, self.eager_bytes)
         other.settle(self.decisions(ordered=True))
         return other
@@ -152,7 +152,7 @@ class Program:
             self._idle.append(binding)
 
     def bind_anew(self) -> None:
-        """Drop all bindings: the next call binds again, and calls that run now end as they began."""
+        """Drop all bindings: the next call binds again; running calls end as they began."""
         self._idle = []
 
     def _take(self) -> Binding:

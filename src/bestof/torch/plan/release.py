@@ -36,7 +36,8 @@ def _settled_steps(program: Program) -> list[ConvolutionStep]:
         binding.refresh()
         if not binding.settled:
             raise TorchError(
-                "release: algorithms for a planned shape are not chosen yet; call the plan some more with the shapes "
+                "release: algorithms for a planned shape are not chosen yet; call the plan some "
+                "more with the shapes "
                 "that it was planned for, or let optimize choose them (tune=True)"
             )
         return [step.convolution for step in binding.steps if step.convolution is not None]

@@ -19,7 +19,8 @@ def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
     for leaf, node in zip(given, program.inputs, strict=True):
         alike = leaf.shape == val(node).shape and leaf.dtype is val(node).dtype
         expect(alike, f"input {node.name}")
-    expect(len(program.output.args[0]) == outputs, "number of outputs")  # type: ignore[arg-type]  # a tuple
+    results: Any = program.output.args[0]
+    expect(len(results) == outputs, "number of outputs")
     for node in program.nodes:
         operation = operation_of(node)
         if operation is not None:
@@ -27,7 +28,7 @@ def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
 
 
 def check_decisions(program: Program, decisions: dict[str, str]) -> None:
-    """Raise ValueError if a decision names no step of the program, or an algorithm that cannot run it."""
+    """Raise ValueError if a decision names an unknown step, or an algorithm that cannot run it."""
     problems = {node.meta["name"]: choice.problem for node, choice in program.choices.items()}
     for name, chosen in decisions.items():
         expect(name in problems, f"step {name!r}")

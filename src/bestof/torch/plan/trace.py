@@ -1,4 +1,4 @@
-"""A model as a graph of PyTorch's operators, for inputs of given shapes."""
+"""Trace a model: a graph of PyTorch's operators for inputs of given shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = Sequence[Any]
 
 
 class _State:
-    # PyTorch's tracers keep what they follow in variables of the process: two threads at once meet errors.
+    # PyTorch's tracers keep their state in the process: two threads at once would get errors.
     lock = threading.RLock()
 
 
@@ -38,10 +38,11 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The operators that a model runs for inputs of one set of shapes.
+    """The operators that a model runs for inputs of given shapes.
 
-    graph: one placeholder a tensor of the flattened inputs, one output, a tuple of the flattened outputs; each node's
-    `meta["val"]` holds what it yields, without data. structure: how outputs nest.
+    graph: one placeholder for each tensor of the flattened inputs, and one output, the tuple of the
+    flattened outputs. Each node's `meta["val"]` describes its value, without data.
+    structure: how outputs nest.
     """
 
     graph: GraphModule
@@ -49,12 +50,12 @@ class Trace:
 
 
 def trace(model: nn.Module, inputs: Values, spec: Any, known: str = "") -> Trace:
-    """The trace of a model for `inputs`, the leaves of (args, kwargs), which nest as `spec` says.
+    """Return the trace of a model for `inputs`: the leaves of (args, kwargs), nested as `spec`.
 
-    By torch.fx, which follows the operators and evaluates conditions on shapes; where that cannot, by torch.export,
-    which reads the program. Tensors carry no data meanwhile, so a model whose course depends on values is refused:
-    TorchError.
-    If the model itself does not run on the inputs, the TorchError says so, and what inputs are `known` to work.
+    torch.fx follows the operators, and evaluates conditions on shapes. If it cannot, torch.export
+    reads the program. Tensors carry no data meanwhile: a model that branches on values gives a
+    TorchError. If the model itself refuses the inputs, the TorchError says so; `known` describes
+    inputs that work.
     """
     with _State.lock:
         return _trace(model, inputs, spec, known)
@@ -73,9 +74,9 @@ def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
             return _by_export(model, inputs, spec)
         except Exception as by_export:
             raise TorchError(
-                f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx ({first_line(by_fx)}) nor by "
-                f"torch.export ({first_line(by_export)}); optimise the parts of it whose course does not depend on "
-                f"the values of tensors"
+                f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx "
+                f"({first_line(by_fx)}) nor by torch.export ({first_line(by_export)}); optimise "
+                "the parts of it that do not branch on the values of tensors"
             ) from by_fx
 
 
@@ -107,7 +108,7 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 
 
 def _twin(model: nn.Module) -> nn.Module:
-    """A copy of the model around the same tensors: what tracing does to its attributes, the model never sees."""
+    """Return a copy of the model around the same tensors, whose attributes tracing may change."""
     memo: dict[int, Any] = {
         id(one): one for module in model.modules() for one in _state(module).values()
     }
@@ -115,13 +116,13 @@ def _twin(model: nn.Module) -> nn.Module:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of a module itself."""
+    """Return the parameters and buffers of a module itself, not of its submodules."""
     own = {**module._parameters, **module._buffers}
     return {name: one for name, one in own.items() if one is not None}
 
 
 def _put(model: nn.Module, stand_ins: dict[int, Tensor]) -> None:
-    """Put stand-ins in the place of parameters and buffers: tracing changes even the latter, where a model does."""
+    """Replace parameters and buffers by stand-ins, which tracing may change."""
     for module in model.modules():
         for own in (module._parameters, module._buffers):
             for name, one in own.items():
@@ -130,7 +131,7 @@ def _put(model: nn.Module, stand_ins: dict[int, Tensor]) -> None:
 
 
 def _make_attributes(traced: GraphModule, first: int, state: Sequence[Tensor]) -> None:
-    """Turn the placeholders of parameters and buffers into attributes, which are the model's own tensors."""
+    """Turn the placeholders of parameters and buffers into attributes: the model's own tensors."""
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     for position, (node, one) in enumerate(zip(placeholders[first:], state, strict=True)):
         name = f"_state_{position}"
@@ -156,7 +157,7 @@ def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
 
 
 def without_mutation(traced: Trace) -> Trace:
-    """The same computation by operators that change none of their arguments; TorchError where it keeps state."""
+    """Return the same computation by operators that change none of their arguments."""
     placeholders = [
         node.meta["val"] for node in traced.graph.graph.nodes if node.op == "placeholder"
     ]
@@ -169,7 +170,7 @@ def without_mutation(traced: Trace) -> Trace:
 
 @contextmanager
 def _silent(name: str) -> Any:
-    """Without the tracer's own log lines about operators that fail, which the error that is raised repeats."""
+    """Silence the tracer's log lines about failing operators, which the error repeats."""
     logger = logging.getLogger(name)
     was = logger.disabled
     logger.disabled = True

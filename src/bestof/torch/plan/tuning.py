@@ -89,7 +89,7 @@ def _prepare(one: ConvolutionStep) -> None:
 
 
 def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[], object]]:
-    """Return the functions of a call while these layers race; later ones run by PyTorch, unpacked."""
+    """Return the functions of a call while these layers race; later ones run by PyTorch."""
     runs = []
     for step in binding.steps:
         one = step.convolution

@@ -22,15 +22,16 @@ from bestof.torch.plan.program import Program
 from bestof.torch.plan.step import Step
 
 _EPS = float(torch.finfo(torch.float32).eps)
-# Injected errors are magnified to stand out of the rounding of everything else. No step errs by more
-# than _SHAKEN: errors of bfloat16 stand out as they are, and a network answers larger ones out of
-# proportion.
+# Injected errors are magnified to stand out of the rounding of everything else. No step errs by
+# more than _SHAKEN: errors of bfloat16 stand out as they are, and a network answers larger ones out
+# of proportion.
 _MAGNIFIED = 64.0
 _SHAKEN = 3e-3
 _SQUARED_FLOATS = 2**22
 # Kernels for few rows of a linear layer take no more.
 _BLOCKED_ROWS = 8
-# Injected errors are independent, so their squares add up. Real ones may be alike: their sum is larger.
+# Injected errors are independent, so their squares add up. Real ones may be alike: their sum is
+# larger.
 _ALIKE = 8.0
 
 
@@ -101,8 +102,8 @@ def _verify_step(one: ConvolutionStep) -> float:
     off = _rms(site.out[some] - right)
     if not off <= allowed and row is not None and not row.trusted:
         warnings.warn(
-            f"optimize: {one.problem}: {row.name} is off by {off:.2g} rms where {allowed:.2g} is promised on the "
-            f"example inputs; PyTorch's own kernel takes its place",
+            f"optimize: {one.problem}: {row.name} is off by {off:.2g} rms where {allowed:.2g} is "
+            "promised on the example inputs; PyTorch's own kernel takes its place",
             BestofWarning,
             stacklevel=5,
         )
@@ -241,8 +242,8 @@ def _compare(what: str, got: Any, shaken: Any, right: Tensor, magnified: float) 
     allowed = size + _ALIKE * _rms((shaken - got)[finite]) / magnified
     if not (same and off <= allowed):
         raise TorchError(
-            f"optimize: {what} differs from the model's by {off:.3g} rms where rounding explains {allowed:.3g}; "
-            f"{_REMEDY}"
+            f"optimize: {what} differs from the model's by {off:.3g} rms where rounding explains "
+            f"{allowed:.3g}; {_REMEDY}"
         )
 
 

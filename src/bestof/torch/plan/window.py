@@ -58,7 +58,7 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
     into = out.permute(0, 2, 3, 1).shape
     if into != plan.y_shape:
         raise TorchError(
-            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)}; the plan keeps "
-            f"{tuple(into)} for it: make the plan anew"
+            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)}; "
+            f"the plan keeps {tuple(into)} for it: make the plan anew"
         )
     return partial(plan.run, x.data_ptr(), out.data_ptr())

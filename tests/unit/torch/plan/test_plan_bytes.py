@@ -1,4 +1,4 @@
-"""What a plan takes: no weight twice, none for nothing, and no more than it was told to, if there is a way."""
+"""How much memory a plan takes, and that it keeps within a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshaped values of a plan: bound once where they lie, copied where the layout is another, never the caller's."""
+"""Reshaped values of a plan: views if the layout allows it, else copies."""
 
 from __future__ import annotations
 

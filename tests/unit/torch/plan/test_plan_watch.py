@@ -1,4 +1,4 @@
-"""Whether a model is unchanged, asked without Python: what that notices, and what it leaves as it was."""
+"""The check in C++ that a model is unchanged."""
 
 from __future__ import annotations
 

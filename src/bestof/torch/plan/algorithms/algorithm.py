@@ -73,7 +73,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def bind(self, site: Site) -> Bound:
-        """Pack the weights, and bind the algorithm to memory; pooling is left out if it does not pool."""
+        """Pack the weights, and bind to memory; without pooling if it does not pool."""
 
     @abstractmethod
     def error(self, problem: FusedProblem) -> float:
@@ -87,6 +87,6 @@ class Algorithm(ABC):
         """Return whether it pools what it computes, if the problem is pooled."""
         return False
 
-    def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # for those that pack
+    def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # some pack
         """Return the same algorithm on the model's own weights, if that takes less memory."""
         return None

@@ -138,8 +138,10 @@ def _checked(given: Tensor, features: int, rows: int) -> Tensor:
     """Return a value that a kernel reads by its address; TorchError if it is not as planned."""
     if given.dtype is not torch.float32 or given.shape != (rows, features):
         raise TorchError(
-            f"optimize: a linear layer was planned for float32 ({rows}, {features}); it got {given.dtype} "
-            f"{tuple(given.shape)}: an operator before it returned another type than when it was traced"
+            f"optimize: a linear layer was planned for float32 ({rows}, {features}); it got "
+            f"{given.dtype} "
+            f"{tuple(given.shape)}: an operator before it returned another type than when it was "
+            "traced"
         )
     return given
 
@@ -157,7 +159,7 @@ def _multiplies_like_others(row: Row) -> bool:
 
 
 def _winograd_wins(problem: FusedProblem) -> bool:
-    """Return whether Winograd saves so many products that one algorithm without it is enough to try.
+    """Return whether Winograd saves so much that one algorithm without it is enough to try.
 
     From 32 channels on, F(4) with a third of the products won every layer of VGG16 and ResNet34, by
     1.5 and more.
@@ -178,8 +180,8 @@ def _winograd_wins(problem: FusedProblem) -> bool:
 def _only_streams(problem: FusedProblem) -> bool:
     """Return whether a linear layer has large weights and so few rows that memory sets the pace.
 
-    Then kernels for many rows save no time, and keep packed weights, as large as the model's. Measured on 25088 to 4096
-    features, in ms (PyTorch: 18.5, 38.1 and 38.8 for 1, 2 and 8 rows):
+    Then kernels for many rows save no time, and keep packed weights, as large as the model's.
+    Measured on 25088 to 4096 features, in ms (PyTorch: 18.5, 38.1 and 38.8 for 1, 2 and 8 rows):
 
     | rows | matvec | convgemm | matvec_bf16 | convgemm_bf16 |
     |---|---|---|---|---|

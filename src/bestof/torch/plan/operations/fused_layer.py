@@ -22,7 +22,7 @@ from bestof.torch.plan.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class FusedLayer(Operation):
-    """A layer whose algorithm is chosen. Arguments of its node: x, and the residual if it has one."""
+    """A layer whose algorithm is chosen. Its node's arguments: x, and the residual if any."""
 
     layer: Layer
 
@@ -44,7 +44,7 @@ class FusedLayer(Operation):
         return rewriter.absorb(node, user, changed, *node.args)
 
     def check_layer(self, dim: int) -> None:
-        """Raise ValueError if the weights, which have `dim` axes, or the activation cannot be used."""
+        """Raise ValueError if the weights (of `dim` axes) or the activation cannot be used."""
         layer, weights = self.layer, self.layer.weights
         weight, bias = weights.weight, weights.bias
         expect(weight.dim() == dim and weight.dtype is torch.float32, "weight")

@@ -23,10 +23,11 @@ class Operation(ABC):
     memory, the operation makes the node's step, once: a call only runs the steps. Nodes without an
     operation run by PyTorch. An operation is a frozen dataclass; a plan file holds its fields.
 
-    name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in channels
-    last that lie in the arena. yields_rows: whether its result is one. A result that is not lies in
-    the arena too, contiguous. overwrites_last: whether the result may lie where the last of several
-    arguments does, if no other step reads that: each element is read just before it is written.
+    name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in
+    channels last that lie in the arena. yields_rows: whether its result is one. A result that is
+    not lies in the arena too, contiguous. overwrites_last: whether the result may lie where the
+    last of several arguments does, if no other step reads that: each element is read just before it
+    is written.
     """
 
     __slots__ = ()

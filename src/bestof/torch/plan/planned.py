@@ -1,0 +1,20 @@
+"""One planned set of input shapes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from bestof.torch.plan.program import Program
+
+
+class Planned(NamedTuple):
+    """A program, and the inputs that it is for.
+
+    leaves: the flattened inputs, tensors without data. spec: how inputs nest. structure: how
+    outputs nest.
+    """
+
+    leaves: list[Any]
+    spec: Any
+    program: Program
+    structure: Any

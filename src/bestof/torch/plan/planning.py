@@ -1,0 +1,69 @@
+"""Make the program of a model for inputs of given shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bestof.errors import TorchError
+from bestof.torch.accuracy import Accuracy
+from bestof.torch.plan.fusion import drop_unread_attributes, fuse
+from bestof.torch.plan.layouts import bring_into_rows
+from bestof.torch.plan.memory import model_bytes, peak_of_values
+from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
+from bestof.torch.plan.planned import Planned
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.rewriter import Weights
+from bestof.torch.plan.trace import Trace, trace, without_mutation
+
+
+def plan_inputs(
+    model: nn.Module,
+    leaves: list[Any],
+    spec: Any,
+    weights: Weights,
+    accuracy: Accuracy,
+    pure: bool,
+    known: str,
+) -> Planned:
+    """Return the program of a model for inputs like these.
+
+    The model is traced; changes of its values become new values; operators are fused (unless the
+    accuracy is "exact"); values get their layouts. `weights` holds the layers of earlier shapes.
+    pure: refuse models that change their inputs. known: describes inputs planned before.
+    """
+    traced = trace(model, leaves, spec, known)
+    eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
+    traced = _without_changes(traced, model, leaves, spec, pure)
+    refuse_state(traced.graph.graph)
+    if accuracy != "exact":
+        fuse(traced.graph, weights)
+        bring_into_rows(traced.graph)
+    drop_unread_attributes(traced.graph)
+    program = Program(traced.graph, accuracy, eager_bytes)
+    kept = [
+        torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+        if isinstance(leaf, Tensor)
+        else leaf
+        for leaf in leaves
+    ]
+    return Planned(kept, spec, program, traced.structure)
+
+
+def _without_changes(
+    traced: Trace, model: nn.Module, leaves: list[Any], spec: Any, pure: bool
+) -> Trace:
+    """Return the trace by operators that change none of their arguments."""
+    try:
+        changes_inputs = remove_mutation(traced.graph.graph)
+    except AliasedMutation:
+        if pure:
+            raise TorchError(
+                "optimize: the model changes a view, perhaps of its inputs; a plan never does"
+            ) from None
+        return without_mutation(trace(model, leaves, spec))
+    if pure and changes_inputs:
+        raise TorchError("optimize: the model changes its inputs, which a plan never does")
+    return traced
