@@ -1,4 +1,4 @@
-// Convolutions whose problem and algorithm are fixed, for Python and for other modules of ours.
+// Convolutions with a fixed problem and algorithm, for Python and for the PyTorch module.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <omp.h>
@@ -13,8 +13,8 @@
 namespace bestof {
 namespace {
 
-// A run whose problem and algorithm were checked once: addresses in, nothing copied, nothing
-// checked.
+// One problem and algorithm, checked when the plan is made. A run takes addresses, and neither
+// copies nor checks them.
 struct Plan {
   Problem problem;
   Direction direction;
