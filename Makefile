@@ -11,7 +11,7 @@ DEMO_STEPS ?= 60
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
-.PHONY: demo test test-all check cross memcheck format clean
+.PHONY: demo test test-all check cross memcheck hostile format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -39,6 +39,10 @@ cross:
 
 memcheck:
 	bash native/fuzz/memcheck.sh
+
+# Half an hour of kills, crowds, signals, and damaged files; the tests do the same for a minute.
+hostile: .venv/installed
+	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .

@@ -30,7 +30,7 @@ PATIENCE = 60.0  # seconds: 200 processes at once wait less than 10
 HOST = "any processor; 2 cpus"
 SHARED = "shared problem {}"
 # The rows that must be nought.
-_BAD = (
+BAD = (
     *("processes that failed", "records lost", "decisions lost", "stores that did not open"),
     *("selectors that failed", "problems undecided"),
 )
@@ -161,7 +161,7 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
 def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
     """Small crowds, kills and quorums until the time is over; the counts of all of them, added up."""
     end, rounds = time.perf_counter() + seconds, 0
-    sums = dict.fromkeys(_BAD, 0)
+    sums = dict.fromkeys(BAD, 0)
     while rounds == 0 or time.perf_counter() < end:
         place = folder / str(rounds)
         found = crowd(place, 8, 5) | quorum(place, 8, 20) | massacre(place, 10, seed + rounds)
@@ -267,7 +267,7 @@ def main(argv: list[str] | None = None) -> int:
             rows |= for_so_long(Path(folder), options.seconds, options.seed)
     for name, value in rows.items():
         print(f"{name:26} {value}")
-    return int(any(rows.get(name, "0") != "0" for name in _BAD))
+    return int(any(rows.get(name, "0") != "0" for name in BAD))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bestof.errors import StoreBusy
+from bestof.errors import StoreBusy, StoreError
 from bestof.selection.forced_choice import ForcedChoice
 from bestof.selection.host import host
 from bestof.selection.notice import warn
 from bestof.selection.record import Record
+from bestof.selection.store.deferred import DeferredStore
+from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 
 
@@ -72,6 +74,11 @@ class DecisionStore:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
+        """Use the store no more. An exception that is no error of bestof's own stores comes from a signal handler of
+        the program, which interrupted them: it is passed on."""
+        own = isinstance(self._find_store(), MemoryStore | DeferredStore)
+        if own and not isinstance(error, StoreError | Warning):
+            raise error
         self._failed = True
         warn(
             f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}"

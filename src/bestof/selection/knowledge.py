@@ -221,6 +221,8 @@ class Knowledge(HotPath):
         ):
             return  # an attempt of a search that another one has replaced since
         if not tuning.unverified and not self._watches(tuning):
+            if tuning.unsaved:  # an interrupt came between the decision and its record
+                self._save(tuning)
             self._tunings.pop(problem, None)
             winner = Winner(self._functions[decision.position], self._first_sample(decision))
             tuning.passes.prune()
@@ -241,9 +243,9 @@ class Knowledge(HotPath):
 
     def _save(self, tuning: Tuning) -> None:
         record = tuning.record(self.name, host(), time.time())
-        tuning.unsaved = False
         if record is not None:
             self._stored.save(record)
+        tuning.unsaved = False  # not before: an interrupt in between would lose the record
 
     def _keep(self, tuning: Tuning) -> None:
         """Save the evidence of a search that is not over.

@@ -265,7 +265,12 @@ class DeferredStore:
 
     def _write_batch(self) -> None:
         batch = [self._pending[place] for place in range(min(_BATCH, len(self._pending)))]
-        self._database.write(batch)
+        try:
+            self._database.write(batch)
+        except (Unavailable, StoreError):
+            raise
+        except Exception as error:  # a fault of bestof's own must not end the thread, and be silent
+            raise Unavailable(f"{type(error).__name__}: {error}", busy=False) from error
         for _ in batch:  # only this thread removes; a record that was written twice does no harm
             self._pending.popleft()
         self._retry.succeeded()

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -188,6 +189,7 @@ class FolderLock:
         """Let go, if anything is held. May be interrupted and called again: the lock goes before its descriptor."""
         descriptor = self._descriptor
         if descriptor is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             self._descriptor = None
             os.close(descriptor)

@@ -31,6 +31,10 @@ _HEADER = struct.Struct(f"<{len(_MAGIC)}sIQ32s")
 _ZIP = b"PK"  # versions 1 and 2 were written by torch.save
 
 
+# What values of the wrong kind raise, wherever they are read.
+_UNREADABLE = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+
+
 class Damaged(Exception):
     """The file is not as it was written; the message says where."""
 
@@ -90,7 +94,7 @@ def read(file: str | Path | BinaryIO) -> tuple[Any, list[Tensor]]:
 def _read_checked(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     try:
         return _read(file, name)
-    except (Damaged, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (Damaged, *_UNREADABLE) as error:
         raise TorchError(
             f"load: {name} is damaged: {error or type(error).__name__}; save the plan again"
         ) from error

@@ -1,0 +1,136 @@
+"""Do the worst to bestof's files and processes, and count. Exit status 1 if anything is lost, crashes or waits.
+
+Without options: as long as the figures in docs/store.md say. Each option sets how much of one kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "benchmarks")]
+
+import held  # noqa: E402  beside this file
+import mutations  # noqa: E402
+import shim  # noqa: E402
+import signals  # noqa: E402
+import store_stress  # noqa: E402
+
+SCRIPTS = ("fork", "spawn", "threads", "torchscript", "vmap", "autocast", "ddp")
+
+
+class Figures:
+    """Prints figures as they come, and knows whether one of them is bad."""
+
+    def __init__(self) -> None:
+        self.bad = False
+
+    def note(self, name: str, value: object, *, bad: bool = False) -> None:
+        """Print one figure."""
+        self.bad = self.bad or bad
+        print(f"{name:44} {value}{'   <-- BAD' if bad else ''}", flush=True)
+
+    def stress(self, rows: dict[str, str]) -> None:
+        """Print what store_stress found."""
+        for name, value in rows.items():
+            self.note(name, value, bad=name in store_stress.BAD and value != "0")
+
+    def mutated(self, name: str, found: Counter[str]) -> None:
+        """Print what became of mutated files."""
+        for what, count in sorted(found.items()):
+            self.note(f"{name}: {what}", count, bad=what.startswith("FAILED"))
+
+    def waits(self, name: str, found: dict[str, Any]) -> None:
+        """Print what calls waited, in milliseconds."""
+        if "failed" in found:
+            self.note(name, found["failed"], bad=True)
+            return
+        for what in ("asked", "waited", "late", "whole"):
+            self.note(f"{name}: {what}, ms", found[what])
+        self.note(f"{name}: calls above 5 ms", found["above"], bad=found["above"] != 0)
+        self.note(f"{name}: seconds to close", f"{found['closing']:.2f}", bad=found["closing"] > 20)
+        self.note(f"{name}: warnings", len(found["told"]), bad=len(found["told"]) > 2)
+        self.note(f"{name}: tracebacks", found["traceback"] or 0, bad=bool(found["traceback"]))
+
+
+def scripts(figures: Figures, folder: Path) -> None:
+    """Run every script once."""
+    for name in SCRIPTS:
+        env = {**os.environ, "BESTOF_STORE": str(folder / f"{name}.own")}
+        command = [sys.executable, str(HERE / "scripts" / f"{name}.py"), str(folder / name)]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=600, check=False
+        )
+        good = done.returncode == 0 and done.stdout.endswith("ok\n")
+        figures.note(f"script {name}", "ok" if good else done.stderr[-2000:], bad=not good)
+
+
+def stores(figures: Figures, folder: Path, calls: int) -> None:
+    """Measure what calls wait for stores that are held, or whose file system misbehaves."""
+    figures.waits("free", held.waits(folder / "free", calls))
+    figures.waits("locked for writers", held.waits(folder / "write", calls, hold="write"))
+    figures.waits("locked for readers", held.waits(folder / "read", calls, hold="read"))
+    library = shim.build(folder)
+    if library is None:
+        figures.note("file systems that misbehave", "skipped: no C compiler")
+        return
+    for mode in shim.MODES:
+        found = held.waits(folder / mode, calls, library=library, mode=mode)
+        figures.waits(f"file system {mode}", found)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what was asked for; 0 if nothing was bad."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--writers", type=int, default=200)
+    parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
+    parser.add_argument("--signals", type=int, default=2000)
+    parser.add_argument("--calls", type=int, default=500, help="whose wait is measured, a store")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-scripts", action="store_true")
+    options = parser.parse_args(argv)
+    os.environ.setdefault("BESTOF_STORE", "off")
+    os.environ["BESTOF_STORE_WAIT"] = "60"  # but for the waits that are measured
+    figures, begin = Figures(), time.perf_counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts: list[Callable[[], None]] = [
+            lambda: stores(figures, folder / "held", options.calls),
+            lambda: figures.stress(store_stress.massacre(folder, options.kills, options.seed)),
+            lambda: figures.stress(store_stress.crowd(folder, options.writers, 10)),
+        ]
+        for kind in (mutations.stores, mutations.lock_files, mutations.plans):
+            place = folder / kind.__name__
+            place.mkdir()
+            parts.append(
+                lambda kind=kind, place=place: figures.mutated(
+                    kind.__name__, kind(place, options.mutations, options.seed)
+                )
+            )
+        (folder / "held").mkdir()
+        (folder / "signals").mkdir()
+        for part in parts:
+            part()
+        found = signals.interrupt_calls(folder / "signals", options.signals, options.seed)
+        found |= signals.end_by_signal(folder / "signals", options.signals // 20, options.seed)
+        counted = ("signals", "decisions", "processes ended by a signal")
+        for what, count in found.items():
+            figures.note(what, count, bad=count != 0 and what not in counted)
+        if not options.no_scripts:
+            scripts(figures, folder / "held")
+    figures.note("seconds in all", f"{time.perf_counter() - begin:.0f}")
+    return int(figures.bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
