@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from bestof.cli.profile_picture import draw_comparison, need_matplotlib
 from bestof.cli.profile_suspects import suspect_lines
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile, from_log, load_profile, read_log
@@ -34,12 +35,16 @@ def call(argv: Sequence[str]) -> int:
         raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
     if options.rows < 1:
         raise InvalidArgument("--rows: expected 1 or more")
+    need_matplotlib(options.picture)
     profiles = [read_either(path) for path in (options.first, options.second)]
     steadies = [steady_of(one) for one in profiles]
     per = options.per or ("sample" if _batches_differ(steadies) else "step")
     scales = [scale_of(one, per) for one in steadies]
     pairs = {by: compare(steadies[0], steadies[1], by, per) for by in fields}
     between = suspects_between(*steadies)
+    if options.picture is not None:
+        titles = [f"{name}: {one.title}" for name, one in zip("AB", profiles, strict=True)]
+        draw_comparison(titles, steadies, scales, per, options.picture)
     if options.json:
         print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))
         return 0
@@ -87,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compare by FIELD,...; may be repeated",
     )
     add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add("--picture", metavar="FILE", help="draw both steps as stacked bars (png, svg or pdf)")
     add("--json", action="store_true", help="print JSON, times in seconds")
     return parser
 

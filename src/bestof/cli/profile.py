@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
 from bestof.cli.after_import import after_import
-from bestof.cli.profile_picture import draw_profile
+from bestof.cli.profile_picture import draw_profile, need_matplotlib
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
     profile_content,
@@ -66,8 +65,7 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     sources = (options.log is not None) + (options.show is not None) + bool(rest)
     if sources != 1:
         raise InvalidArgument("name one of a script, --log FILE and --show FILE")
-    if options.picture is not None and find_spec("matplotlib") is None:
-        raise InvalidArgument("--picture: matplotlib is missing; pip install 'bestof[plot]'")
+    need_matplotlib(options.picture)
     tell = partial(_tell, options, fields)
     if not rest:
         kept = load_profile(options.show) if options.show else _of_log(options.log)

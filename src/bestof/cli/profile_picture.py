@@ -1,12 +1,15 @@
-"""The picture of a profile: a bar for each phase and for each of the slowest modules, stacked by primitive."""
+"""The pictures of profiles and comparisons: stacked bars."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from bestof.errors import InvalidArgument
 from bestof.profile import Profile
 from bestof.profile.span import Span
-from bestof.profile.steady import steady_of
+from bestof.profile.steady import Steady, steady_of
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 # Modules beyond these are not drawn.
@@ -33,12 +36,38 @@ def draw_profile(profile: Profile, path: str) -> None:
     )
 
 
+def draw_comparison(
+    titles: Sequence[str],
+    steadies: Sequence[Steady],
+    scales: Sequence[float],
+    per: str,
+    path: str,
+) -> None:
+    """Draw a bar for each profile and each of its phases, stacked by primitive."""
+    bars = []
+    for title, steady, scale in zip(titles, steadies, scales, strict=True):
+        whole: dict[str, float] = {}
+        phases: dict[str, dict[str, float]] = {}
+        for span in steady.spans:
+            _add(whole, span, scale)
+            _add(phases.setdefault(span.phase, {}), span, scale)
+        bars.append(Bar(title, whole))
+        bars += [Bar(f"{title[:1]} {name}", parts) for name, parts in phases.items()]
+    draw_stacked_bars(bars, "where the time goes", Path(path), unit=f"ms a {per}")
+
+
+def need_matplotlib(path: str | None) -> None:
+    """Raise InvalidArgument where a picture is asked for and cannot be drawn."""
+    if path is not None and find_spec("matplotlib") is None:
+        raise InvalidArgument("--picture: matplotlib is missing; pip install 'bestof[plot]'")
+
+
 def kind_of(span: Span) -> str:
     """Return the kind that a span is drawn as: its primitive and direction, or its operation."""
     direction = span.direction.removesuffix("_training").removesuffix("_inference")
     return f"{span.name} {direction}" if span.kind == "line" and direction else span.name
 
 
-def _add(parts: dict[str, float], span: Span) -> None:
+def _add(parts: dict[str, float], span: Span, scale: float = 1.0) -> None:
     kind = kind_of(span)
-    parts[kind] = parts.get(kind, 0.0) + span.self_seconds
+    parts[kind] = parts.get(kind, 0.0) + span.self_seconds * scale

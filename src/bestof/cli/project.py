@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bestof.cli.compare import read_either
+from bestof.cli.profile_picture import need_matplotlib
+from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
 from bestof.profile.benchdnn import benchdnn_line
@@ -56,9 +58,12 @@ def call(argv: Sequence[str]) -> int:
     if options.benchdnn:
         print("\n".join(_benchdnn(problems_of(steady, threads, None))))
         return 0
+    need_matplotlib(options.picture)
     kept = Kept.at(options.resume)
     peak = measure_peak()
     done = project(steady, threads, peak, options.seconds, kept, _progress())
+    if options.picture is not None:
+        draw_projection(profile.title, done, options.picture)
     if options.json:
         print(json.dumps(_content(done, peak), indent=2))
     else:
@@ -90,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--threads", type=int, metavar="N", help="threads (default: those of the profile)")
     add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add("--picture", metavar="FILE", help="draw the ceilings as stacked bars (png, svg or pdf)")
     add(
         "--benchdnn",
         action="store_true",

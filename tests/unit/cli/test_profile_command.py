@@ -85,6 +85,7 @@ def test_a_program_is_profiled_from_end_to_end(tmp_path: Path) -> None:
     assert len(lines) == 4 * 5
 
 
+@pytest.mark.long
 def test_a_program_that_fails_keeps_what_was_recorded(tmp_path: Path) -> None:
     done = bestof(program(tmp_path, "if step == 3: raise KeyError('program')"), "a", "b")
     assert done.returncode == 1
@@ -93,6 +94,7 @@ def test_a_program_that_fails_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert done.stdout.endswith("step 3\n")
 
 
+@pytest.mark.long
 def test_a_program_may_close_its_output_and_set_the_level_of_lines_itself(tmp_path: Path) -> None:
     first = "os.environ['ONEDNN_VERBOSE'] = '0'; os.close(1); sys.stdout = open(os.devnull, 'w')"
     done = bestof(program(tmp_path, first=first))
@@ -101,6 +103,7 @@ def test_a_program_may_close_its_output_and_set_the_level_of_lines_itself(tmp_pa
     assert done.stdout == ""
 
 
+@pytest.mark.long
 def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     done = bestof(program(tmp_path, first="os.environ['ONEDNN_VERBOSE'] = '1'"), "a", "b")
     own = [line for line in done.stdout.splitlines() if "verbose" not in line.lower()]
@@ -109,6 +112,7 @@ def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     assert "6 steps" in done.stderr
 
 
+@pytest.mark.long
 def test_refusals_of_onednn_are_shown(tmp_path: Path) -> None:
     done = bestof("--dispatch", "--steps", "2", program(tmp_path), "a", "b")
     assert done.stdout == OUTPUT
@@ -126,6 +130,13 @@ def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
         done.stderr
         == f"bestof: there is no profile: {path} did not import torch, so there is nothing to profile\n"
     )
+
+
+def test_the_command_does_not_import_torch_before_the_program() -> None:
+    # PyTorch reads OMP_NUM_THREADS and others when it is imported: programs set these first.
+    code = "import sys, bestof.cli.profile, bestof.cli.compare; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

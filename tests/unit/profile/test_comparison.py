@@ -214,6 +214,10 @@ def test_the_command_compares_two_files(
     assert "ms a sample, batch 2" in out
     assert "only in B" in out
     assert "weight gradient of a frozen layer" in out
+    picture = str(Path(first).with_name("picture.svg"))
+    assert main(["compare", first, second, "--picture", picture]) == 0
+    assert "convolution backward_weights" in Path(picture).read_text()
+    capsys.readouterr()
     assert main(["compare", first, second, "--json", "--per", "step"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["per"] == "step"

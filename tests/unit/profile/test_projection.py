@@ -202,7 +202,22 @@ def test_the_command_projects_a_profile(
     trained: profile.Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained.save(tmp_path / "p.json")
-    assert main(["project", str(tmp_path / "p.json"), "--seconds", "1", "--threads", "1"]) == 0
+    assert (
+        main(
+            [
+                "project",
+                str(tmp_path / "p.json"),
+                "--seconds",
+                "1",
+                "--threads",
+                "1",
+                "--picture",
+                str(tmp_path / "p.svg"),
+            ]
+        )
+        == 0
+    )
+    assert "best of all, cold" in (tmp_path / "p.svg").read_text()
     out = capsys.readouterr().out
     assert "distinct problems replayed with 1 threads" in out
     assert "best of all" in out

@@ -1,0 +1,32 @@
+"""The picture of a projection: a stacked bar for what was observed, and one for each ceiling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bestof.profile.projection import CEILINGS, Problem, Projection
+from bestof.view.stacked_bars import Bar, draw_stacked_bars
+
+
+def draw_projection(title: str, done: Projection, path: str) -> None:
+    """Draw what was observed and each ceiling, hot and cold, stacked by primitive and direction."""
+    observed: dict[str, float] = {}
+    for one in done.problems:
+        if one.measured:
+            observed[_name(one)] = observed.get(_name(one), 0.0) + one.seconds
+    bars = [Bar("observed", observed)]
+    for ceiling, kinds in CEILINGS.items():
+        for cold in (False, True):
+            parts: dict[str, float] = {}
+            for one in done.problems:
+                best = one.ceiling(kinds, cold)
+                if best is not None:
+                    least = min(one.seconds, one.calls * best.seconds(cold))
+                    parts[_name(one)] = parts.get(_name(one), 0.0) + least
+            bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
+    text = f"{title}: {done.coverage:.0%} of the step replayed"
+    draw_stacked_bars(bars, text, Path(path))
+
+
+def _name(one: Problem) -> str:
+    return f"{one.primitive} {one.direction.removesuffix('_training')}".strip()
