@@ -1,4 +1,4 @@
-"""PyTorch programs made faster without a change: convolutions chosen among alternatives, per layer and per pass."""
+"""Selects convolutions of PyTorch programs, for each layer and each pass."""
 
 from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config

@@ -1,4 +1,4 @@
-"""The levels of accuracy, under the name that the integration uses; the command line needs them without torch."""
+"""The levels of accuracy. They are defined where the command line finds them without torch."""
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY, Accuracy, allows, parse_accuracy
 

@@ -1,7 +1,8 @@
-"""The C library's allocator: whether what is freed stays in the process, or goes back to the system.
+"""The C library's allocator: keeping freed memory in the process.
 
-What is handed back must be mapped anew, page by page, by a fault that takes 1.6 us; eager PyTorch frees and allocates
-each result. MobileNetV2 met 56,000 faults a call with 8 images, half of its time.
+Eager PyTorch frees and allocates each result. Memory that went back to the system is mapped again
+page by page, and each page fault takes 1.6 us. MobileNetV2 met 56,000 page faults a call with 8
+images, which took half of its time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ _TUNABLES = (
 
 
 def keep_freed() -> bool:
-    """From now on what is freed stays, for whatever is allocated next, and whether that is so.
+    """Make malloc keep freed memory; return whether it does.
 
-    It is not, and nothing was changed, where the C library is not glibc or refuses, or where the environment has
-    settings of the user's own. Pieces of more than 64 MiB in other threads than the first one go back all the same.
+    It does not, and nothing is changed, if the C library is not glibc or refuses, or if the user
+    has set it by environment variables. Outside the first thread, pieces above 64 MiB are still
+    returned to the system.
     """
     libc = None if is_set(os.environ) else _glibc()
-    if libc is None or libc.mallopt(_M_MMAP_MAX, 0) != _DONE:  # nothing is mapped for itself
+    if libc is None or libc.mallopt(_M_MMAP_MAX, 0) != _DONE:  # no piece is mapped by itself
         return False
     if libc.mallopt(_M_TRIM_THRESHOLD, -1) != _DONE:  # the largest size: the heap never shrinks
         hand_back_freed()
@@ -39,9 +41,10 @@ def keep_freed() -> bool:
 
 
 def hand_back_freed() -> None:
-    """The end of `keep_freed`: what was kept goes back to the system now, and what is freed later as it used to.
+    """End `keep_freed`: return kept memory to the system now, and later freed memory as before.
 
-    glibc raises its thresholds with the sizes that are freed, up to these, until a setting ends that for good.
+    glibc raises its thresholds with the sizes that are freed, at most to these values, until any
+    setting ends that for good.
     """
     libc = _glibc()
     assert libc is not None
@@ -52,7 +55,7 @@ def hand_back_freed() -> None:
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
-    """Whether the user has set in the environment what `keep_freed` would change."""
+    """Return whether the user has set by environment variables what `keep_freed` changes."""
     tunables = environment.get("GLIBC_TUNABLES", "")
     return any(name in environment for name in _VARIABLES) or any(
         name in tunables for name in _TUNABLES
@@ -60,7 +63,7 @@ def is_set(environment: Mapping[str, str]) -> bool:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """None where the process runs on another C library."""
+    """Return the C library; None if it is not glibc."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""What the times of our alternatives depend on."""
+"""What the times of all alternatives depend on."""
 
 from __future__ import annotations
 
@@ -7,5 +7,4 @@ import torch
 from bestof.kernels import build, isa
 
 DEPENDS = (f"torch=={torch.__version__}", f"kernels {build()} {isa()}")
-"""Evidence that was stored with another PyTorch, another build of the kernels or another instruction set is not
-believed."""
+"""The version of all evidence: PyTorch, the build of the kernels and the instruction set."""

@@ -1,4 +1,4 @@
-"""A kind of device as convolutions see it: whose kernels are overridden, by which catalogues, and by which time."""
+"""A kind of device: its dispatch key, its catalogues and its timer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 class Device:
     """One kind of device.
 
-    key: PyTorch's dispatch key of its tensors. selectors: what the names of its selectors begin with. holds: whether a
-    tensor lies there, and alternatives may be tried on it. name: of the device that a tensor lies on, with whatever
-    settings change its times; empty for the processor. depends: texts that the speed of its kernels depends on, asked
-    for once. timer: None for the clock.
+    key: PyTorch's dispatch key of its tensors. selectors: the first words of its selectors' names.
+    holds: whether a tensor lies there, and alternatives may be tried on it. name: the name of the
+    device of a tensor, with the settings that change its times; empty for the CPU. depends: returns
+    texts that the speed of its kernels depends on. timer: None for the clock.
     """
 
     key: str

@@ -44,15 +44,15 @@ class _State:
 
 
 def enable(config: ConfigurationLike = None) -> None:
-    """From now on every 2-D convolution, in training and in inference, is chosen among alternatives.
+    """Choose every 2-D convolution among alternatives from now on, in training and inference.
 
-    On the CPU, and on CUDA devices where this PyTorch has them. So is maximum pooling on the CPU. And memory that is
-    freed stays in the process, where the C library is glibc: what is allocated next meets no page faults, but the
-    process stays as large as it was at its peak.
+    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. Maximum pooling on the CPU
+    is chosen too. With glibc, freed memory stays in the process: later allocations meet no page
+    faults, but the process stays as large as at its peak.
 
-    config: see `set_config`. Enabling again replaces the configuration: the last one holds, for every thread, and what
-    it leaves out takes its default. What was found out before stays known.
-    Raises InvalidArgument for a configuration that cannot be used, TorchError where PyTorch is too old.
+    config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
+    keys take their defaults. Decisions and evidence stay.
+    Raises InvalidArgument for an unusable configuration, TorchError if PyTorch is too old.
     """
     configuration = _enabling(config)
     with _State.lock:
@@ -61,9 +61,9 @@ def enable(config: ConfigurationLike = None) -> None:
 
 
 def disable() -> None:
-    """Put PyTorch's own kernels back, also inside of `enabled` blocks. What was found out stays known.
+    """Put PyTorch's own kernels back, also inside `enabled` blocks. Decisions and evidence stay.
 
-    Disabling twice is the same as once. Calls that run at that moment end as they began.
+    Disabling twice is the same as once. Running calls end as they began.
     """
     with _State.lock:
         _State.everywhere = _State.loaders_only = None
@@ -73,10 +73,10 @@ def disable() -> None:
 
 @contextmanager
 def enabled(config: ConfigurationLike = None) -> Iterator[None]:
-    """Tuning inside a `with` block, in every thread of the process; blocks may nest.
+    """Tune inside a `with` block, in every thread of the process; blocks may nest.
 
-    config: see `set_config`; that of the block entered last holds, and the one before holds again at its end. A block
-    leaves the allocator as it is, whatever `memory` says. Raises what `enable` raises.
+    config: see `set_config`. The configuration of the innermost block holds. A block leaves the
+    allocator unchanged, whatever `memory` says. Raises what `enable` raises.
     """
     token, configuration = object(), _enabling(config)
     with _State.lock:
@@ -91,19 +91,26 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 
 
 def set_config(config: ConfigurationLike) -> None:
-    """Configure the whole process: a dict, the path of a JSON file, or None, which enables everything.
+    """Configure the whole process: a dict, the path of a JSON file, or None, which enables all.
 
-    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true}, "memory": {"keep_freed":
-    true}, "dataloader": {"enable": true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}}`, each key of
-    which may be left out. What is left out takes its default, and data loading is off by default.
-    enable: false puts PyTorch's own kernels back. accuracy: `exact` (the very bits of PyTorch), `float32` (within the
-    bounds of its arithmetic), or `relaxed` (Winograd F(6) too). packed_mib: memory for packed copies of weights that
-    stand still in inference; 0 for none. pooling: choose for maximum pooling too, whose results are the same bits.
-    keep_freed: keep freed memory in the process, from `enable` or this call until `disable`; where the user has set the
-    C library's allocator by its environment variables, these hold. dataloader: DataLoaders with a map-style
-    dataset, made from now on, are tuned as `tune_dataloader` does; kernel.enable may be false then. ranks: whether the
-    ranks of a distributed job agree on what they try and choose; true by default.
-    Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type, or a file that cannot be read.
+    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true},
+    "memory": {"keep_freed": true}, "dataloader": {"enable": true, "tuning_steps": 500,
+    "seconds": 30, "workers": [0, 8]}, "ranks": true}`. Omitted keys take their defaults; data
+    loading is off by default.
+
+    enable: false puts PyTorch's own kernels back.
+    accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
+        Winograd F(6) and bfloat16 inside).
+    packed_mib: the most memory for packed weights in inference; 0 for none.
+    pooling: choose for maximum pooling too. Its results are the same bits.
+    keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
+        environment variables of the C library stand above it.
+    dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
+        holds if kernel.enable is false.
+    ranks: whether the ranks of a distributed job agree on what they try and choose.
+
+    Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
+    unreadable file.
     """
     configuration = EVERYTHING if config is None else parse_configuration(config)
     if not configuration.enable:
@@ -118,7 +125,7 @@ def set_config(config: ConfigurationLike) -> None:
 
 
 def order_accuracy(accuracy: str) -> None:
-    """From now on this accuracy holds, whatever a configuration says: an order from outside the program."""
+    """Make this accuracy hold from now on, above every configuration of the program."""
     ordered = parse_accuracy(accuracy, "accuracy")
     with _State.lock:
         _State.ordered = ordered
@@ -126,17 +133,17 @@ def order_accuracy(accuracy: str) -> None:
 
 
 def convolution_override() -> ConvolutionOverride | None:
-    """What was enabled on the CPU in this process, now or before; None where nothing ever was."""
+    """Return the override of the CPU; None if nothing was ever enabled."""
     return _State.override
 
 
 def convolution_overrides() -> tuple[ConvolutionOverride, ...]:
-    """Likewise of every kind of device."""
+    """Return the overrides of all kinds of devices that were ever enabled."""
     return tuple(override for override in (_State.override, _State.cuda) if override is not None)
 
 
 def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
-    """That of maximum pooling, where it was ever enabled in this process."""
+    """Return the override of maximum pooling, if it was ever enabled."""
     return () if _State.pooling is None else (_State.pooling,)
 
 
@@ -149,7 +156,7 @@ def _enabling(config: ConfigurationLike) -> Configuration:
     configuration = parse_configuration(config)
     if not configuration.enable:
         raise InvalidArgument(
-            "config: kernel.enable: expected true where enabling is asked for; got False"
+            "config: kernel.enable: expected true, as this call enables; got false; use disable()"
         )
     return configuration
 
@@ -172,8 +179,8 @@ def _apply() -> None:
             _State.pooling = MaxPoolOverride()
         for pooling in pooling_overrides():
             (pooling.register if wanted.pooling else pooling.remove)()
-        # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of 15, for at each end
-        # what was kept was handed back.
+        # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
+        # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         follow(_bounds(wanted))
         _agree(wanted.ranks)

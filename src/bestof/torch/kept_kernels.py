@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-# A thread may stand between looking a kernel up and calling it, without the interpreter's lock, while another thread
-# takes the kernel out. It would call what was freed: with two threads, 7 errors in 1,546 times, none in 1,840 since. So
-# the last ones that were put in stay, a few hundred bytes each.
+# A thread may be between looking a kernel up and calling it, without the interpreter's lock, while
+# another thread removes the kernel. It would call freed memory: with two threads 7 of 1,546 runs
+# failed, and 0 of 1,840 since the last kernels are kept. Each takes a few hundred bytes.
 _KEPT: deque[Any] = deque(maxlen=256)
 
 
 def keep_kernel(name: str, key: str) -> None:
-    """Let the kernel that is in place now for this operator and dispatch key live on when it is taken out."""
+    """Keep the present kernel of an operator and dispatch key alive after its removal."""
     _KEPT.append(torch.library.get_kernel(name, key))

@@ -17,9 +17,9 @@ _Hidden: Any = torch._C.DisableTorchFunction  # has no annotations
 def hidden_from_modes(kernel: Callable[..., Result]) -> Callable[..., Result]:
     """Return the kernel, run without the function modes that are active around a call.
 
-    A mode such as `torch.device("meta")` changes what `torch.empty` returns. PyTorch switches it off
-    while it runs an operator, but TorchScript and the autograd engine reach a kernel with the mode
-    still on. Without a mode this costs 0.1 us.
+    A mode such as `torch.device("meta")` changes what `torch.empty` returns. PyTorch switches it
+    off while it runs an operator, but TorchScript and the autograd engine reach a kernel with the
+    mode still on. Without a mode this costs 0.1 us.
     """
 
     @wraps(kernel)

@@ -77,10 +77,10 @@ class ConvolutionOverride:
     """`aten::convolution` and `aten::convolution_backward` on one device, while registered.
 
     A call is recognized by what it looks like, and one look-up in `layer` says how it is computed.
-    PyTorch's own kernel computes, untouched, what is no 2-D convolution of dense float32, float64 or
-    bfloat16 tensors, what PyTorch is to refuse, and everything while deterministic algorithms or
-    exact results are asked for: two gradients that are computed apart differ in their last bits from
-    those computed together.
+    PyTorch's own kernel computes, untouched, what is no 2-D convolution of dense float32, float64
+    or bfloat16 tensors, what PyTorch is to refuse, and everything while deterministic algorithms or
+    exact results are asked for: two gradients that are computed apart differ in their last bits
+    from those computed together.
 
     by_shim: whether calls whose kernel is decided are answered without Python, if that is possible
     (see `make_shim`). Raises TorchError if PyTorch cannot hand its own kernels out.
@@ -173,14 +173,8 @@ class ConvolutionOverride:
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
-        call = (
-            self.device,
-            self._accuracy,
-            input,
-            weight,
-            bias is not None,
-            (stride, padding, dilation, groups),
-        )
+        geometry = (stride, padding, dilation, groups)
+        call = (self.device, self._accuracy, input, weight, bias is not None, geometry)
         look = look_of(*call)
         is_trained = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
         if look is not None and (bias is None or is_bias(self.device, bias, weight)):

@@ -1,4 +1,4 @@
-"""Convolutions that PyTorch as is answers, or a kernel of ours, without Python: the compiled side of the override."""
+"""Wraps the C++ kernels that answer decided convolutions without Python."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ __all__ = [
 def make_shim(
     forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]
 ) -> Shim | None:
-    """A shim that asks these two for what it does not know, and for training passes while `kept` has anything; for all
-    that PyTorch as is was not chosen for, while selectors are to use their first alternatives.
+    """Return a shim that asks `forward` and `backward` for calls that it does not know.
 
-    None where PyTorch does not offer what it is made of, and where somebody else's kernel is in place: by the shim, as
-    is means PyTorch's own.
+    It also asks them for training passes while `kept` is not empty, and for calls of native kernels
+    while selectors are to use their first alternatives. Returns None if PyTorch lacks the functions
+    that it calls, or if somebody else's kernel is in place: the shim calls PyTorch's own.
     """
     conversions = _conversions()
     operations = ("aten::convolution", "aten::convolution_backward")
@@ -56,7 +56,7 @@ def make_shim(
 
 @cache
 def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """From handles to tensors, and from one back; None where this PyTorch lacks anything that the shim calls."""
+    """Return the conversions from handles to tensors and back; None if PyTorch lacks any."""
     module = getattr(torch._C, "_aoti", None)
     names = ("alloc_tensors_by_stealing_from_void_ptrs", "unsafe_alloc_void_ptr_from_tensor")
     if any(not hasattr(module, name) for name in names):
@@ -64,20 +64,20 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     libraries = [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")]
     if not any(map(find, libraries)):
         return None
-    any(map(find_determinism, libraries))  # without it, kernels of ours are Python's to run
-    any(map(find_tensor_version, libraries))  # without it, those that take packed weights are
+    any(map(find_determinism, libraries))  # else Python runs the native kernels
+    any(map(find_tensor_version, libraries))  # else Python runs those with packed weights
     return getattr(module, names[0]), getattr(module, names[1])
 
 
 def watch(
     tensors: Sequence[Tensor], places: Sequence[tuple[dict[str, Any], str]] | None = None
 ) -> Watch | None:
-    """Tells whether all these are unchanged: each still in its place, a dict and a name, where it has one, written to
-    as often, its memory where it was. For 218 of them, whose objects have left the caches, it takes 60 to 100 us where
-    Python takes 370.
+    """Return a watch that tells whether tensors are unchanged: their places, versions and
+    addresses.
 
-    None where PyTorch does not tell of all of them: of some that were made in inference mode, or in any release that
-    lacks what the shim is made of.
+    A place is a dict and the name that it has the tensor by. Asking about 218 tensors whose objects
+    have left the caches takes 60 to 100 us; Python takes 370. Returns None if PyTorch does not
+    tell: of inference tensors, and in releases that lack the functions of the shim.
     """
     conversions = _conversions()
     if conversions is None or any(one.is_inference() for one in tensors):

@@ -136,10 +136,10 @@ def _row(name: str, problem: ProblemReport, calls: Mapping[str, int]) -> PassSum
 
 
 def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
-    """What the trials of the groups cost beyond those of the passes, and what sharing saves beyond the passes' choices.
+    """Return what the trials of the groups cost and what sharing saves, beyond those of the passes.
 
-    A group's trial that counts contains no trial of a pass, and one that contains some does not count; so summing
-    those that count leaves out what the passes have booked already.
+    A counted trial of a group contains no trial of a pass. The sum over counted trials therefore
+    leaves out what the passes have booked.
     """
     taken: defaultdict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
     seconds: defaultdict[str, defaultdict[tuple[str, int], float]] = defaultdict(
@@ -172,7 +172,7 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
 
 
 def _best(problem: ProblemReport) -> float:
-    """Seconds of the alternative that leads, for as long as there is no decision; 0 where nothing counted yet."""
+    """Return the seconds of the leading alternative; 0 if nothing was measured."""
     return min(
         (one.seconds for one in problem.alternatives if one.seconds is not None), default=0.0
     )

@@ -1,4 +1,4 @@
-"""A row of a catalogue: one implementation of one pass of a convolution, and what it promises."""
+"""One implementation of one pass of a convolution, and the error that it promises."""
 
 from __future__ import annotations
 
@@ -16,44 +16,48 @@ from bestof.torch.shim import NativeConvolution
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """How far a result may be from the float64 one, both relative to the root mean square of the latter.
+    """A bound of the error against float64, relative to the rms of the float64 result.
 
-    `rms` bounds the root mean square of the error, `maximum` its largest magnitude.
+    `rms` bounds the rms of the error, `maximum` its largest magnitude.
     """
 
     rms: float
     maximum: float
 
     def scaled(self, channels: int, dtype: str) -> ErrorBound:
-        """The bound for a sum over that many channels (unchanged up to 512, then by the square root) and dtype."""
+        """Return the bound for a dtype and for sums over so many channels.
+
+        Above 512 channels it grows with their square root.
+        """
         factor = max(1.0, sqrt(channels / 512))
         factor *= torch.finfo(getattr(torch, dtype)).eps / torch.finfo(torch.float32).eps
         return ErrorBound(self.rms * factor, self.maximum * factor)
 
     def rounded(self) -> ErrorBound:
-        """The bound after a result of this one is rounded to bfloat16."""
+        """Return the bound after the result is rounded to bfloat16."""
         return ErrorBound(self.rms + ROUNDED.rms, self.maximum + ROUNDED.maximum)
 
 
 ROUNDED = ErrorBound(rms=2**-8, maximum=10 * 2**-8)
-"""One rounding to bfloat16, whose 8 bits err by 2^-8 of a number at most; by 2^-9.4, root mean square, where there are
-many. No element of a result is 10 times the root mean square of all."""
+"""One rounding to bfloat16. Its 8 bits err by at most 2^-8 of a number; the rms over many
+numbers is 2^-9.4. No element of a result is 10 times the rms of all."""
 
 BFLOAT16_INSIDE = ErrorBound(rms=sqrt(3) * 2**-8, maximum=10 * sqrt(3) * 2**-8)
-"""Both operands and the result rounded to bfloat16, the sums in float32: three independent errors. Where nothing
-cancels, those of the terms add up as the terms do; by 2^-8.5 where there are many."""
+"""Both operands and the result rounded to bfloat16, sums in float32: three independent errors. If
+nothing cancels, the errors of the terms add up as the terms do; the rms over many is 2^-8.5."""
 
 DIRECT = ErrorBound(rms=1e-6, maximum=1e-5)
 SPECTRAL = ErrorBound(rms=2e-6, maximum=2e-5)
 
 
 def summation_bound(terms: int, dtype: str) -> ErrorBound:
-    """The bound of sums that are taken term by term, as PyTorch's own kernels may: nothing better is ours to promise.
+    """Return the bound of sums that are taken term by term, as PyTorch's own kernels may take them.
 
-    A partial sum of k random terms of magnitude 1 is about sqrt(k) and is rounded by u times that at most, so that
-    the errors of n of them add up to u sqrt(n^2 / 2); a uniform error has a third of the square of its limit, and
-    the result is about sqrt(n): u sqrt(n / 6). Measured on oneDNN in channels last: two thirds of it at 4608 terms.
-    Not below DIRECT; the maximum stands to it as there.
+    A partial sum of k random terms of magnitude 1 is about sqrt(k), and rounding it errs by at most
+    u sqrt(k). The errors of n partial sums add up to u sqrt(n^2 / 2). A uniform error has a third
+    of the square of its limit, and the result is about sqrt(n), which gives u sqrt(n / 6). oneDNN
+    in channels last reached two thirds of it at 4608 terms. The bound is at least DIRECT, and has
+    the same ratio of maximum to rms.
     """
     growth = torch.finfo(torch.float32).eps / 2 * sqrt(terms / 6)
     rms = max(DIRECT.rms, growth)
@@ -62,15 +66,18 @@ def summation_bound(terms: int, dtype: str) -> ErrorBound:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One implementation. `supports` is the only polite refusal: where it says yes, the function answers.
+    """One implementation of one pass.
 
-    The function never changes its arguments, and returns a tensor of its own with the shape, dtype and strides that
-    PyTorch would return. Arguments: forward (originals, input, weight, bias, problem), input gradient (originals,
-    grad_output, weight, problem), weight gradient (originals, grad_output, input, problem).
-
-    `bound` is None where PyTorch's own kernels do the sums: see `summation_bound`. `estimate` tells before the first
-    call what one will cost, in the unit of `estimate.py`; without it the alternative is always tried. `accuracy` is the
-    strictest level that allows it. `compiled` makes what computes a problem without Python, where that can be.
+    function: never changes its arguments. It returns a new tensor with the shape, dtype and strides
+        that PyTorch would return. Its arguments are (originals, input, weight, bias, problem) for
+        the forward pass, (originals, grad_output, weight, problem) for the input gradient, and
+        (originals, grad_output, input, problem) for the weight gradient.
+    supports: whether the function answers a problem; it refuses no other way.
+    bound: the promised error; None if PyTorch's own kernels do the sums (`summation_bound`).
+    estimate: the cost before the first call, in the unit of `estimate.py`. Without an estimate the
+        alternative is always tried.
+    accuracy: the strictest level that allows it.
+    compiled: makes a kernel that computes a problem without Python, if there is one.
     """
 
     name: str

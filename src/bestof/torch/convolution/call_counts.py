@@ -1,4 +1,4 @@
-"""How often each problem was met."""
+"""Counts of the calls of each problem."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class CallCounts(Generic[Key]):
-    """Counts that many threads may raise at once, with the interpreter's lock or without, and with no lock that a fork
-    could leave taken. Keys beyond `limit` are not counted.
+    """Counts that threads may raise at once, with the interpreter's lock or without it.
+
+    They have no lock that a fork could leave taken. Keys beyond `limit` are not counted.
     """
 
     def __init__(self, limit: int = 16384) -> None:
@@ -20,11 +21,11 @@ class CallCounts(Generic[Key]):
         self._counts: dict[Key, Count] = {}
 
     def count(self, key: Key) -> None:
-        """One call more."""
+        """Add one call."""
         next(self.counter(key))
 
     def counter(self, key: Key) -> Count:
-        """`next` of it is one call more, without looking the key up."""
+        """Return the counter of a key; `next` of it adds one call without a look-up."""
         count = self._counts.get(key)
         if count is None:
             count = Count()
@@ -33,5 +34,5 @@ class CallCounts(Generic[Key]):
         return count
 
     def totals(self) -> dict[Key, int]:
-        """The calls of each key that was met."""
+        """Return the calls of each key."""
         return {key: count.calls for key, count in list(self._counts.items())}

@@ -71,8 +71,8 @@ class Catalogue:
         """Return the error that an alternative promises for a problem.
 
         It is scaled by the channels of the sums; a weight gradient sums over the images of the
-        batch. Sums of bfloat16 products are taken in float32 and rounded once. PyTorch's own kernels
-        do so if `other_dtype.has_bfloat16`, and promise nothing elsewhere.
+        batch. Sums of bfloat16 products are taken in float32 and rounded once. PyTorch's own
+        kernels do so if `other_dtype.has_bfloat16`, and promise nothing elsewhere.
         """
         n, k, p, q = problem.output_shape
         _, c, r, s = problem.weight_shape

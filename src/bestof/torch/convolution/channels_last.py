@@ -1,4 +1,4 @@
-"""PyTorch's own kernels on channels-last copies: conversions there and back included."""
+"""PyTorch's own kernels on channels-last copies. Its time includes both conversions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Where PyTorch would not compute in channels last anyway, and the two formats differ."""
+    """Return whether PyTorch computes in channels first, and the two formats differ."""
     return not problem.empty and not problem.channels_last and problem.input_shape[1] > 1
 
 
 def supports_weight_gradient(problem: ConvProblem) -> bool:
-    """The same, if PyTorch's weight gradient in bfloat16 is right there."""
+    """Return the same, if PyTorch's weight gradient is right there (`is_sound`)."""
     return supports(problem) and (problem.dtype != "bfloat16" or is_sound(problem))
 
 
@@ -40,7 +40,7 @@ def _converted(problem: ConvProblem) -> ConvProblem:
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     converted = input.contiguous(memory_format=torch.channels_last)
     return in_format(
         as_is.forward(originals, converted, weight, bias, problem), problem.channels_last
@@ -50,7 +50,7 @@ def forward(
 def input_gradient(
     originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     converted = grad_output.contiguous(memory_format=torch.channels_last)
     gradient = as_is.input_gradient(originals, converted, weight, _converted(problem))
     return in_format(gradient, problem.channels_last)
@@ -59,7 +59,7 @@ def input_gradient(
 def weight_gradient(
     originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     gradient = as_is.weight_gradient(
         originals,
         grad_output.contiguous(memory_format=torch.channels_last),

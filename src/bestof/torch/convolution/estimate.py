@@ -2,8 +2,9 @@
 
 The unit is the time of one addition or multiplication at the rate of a good kernel: 200 GFLOP/s on
 two cores with AVX-512. One table therefore serves every machine whose memory keeps pace with its
-arithmetic. The factors were fitted to the times of all alternatives on some sixty convolutions. They
-are low for what moves memory, because other machines may do that faster; MARGIN absorbs the rest.
+arithmetic. The factors were fitted to the times of all alternatives on some sixty convolutions.
+They are low for what moves memory, because other machines may do that faster; MARGIN absorbs the
+rest.
 
 The file of an alternative holds its estimate. Here stand what the estimates share, those of the
 native algorithms, and the margins beyond which an alternative is left out.
@@ -29,15 +30,15 @@ understate Winograd: on VGG16's layers it was 1.1 to 1.7 times further ahead of 
 PyTorch's own kernel, which is always tried. This margin halves what trials cost."""
 
 WINOGRAD_CHANNELS = 32
-"""The fewest filters and channels, two vectors, from which Winograd's estimates are trusted. F(4) has
-won every such layer of VGG16 and ResNet34."""
+"""The fewest filters and channels, two vectors, from which Winograd's estimates are trusted.
+F(4) has won every such layer of VGG16 and ResNet34."""
 
 SHARING_MARGIN = 1.5
 """The margin of the group that shares a lowered matrix. Both sides contain the same products."""
 
 JOINT_MARGIN = 1.3
-"""A layer is also judged as a whole if PyTorch's own kernels are estimated within JOINT_MARGIN times
-the cheapest passes. Beyond it, as on VGG16's layers, that trial would be wasted."""
+"""A layer is also judged as a whole if PyTorch's own kernels are estimated within JOINT_MARGIN
+times the cheapest passes. Beyond it, as on VGG16's layers, that trial would be wasted."""
 
 SMALL = 10**8
 """Half a millisecond, as operations. Below it a hopeless trial costs too little to be left out."""
@@ -45,7 +46,7 @@ SMALL = 10**8
 CONVERSION = 40.0
 """The cost of a byte of an operand that is converted between the layouts, either way."""
 MATRIX = 90.0
-"""The cost of a byte of a fresh lowered matrix, whose pages are faulted in: 1.3 GB/s were measured."""
+"""The cost of a byte of a fresh lowered matrix, page faults included: 1.3 GB/s were measured."""
 AGAIN = 25.0
 """The cost of a byte of weights that is read again for every image: 7 GB/s."""
 
@@ -130,8 +131,8 @@ def native_weight_gradient(inside: Estimate) -> Estimate:
 def in_float32(inside: Estimate) -> Estimate:
     """Return the estimate of a bfloat16 problem by a float32 kernel: every operand is converted.
 
-    PyTorch's own bfloat16 kernels are estimated as in float32 beside it. They take half of that with
-    instructions for bfloat16, and many times as much without, so this errs towards a trial.
+    PyTorch's own bfloat16 kernels are estimated as in float32 beside it. They take half of that
+    with instructions for bfloat16, and many times as much without, so this errs towards a trial.
     """
 
     def estimate(problem: ConvProblem) -> float:

@@ -1,8 +1,8 @@
-"""Convolution as a product of spectra: per frequency one complex matrix product over the channels.
+"""Convolution as a product of spectra: for each frequency one complex matrix product of channels.
 
-Mathieu, Henaff, LeCun: Fast Training of Convolutional Networks through FFTs, 2014. A circular transform of L elements
-an axis serves as soon as L >= H + padding (what wraps around then meets zeros, or is cropped) and L holds the dilated
-kernel and the output.
+Mathieu, Henaff, LeCun: Fast Training of Convolutional Networks through FFTs, 2014. A circular
+transform of L elements an axis serves as soon as L >= H + padding (what wraps around then meets
+zeros, or is cropped) and L holds the dilated kernel and the output.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def good_size(least: int) -> int:
 
 
 def transform_size(problem: ConvProblem) -> tuple[int, int]:
-    """Height and width of the transforms."""
+    """Return height and width of the transforms."""
     (_, _, h, w), (_, _, r, s), (p, q) = (
         problem.input_shape,
         problem.weight_shape,
@@ -54,7 +54,7 @@ def transform_size(problem: ConvProblem) -> tuple[int, int]:
 
 
 def spectra_elements(problem: ConvProblem) -> int:
-    """The complex numbers of the three spectra."""
+    """Return how many complex numbers the three spectra have."""
     (n, c, _, _), (k, cg, _, _), (height, width) = (
         problem.input_shape,
         problem.weight_shape,
@@ -64,10 +64,13 @@ def spectra_elements(problem: ConvProblem) -> int:
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64, stride 1 (other strides would throw most of the work away), and where it is not hopeless.
+    """Return whether the dtype is float32 or float64, the stride 1, and an FFT not hopeless.
 
-    An element of a spectrum costs 8 to 31 ns on 2 cores of a Zen 4, PyTorch's kernels without groups spend 2 ns on
-    400 FLOPs: beyond that a trial alone would take many times the whole call (42 times on 3x3 kernels over 112x112).
+    Other strides would throw most of the work away.
+
+    An element of a spectrum costs 8 to 31 ns on 2 cores of a Zen 4, PyTorch's kernels without
+    groups spend 2 ns on 400 FLOPs: beyond that a trial alone would take many times the whole call
+    (42 times on 3x3 kernels over 112x112).
     """
     if (
         problem.empty
@@ -89,7 +92,7 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def _spectrum(image: Tensor, groups: int, problem: ConvProblem) -> Tensor:
-    """The spectrum of (A, g B, h, w) as (frequencies g, A, B)."""
+    """Return the spectrum of (A, g B, h, w) as (frequencies g, A, B)."""
     spectrum: Tensor = torch.fft.rfft2(image, s=transform_size(problem))
     rows, columns, height, width = spectrum.shape
     ordered = spectrum.reshape(rows, groups, columns // groups, height, width).permute(
@@ -99,7 +102,7 @@ def _spectrum(image: Tensor, groups: int, problem: ConvProblem) -> Tensor:
 
 
 def _weight_spectrum(weight: Tensor, problem: ConvProblem) -> Tensor:
-    """The spectrum of the weights, dilated by zeros, as (frequencies g, K/g, C/g)."""
+    """Return the spectrum of the weights, dilated by zeros, as (frequencies g, K/g, C/g)."""
     g, (k, c, r, s), (step_h, step_w) = problem.groups, problem.weight_shape, problem.dilation
     if (step_h, step_w) != (1, 1):
         dilated = weight.new_zeros(k, c, step_h * (r - 1) + 1, step_w * (s - 1) + 1)
@@ -110,7 +113,7 @@ def _weight_spectrum(weight: Tensor, problem: ConvProblem) -> Tensor:
 
 
 def _image(products: Tensor, groups: int, problem: ConvProblem) -> Tensor:
-    """The inverse transform of (frequencies g, A, B) as (A, g B, L, L)."""
+    """Return the inverse transform of (frequencies g, A, B) as (A, g B, L, L)."""
     height, width = transform_size(problem)
     rows, columns = products.shape[1:]
     ordered = products.reshape(height, width // 2 + 1, groups, rows, columns).permute(3, 2, 4, 0, 1)
@@ -123,7 +126,7 @@ def _image(products: Tensor, groups: int, problem: ConvProblem) -> Tensor:
 def forward(
     _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     p, q = problem.output_size
     kernel = _weight_spectrum(weight, problem).transpose(1, 2).conj_physical()
     output = _image(
@@ -138,7 +141,7 @@ def forward(
 def input_gradient(
     _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     _, _, h, w = problem.input_shape
     top, left = problem.padding
     kernel = _weight_spectrum(weight, problem)
@@ -151,7 +154,7 @@ def input_gradient(
 def weight_gradient(
     _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     g, (k, c, r, s), (step_h, step_w) = problem.groups, problem.weight_shape, problem.dilation
     outer = _spectrum(grad_output, g, problem).transpose(1, 2).conj_physical()
     taps = _image(torch.bmm(outer, _spectrum(input, g, problem)), g, problem).roll(

@@ -1,4 +1,4 @@
-"""The forward pass computed by the kernel of the input gradient, with turned weights: stride 1 only."""
+"""The forward pass by PyTorch's kernel for input gradients, with turned weights and stride 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bestof.torch.convolution.swapped_operands import Pair, complement, output_s
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64, stride 1, no more padding than the kernel covers."""
+    """Return whether dtype, stride (1) and padding (within the kernel) allow it."""
     return (
         not problem.empty
         and problem.dtype in ("float32", "float64")
@@ -40,7 +40,7 @@ def convolve(
     groups: int,
     channels_last: bool,
 ) -> Tensor:
-    """The output (N, K, P, Q) for one-sided pads, none larger than dilation (R - 1).
+    """Return the output (N, K, P, Q) for one-sided pads, none larger than dilation (R - 1).
 
     PyTorch's input gradient crops both sides alike: the larger one-sided rest is cropped here.
     """
@@ -75,7 +75,7 @@ def convolve(
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     pads = symmetric(problem.padding)
     output = convolve(
         originals, input, weight, pads, problem.dilation, problem.groups, problem.channels_last

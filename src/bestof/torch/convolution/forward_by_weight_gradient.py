@@ -1,7 +1,7 @@
-"""The forward pass computed by the kernel of the weight gradient: the weights stand in for the gradient.
+"""The forward pass by PyTorch's kernel for weight gradients; the weights replace the gradient.
 
-The output pixels are the taps of a weight whose filters are the images of the batch; stride and dilation change
-places. Pays where the output is small.
+The output pixels are the taps of a weight whose filters are the images of the batch; stride and
+dilation change places. Pays where the output is small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, e
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64."""
+    """Return whether the dtype is float32 or float64."""
     return not problem.empty and problem.dtype in ("float32", "float64")
 
 
@@ -38,7 +38,7 @@ def convolve(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """The output (N, K, P, Q), whatever its strides, for one-sided pads."""
+    """Return the output (N, K, P, Q), whatever its strides, for one-sided pads."""
     n, k, kernel = input.shape[0], weight.shape[0], (weight.shape[2], weight.shape[3])
     outputs = output_size((input.shape[2], input.shape[3]), kernel, pads, stride, dilation)
     image, rest = trimmed(input, pads, extents(outputs, kernel, stride, dilation))
@@ -63,7 +63,7 @@ def convolve(
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     output = convolve(
         originals,
         input,

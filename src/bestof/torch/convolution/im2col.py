@@ -1,4 +1,7 @@
-"""PyTorch's unfold and fold with a matrix product an image: the transposed im2row, at home in channels first."""
+"""PyTorch's unfold and fold with one matrix product an image: the transposed im2row.
+
+Its natural layout is channels first.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """As im2row: the matrix has the same size."""
+    """Return whether im2row applies: the matrix has the same size."""
     return im2row.supports(problem)
 
 
@@ -39,14 +42,14 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def _columns(input: Tensor, problem: ConvProblem) -> Tensor:
-    """The lowered matrices (N, C R S, P Q)."""
+    """Return the lowered matrices (N, C R S, P Q)."""
     return unfold(
         input, problem.weight_shape[2:], problem.dilation, problem.padding, problem.stride
     )
 
 
 def _matrices(weight: Tensor, problem: ConvProblem) -> Tensor:
-    """The weights (N g, K/g, C/g R S): one copy serves all images where there is one group, by a stride of 0."""
+    """Return the weights (N g, K/g, C/g R S); with one group a stride of 0 serves all images."""
     n, g, (k, c, r, s) = problem.input_shape[0], problem.groups, problem.weight_shape
     return (
         weight.reshape(1, g, k // g, c * r * s)
@@ -58,7 +61,7 @@ def _matrices(weight: Tensor, problem: ConvProblem) -> Tensor:
 def forward(
     _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape
     columns = _columns(input, problem).reshape(n * g, c * r * s, p * q)
@@ -71,7 +74,7 @@ def forward(
 def input_gradient(
     _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape
     gradient = grad_output.reshape(n * g, k // g, p * q)
@@ -87,7 +90,10 @@ def input_gradient(
 def weight_gradient(
     _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S), added up image by image: a product of all would hold N of them."""
+    """Return the gradient of the weight (K, C/g, R, S), added up image by image.
+
+    One product of all images would hold N gradients.
+    """
     n, k, p, q = problem.output_shape
     g, (_, c, r, s) = problem.groups, problem.weight_shape
     columns = _columns(input, problem).reshape(n, g, c * r * s, p * q)

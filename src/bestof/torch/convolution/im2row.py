@@ -1,4 +1,4 @@
-"""The lowered matrix times the weights: one matrix product a group, of as many rows as there are output pixels.
+"""im2row: the lowered matrix times the weights, one matrix product a group.
 
 Chellapilla et al., High Performance Convolutional Neural Networks for Document Processing, 2006.
 """
@@ -16,7 +16,7 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64, where the lowered matrix stays within its limit."""
+    """Return whether the dtype is float32 or float64 and the lowered matrix is within its limit."""
     return (
         not problem.empty
         and problem.dtype in ("float32", "float64")
@@ -31,7 +31,7 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem) -> Tensor:
-    """The output (N, K, P, Q) from the lowered matrix."""
+    """Return the output (N, K, P, Q) from the lowered matrix."""
     g, (k, c, r, s) = problem.groups, problem.weight_shape
     n, _, p, q = problem.output_shape
     matrix = weight.reshape(g, k // g, c, r, s).permute(0, 3, 4, 2, 1).reshape(g, r * s * c, k // g)
@@ -49,7 +49,7 @@ def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvP
 
 
 def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S) from the lowered matrix."""
+    """Return the gradient of the weight (K, C/g, R, S) from the lowered matrix."""
     k, c, r, s = problem.weight_shape
     gradient = torch.bmm(gradient_rows(grad_output, problem).transpose(1, 2), lowered)
     return in_format(gradient.reshape(k, r, s, c).permute(0, 3, 1, 2), problem.channels_last)
@@ -58,14 +58,17 @@ def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -
 def forward(
     _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     return product(lower(input, problem), weight, bias, problem)
 
 
 def input_gradient(
     _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W): the gradient of the lowered matrix, added up tap by tap."""
+    """Return the gradient of the input (N, C, H, W).
+
+    It is the gradient of the lowered matrix, added up tap by tap.
+    """
     g, (k, c, r, s) = problem.groups, problem.weight_shape
     n, _, h, w = problem.input_shape
     p, q = problem.output_size
@@ -89,5 +92,5 @@ def input_gradient(
 def weight_gradient(
     _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     return weight_product(lower(input, problem), grad_output, problem)

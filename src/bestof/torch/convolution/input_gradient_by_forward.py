@@ -16,7 +16,10 @@ from bestof.torch.convolution.swapped_operands import Pair, complement, extents,
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64, where the zeros at most quadruple the work (with strides of 4 it took 17 times as long)."""
+    """Return whether the dtype is float32 or float64, and zeros at most quadruple the work.
+
+    With strides of 4 it took 17 times as long as PyTorch's own kernel.
+    """
     return (
         not problem.empty
         and problem.dtype in ("float32", "float64")
@@ -33,7 +36,7 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def _spread(gradient: Tensor, stride: Pair, channels_last: bool) -> Tensor:
-    """The gradient with stride - 1 zeros between its elements."""
+    """Return the gradient with stride - 1 zeros between its elements."""
     if stride == (1, 1):
         return gradient
     n, k, p, q = gradient.shape
@@ -54,7 +57,7 @@ def gradient(
     groups: int,
     channels_last: bool,
 ) -> Tensor:
-    """The gradient of the input (N, C, *image), whatever its strides, for one-sided pads."""
+    """Return the gradient of the input (N, C, *image), whatever its strides, for one-sided pads."""
     kernel = (weight.shape[2], weight.shape[3])
     (top, bottom), (left, right) = complement(pads, kernel, dilation)
     read = extents((grad_output.shape[2], grad_output.shape[3]), kernel, stride, dilation)
@@ -80,7 +83,7 @@ def gradient(
 def input_gradient(
     originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     result = gradient(
         originals,
         grad_output,

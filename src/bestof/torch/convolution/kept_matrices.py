@@ -83,7 +83,7 @@ class KeptMatrices:
             excess -= entry.matrix.nbytes
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
-        """Return the matrix of `source` and forget it; None if there is none or `source` changed."""
+        """Return the matrix of `source` and forget it; None if it is missing or outdated."""
         found = self._kept.pop((id(source), geometry), None)
         if (
             found is None

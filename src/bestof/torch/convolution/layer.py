@@ -1,4 +1,4 @@
-"""What is chosen for a convolution: a group for each layer, and below it a selector for each pass."""
+"""The selectors of convolutions: a group for each layer, below it one for each pass."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ConvolutionLayer:
         )
 
     def find_forward(self, key: Hashable, recognize: Callable[[], Met | None]) -> Shortcut | None:
-        """Return how forward passes that look like `key` are computed; None if PyTorch computes them.
+        """Return how forward passes that look like `key` are computed; None if by PyTorch.
 
         `recognize` returns what such a pass meets, and is called once for each key.
         """

@@ -1,4 +1,4 @@
-"""The lowered matrix: one row an output pixel, holding the input elements that this pixel is computed from."""
+"""The lowered matrix: each row holds the input elements of one output pixel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bestof.torch.convolution.pads import pad, symmetric
 from bestof.torch.convolution.problem import ConvProblem
 
 MATRIX_LIMIT = 1 << 30
-"""Bytes that a lowered matrix or the spectra of an FFT may take: a trial must not push a program out of memory."""
+"""The most bytes of a lowered matrix or FFT spectrum: a trial must not exhaust memory."""
 
 
 def matrix_bytes(problem: ConvProblem) -> int:
-    """The size of the lowered matrix of a float32 or float64 problem."""
+    """Return the bytes of the lowered matrix of a float32 or float64 problem."""
     _, c, r, s = problem.weight_shape
     p, q = problem.output_size
     width = 8 if problem.dtype == "float64" else 4
@@ -21,9 +21,12 @@ def matrix_bytes(problem: ConvProblem) -> int:
 
 
 def lower(input: Tensor, problem: ConvProblem) -> Tensor:
-    """The matrix (g, N P Q, R S C/g); a view of the input where no element has to move (1x1 in channels last)."""
+    """Return the matrix (g, N P Q, R S C/g).
+
+    It is a view of the input if no element moves (1x1 in channels last).
+    """
     if problem.weight_shape[2:] != (1, 1):
-        # Gathering runs of channels from a converted copy beats gathering single elements from channels first.
+        # Gathering runs of channels from a copy is faster than gathering single elements.
         input = input.contiguous(memory_format=torch.channels_last)
     image = pad(input, symmetric(problem.padding))
     n, c = problem.input_shape[:2]
@@ -45,6 +48,6 @@ def lower(input: Tensor, problem: ConvProblem) -> Tensor:
 
 
 def gradient_rows(grad_output: Tensor, problem: ConvProblem) -> Tensor:
-    """The gradient of the output (N, K, P, Q) as (g, N P Q, K/g)."""
+    """Return the gradient of the output (N, K, P, Q) as (g, N P Q, K/g)."""
     g, k = problem.groups, problem.weight_shape[0]
     return grad_output.permute(0, 2, 3, 1).reshape(-1, g, k // g).transpose(0, 1)

@@ -1,4 +1,4 @@
-"""Channels first or channels last: what PyTorch makes of a tensor's strides, and results in the format it would use."""
+"""Channels first or channels last, as PyTorch reads them from strides."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ Layout = Literal["channels_first", "channels_last", "other"]
 
 
 def _like_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether PyTorch takes these strides of a 4-D tensor for channels last (`suggest_memory_format`).
+    """Return whether PyTorch reads these strides of a 4-D tensor as channels last.
 
-    Dense or not; ambiguous strides (one channel, one pixel) count as channels first, unless the strides of the
-    dimensions of size 1 say otherwise. Follows `is_channels_last_strides_2d` in c10/core/MemoryFormat.h.
+    The tensor need not be dense. Ambiguous strides (one channel, one pixel) count as channels
+    first, unless the strides of the dimensions of size 1 say otherwise. Follows
+    `is_channels_last_strides_2d` in c10/core/MemoryFormat.h.
     """
     if strides[1] == 0:
         return False
@@ -28,9 +29,10 @@ def _like_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> boo
 
 
 def layout_of(tensor: Tensor) -> Layout:
-    """The class of a 4-D tensor's strides: channels_last as PyTorch judges, dense channels_first, or other.
+    """Return the class of a 4-D tensor's strides.
 
-    PyTorch treats other (sliced, expanded, permuted) as channels first, after a copy.
+    It is "channels_last" as PyTorch judges, "channels_first" if dense, or "other" (sliced,
+    expanded, permuted), which PyTorch copies to channels first.
     """
     if _like_channels_last(tensor.shape, tensor.stride()):
         return "channels_last"
@@ -38,15 +40,15 @@ def layout_of(tensor: Tensor) -> Layout:
 
 
 def torch_format(channels_last: bool) -> torch.memory_format:
-    """PyTorch's name for it."""
+    """Return PyTorch's name of the format."""
     return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def in_format(result: Tensor, channels_last: bool) -> Tensor:
-    """The result with the exact strides of a tensor that was allocated in that format, copied only where it must be.
+    """Return the result with the exact strides of a tensor that was allocated in a format.
 
-    `contiguous` alone leaves the strides of dimensions of size 1 as they are, and PyTorch reads the format of an
-    ambiguous tensor from these.
+    It is copied only if it must be. `contiguous` alone keeps the strides of dimensions of size 1,
+    from which PyTorch reads the format of an ambiguous tensor.
     """
     result = result.contiguous(memory_format=torch_format(channels_last))
     _, c, h, w = result.shape
@@ -55,9 +57,9 @@ def in_format(result: Tensor, channels_last: bool) -> Tensor:
 
 
 def placeholder(like: Tensor, shape: tuple[int, ...], channels_last: bool = False) -> Tensor:
-    """A tensor of that shape whose values nobody reads: PyTorch's backward asks for one beside those that it uses.
+    """Return a tensor whose values are never read, because PyTorch's backward kernel asks for one.
 
-    Not an expanded scalar, which PyTorch would copy into a full tensor first: pages of this one are never touched.
+    Its pages are never touched. PyTorch would copy an expanded scalar into a full tensor.
     """
     return torch.empty(
         shape, dtype=like.dtype, device=like.device, memory_format=torch_format(channels_last)

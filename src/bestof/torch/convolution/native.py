@@ -1,5 +1,8 @@
-"""Our own float32 kernels, on channels-last copies where the tensors are not channels last already, and on float32
-copies of bfloat16 tensors: conversions included."""
+"""The native float32 kernels as alternatives.
+
+Tensors that are not float32 in channels last are copied first; the time of an alternative includes
+these conversions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from bestof.torch.shim import NativeConvolution
 def supports(
     algorithm: str, direction: str, dtype: str = "float32"
 ) -> Callable[[ConvProblem], bool]:
-    """Whether the kernels have this algorithm for a problem: of this dtype, nothing empty, its own shapes."""
+    """Return the test for problems of this dtype that a native algorithm computes."""
 
     def answer(problem: ConvProblem) -> bool:
         if (
@@ -82,7 +85,7 @@ def estimate_in_float32(algorithm: str, direction: str) -> Estimate | None:
 
 
 def forward(algorithm: str) -> Callable[..., Tensor]:
-    """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
+    """Return the function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
 
     def run(
         originals: Originals,
@@ -112,7 +115,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
 
 
 def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolution]:
-    """The same as `forward`, of a float32 problem, for calls that Python does not see."""
+    """Return the function from a float32 problem to its kernel for calls without Python."""
 
     @lru_cache(maxsize=1024)
     def make(problem: ConvProblem) -> NativeConvolution:
@@ -132,7 +135,7 @@ def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolutio
 
 
 def input_gradient(algorithm: str) -> Callable[..., Tensor]:
-    """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
+    """Return (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
 
     def run(
         _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
@@ -150,7 +153,7 @@ def input_gradient(algorithm: str) -> Callable[..., Tensor]:
 
 
 def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
-    """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
+    """Return (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
 
     def run(
         _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
@@ -194,7 +197,7 @@ def geometry_plan(
     _isa: str,
     dtype: str = "float32",
 ) -> Conv2dPlan:
-    """The plan of an algorithm for one geometry, rows last; made once for an instruction set."""
+    """Return the plan of an algorithm for one geometry, made once for an instruction set."""
     return Conv2dPlan(
         x_shape,
         w_shape,
@@ -209,13 +212,13 @@ def geometry_plan(
 
 
 def nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """A shape (N, C, H, W) as kernels have it."""
+    """Return a shape (N, C, H, W) in the order of the kernels: (N, H, W, C)."""
     n, c, h, w = shape
     return n, h, w, c
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """As the kernels read it; a copy only where it must be, of both conversions in one."""
+    """Return a tensor as the kernels read it, converted in one pass if it must be."""
     if tensor.dtype is torch.float32:
         return tensor.contiguous(memory_format=torch.channels_last)
     return tensor.to(torch.float32, memory_format=torch.channels_last)

@@ -1,4 +1,7 @@
-"""Our own kernel of bfloat16 products and float32 sums: for bfloat16 tensors, and rounding inside for float32 ones."""
+"""The native kernel of bfloat16 products and float32 sums.
+
+It takes bfloat16 tensors, or rounds the operands of float32 ones.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
 _ALGORITHM = "convgemm_bf16"
-# Elsewhere the kernel gives the same results, slower than float32.
+# With other instruction sets the results are the same, but slower than float32.
 _FAST = "avx512_bf16"
 
 
 def supports(dtype: str) -> Callable[[ConvProblem], bool]:
-    """Whether tensors of this dtype are a problem's, and the processor multiplies pairs of bfloat16."""
+    """Return the test for problems of this dtype, on processors that multiply bfloat16 pairs."""
 
     def answer(problem: ConvProblem) -> bool:
         if problem.dtype != dtype or problem.empty or problem.deterministic or isa() != _FAST:
@@ -40,7 +43,7 @@ def supports(dtype: str) -> Callable[[ConvProblem], bool]:
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     x = input.contiguous(memory_format=torch.channels_last)
     packed = None
     if problem.frozen and originals.packed is not None:

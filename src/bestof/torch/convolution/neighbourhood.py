@@ -1,4 +1,4 @@
-"""Convolutions that differ in the batch or the image only: what was found out for one holds for the next, mostly."""
+"""Neighbours of a problem: convolutions of the same layer with another batch or image size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from bestof.torch.convolution.problem import ConvProblem
 
 Problem = TypeVar("Problem", bound=Hashable)
 
-# Sizes of one layer that a program is still asked about; detection networks have hundreds, of which the last matter.
+# Sizes of one layer that are remembered. Detection networks have hundreds; the last ones matter.
 _REMEMBERED = 64
 _FAMILIES = 1024
-# Beyond so many times the pixels a tile, a matrix or a spectrum costs something else than before.
+# With so many times the pixels the costs of tiles, matrices and spectra change their ratio.
 _PIXELS = 4.0
 
 
 class Neighbourhood(Generic[Problem]):
-    """Knows the problems that it was asked about, and gives those near another one, the nearest first.
+    """Remembers problems, and returns those near another one, the nearest first.
 
-    Near are problems of one layer, by any batch size, with images of a quarter to four times the pixels; the bias and
-    whether weights are frozen make no difference. `convolution` gets the convolution of a problem, and `rest` what else
-    must agree. Called with a selector's lock held, so its state needs none.
+    Two problems are near if they belong to one layer and their images differ at most fourfold in
+    pixels. Batch size, bias and frozen weights may differ. `convolution` returns the convolution of
+    a problem, `rest` what else must agree. A selector calls it with its lock held, so it needs no
+    lock.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Neighbourhood(Generic[Problem]):
         self._families: dict[Hashable, dict[Problem, None]] = {}
 
     def __call__(self, problem: Problem) -> Iterable[Problem]:
-        """Those near `problem` of all that were asked about before."""
+        """Return the remembered problems near `problem`, and remember it."""
         convolution = self._convolution(problem)
         family = (convolution.family, self._rest(problem))
         if len(self._families) >= _FAMILIES and family not in self._families:

@@ -1,4 +1,4 @@
-"""What alternatives may use beside their operands: PyTorch's own kernels, and weights that were packed before."""
+"""What alternatives use beside their operands: PyTorch's own kernels and packed weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from bestof.torch.convolution.packed_weights import PackedWeightsCache
 
 @dataclass(frozen=True, slots=True)
 class Originals:
-    """The two kernels that alternatives may call in place of the dispatcher, and where packed weights are kept.
+    """PyTorch's kernels, which alternatives call past the dispatcher, and the packed weights.
 
-    convolution: (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) -> Tensor
-    convolution_backward: (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
-    output_padding, groups, output_mask) -> (grad_input, grad_weight, grad_bias), None where the mask says False
-    packed: None where none are kept
+    convolution: (input, weight, bias, stride, padding, dilation, transposed, output_padding,
+    groups)
+        -> output
+    convolution_backward: (grad_output, input, weight, bias_sizes, stride, padding, dilation,
+        transposed, output_padding, groups, output_mask) -> (grad_input, grad_weight, grad_bias);
+        a gradient that the mask excludes is None
+    packed: None if no packed weights are kept
     """
 
     convolution: Callable[..., Any]

@@ -1,8 +1,9 @@
-"""PyTorch's own kernels in another dtype, on channels-last copies: conversions there and back included.
+"""PyTorch's own kernels in another dtype, on channels-last copies.
 
-In float32 for bfloat16 tensors: faster where the processor has no instructions for bfloat16, and more exact. In
-bfloat16 for float32 tensors: half the bytes, and up to twice the rate where it has them; operands and result lose 16
-bits.
+bfloat16 tensors are computed in float32: more exact, and faster if the processor has no
+instructions for bfloat16. float32 tensors are computed in bfloat16: half the bytes, and up to twice
+the rate with such instructions, but operands and result lose 16 bits. The time of an alternative
+includes both conversions.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @cache
 def has_bfloat16() -> bool:
-    """Whether PyTorch's kernels multiply in bfloat16 and sum in float32 here: with AVX-512, or better instructions."""
+    """Return whether PyTorch multiplies in bfloat16 and sums in float32 here: from AVX-512 on."""
     backends: Any = torch.backends  # has no annotations
     return bool(backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
-    """Whether the tensors of a problem are of the dtype `given`, not empty, and the other one can be computed in."""
+    """Return the test for non-empty problems of dtype `given` that `inside` can compute."""
 
     def answer(problem: ConvProblem) -> bool:
         return (
@@ -43,13 +44,16 @@ def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
 
 
 def is_sound(problem: ConvProblem) -> bool:
-    """Whether PyTorch's gradient of the weight in bfloat16 is right. Where images are no wider than the horizontal
-    stride, oneDNN's reads memory that nobody wrote (torch 2.13): in channels last nearly always, NaN among it."""
+    """Return whether PyTorch's weight gradient in bfloat16 is right.
+
+    If images are no wider than the horizontal stride, oneDNN reads memory that was never written
+    (torch 2.13): in channels last nearly always, sometimes NaN.
+    """
     return problem.input_shape[3] > problem.stride[1] or problem.weight_shape[3] == 1
 
 
 def forward(inside: str) -> Callable[..., Tensor]:
-    """The function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
+    """Return the function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
     dtype = _DTYPES[inside]
 
     def run(
@@ -69,7 +73,7 @@ def forward(inside: str) -> Callable[..., Tensor]:
 
 
 def input_gradient(inside: str) -> Callable[..., Tensor]:
-    """The function (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
+    """Return (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
     dtype = _DTYPES[inside]
 
     def run(
@@ -85,7 +89,7 @@ def input_gradient(inside: str) -> Callable[..., Tensor]:
 
 
 def weight_gradient(inside: str) -> Callable[..., Tensor]:
-    """The function (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
+    """Return (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
     dtype = _DTYPES[inside]
 
     def run(
@@ -101,11 +105,11 @@ def weight_gradient(inside: str) -> Callable[..., Tensor]:
 
 
 def _there(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Both conversions in one pass over the elements."""
+    """Convert dtype and layout in one pass over the elements."""
     return tensor.to(dtype, memory_format=torch.channels_last)
 
 
 def back(result: Tensor, problem: ConvProblem) -> Tensor:
-    """The result in the dtype and format that PyTorch would return, by one pass over it."""
+    """Return the result in the dtype and format that PyTorch would return, in one pass."""
     result = result.to(_DTYPES[problem.dtype], memory_format=torch_format(problem.channels_last))
     return in_format(result, problem.channels_last)

@@ -10,12 +10,15 @@ Pads = tuple[tuple[int, int], tuple[int, int]]
 
 
 def symmetric(padding: tuple[int, int]) -> Pads:
-    """PyTorch's padding, both sides of an axis alike."""
+    """Return PyTorch's padding as one-sided pads."""
     return (padding[0], padding[0]), (padding[1], padding[1])
 
 
 def pad(image: Tensor, pads: Pads) -> Tensor:
-    """The image (..., H, W) with zeros around it, cropped where a pad is negative; a view where nothing is added."""
+    """Return the image (..., H, W) with zeros around it, or cropped by negative pads.
+
+    If nothing is added, it is a view.
+    """
     (top, bottom), (left, right) = pads
     height, width = image.shape[-2:]
     image = image[
@@ -28,9 +31,9 @@ def pad(image: Tensor, pads: Pads) -> Tensor:
 
 
 def symmetric_remainder(image: Tensor, pads: Pads) -> tuple[Tensor, tuple[int, int]]:
-    """The image with all but the symmetric part of the pads applied, and that part, for PyTorch to apply.
+    """Apply all but the symmetric part of the pads; return the image and that part for PyTorch.
 
-    PyTorch pads inside its kernels without a copy, so only what it does not take is copied.
+    PyTorch pads inside its kernels without a copy, so only the rest needs one.
     """
     (top, bottom), (left, right) = pads
     vertical, horizontal = max(0, min(top, bottom)), max(0, min(left, right))
@@ -39,9 +42,10 @@ def symmetric_remainder(image: Tensor, pads: Pads) -> tuple[Tensor, tuple[int, i
 
 
 def trimmed(image: Tensor, pads: Pads, extents: tuple[int, int]) -> tuple[Tensor, Pads]:
-    """The image and pads without the last rows and columns that a strided convolution never reads.
+    """Return image and pads without the last rows and columns that a strided convolution skips.
 
-    `extents` are the numbers of padded rows and columns that it does read. The padding behind is taken away first.
+    `extents` are the numbers of padded rows and columns that it reads. The padding behind goes
+    first.
     """
     (top, bottom), (left, right) = pads
     height, width = image.shape[-2:]

@@ -1,4 +1,4 @@
-"""One 2-D convolution as a value: what selection tells problems apart by."""
+"""One 2-D convolution as a value: the problem of every selector of convolutions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _DTYPE_NAMES = {
 
 
 class ConvProblem(NamedTuple):
-    """One convolution as PyTorch computes it: y[n, k, p, q] = sum over c, r, s of x[n, c, ..] w[k, c, r, s].
+    """One convolution: y[n, k, p, q] = sum over c, r, s of x[n, c, ..] w[k, c, r, s].
 
-    Sizes in elements; `padding` is added on both sides. `grad_layout` is the layout of the gradient of the output,
-    empty for a forward pass. `input_layout` of an input gradient and `weight_layout` of a weight gradient are those
-    of the tensors that the forward pass saw: the format of the result follows from them. `frozen` is a forward pass
-    without gradients, whose weights may be packed once for many calls. `device` names the accelerator that it runs on,
-    and is empty for the processor.
+    Sizes are in elements; `padding` is added on both sides. `grad_layout` is the layout of the
+    gradient of the output, empty for a forward pass. `input_layout` of an input gradient and
+    `weight_layout` of a weight gradient are those of the tensors of the forward pass: they
+    determine the format of the result. `frozen` marks a forward pass without gradients, whose
+    weights may be packed once for many calls. `device` names the accelerator, and is empty for the
+    CPU.
 
-    A tuple (integers, strings, booleans and tuples of integers): hashing and comparing run in C. `of` takes 3.5
-    microseconds on a Zen 4.
+    A named tuple of integers, strings, booleans and tuples of integers hashes and compares in C.
+    `of` takes 3.5 microseconds on a Zen 4.
     """
 
     input_shape: tuple[int, int, int, int]
@@ -62,9 +63,9 @@ class ConvProblem(NamedTuple):
         groups: int,
         grad_output: Tensor | None = None,
     ) -> ConvProblem:
-        """The problem of a call: 4-D tensors, and stride, padding and dilation as pairs, as PyTorch hands them on."""
+        """Return the problem of 4-D tensors; stride, padding and dilation are pairs."""
         return cls(
-            tuple(input.shape),  # type: ignore[arg-type]  # the caller routes tensors of other ranks elsewhere
+            tuple(input.shape),  # type: ignore[arg-type]  # 4-D, as the caller checked
             tuple(weight.shape),  # type: ignore[arg-type]
             bias,
             tuple(stride),  # type: ignore[arg-type]
@@ -81,7 +82,7 @@ class ConvProblem(NamedTuple):
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output; not positive where the kernel does not fit into the padded image."""
+        """Height and width of the output; not positive if the kernel exceeds the padded image."""
         (_, _, h, w), (_, _, r, s) = self.input_shape, self.weight_shape
         return (
             (h + 2 * self.padding[0] - self.dilation[0] * (r - 1) - 1) // self.stride[0] + 1,
@@ -103,13 +104,15 @@ class ConvProblem(NamedTuple):
 
     @property
     def channels_last(self) -> bool:
-        """Whether PyTorch returns channels last: output and both gradients follow input and weight, not the gradient
-        that comes in."""
+        """Whether PyTorch returns channels last.
+
+        The output and both gradients follow input and weight, not the gradient that comes in.
+        """
         return self.input_layout == "channels_last" or self.weight_layout == "channels_last"
 
     @property
     def family(self) -> ConvProblem:
-        """The same for all problems of one layer, whatever batch, image or bias it meets; it is no convolution."""
+        """The key of a layer: the same for every batch, image and bias that it meets."""
         return self._replace(input_shape=(0, self.input_shape[1], 0, 0), bias=False, frozen=False)
 
     @property
@@ -119,9 +122,9 @@ class ConvProblem(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Additions and multiplications of one pass, padding excluded, the same for all three passes.
+        """Additions and multiplications of one pass; all three passes have the same number.
 
-        Exact: 2 for each pair of a weight and an input element that lies inside the image. Bias not counted.
+        Exactly 2 for each pair of a weight and an input element inside the image, without the bias.
         """
         n, _, h, w = self.input_shape
         k, c, r, s = self.weight_shape
@@ -146,13 +149,13 @@ class ConvProblem(NamedTuple):
         )
 
     def canonical(self) -> str:
-        """Canonical text, for the store: all that tells two problems apart."""
+        """Return the canonical text for the store, with everything that distinguishes problems."""
         return f"{self} threads={self.threads}"
 
     def __str__(self) -> str:
-        """The notation, then whatever is unlike a float32 problem without bias, channels first.
+        """Return the notation, then the differences from float32, channels first, without bias.
 
-        Threads are left out: reports name them once, with the host.
+        Threads are left out, because reports name them once with the host.
         """
         words = [self.notation]
         if self.dtype != "float32":
@@ -180,20 +183,20 @@ class ConvProblem(NamedTuple):
 
 
 class LayerProblem(NamedTuple):
-    """A convolution that will be differentiated: by its input, by its weight, or by both."""
+    """A convolution with the gradients that are wanted: of its input, its weight, or both."""
 
     convolution: ConvProblem
     input: bool
     weight: bool
 
     def canonical(self) -> str:
-        """Canonical text, for the store."""
+        """Return the canonical text for the store."""
         wanted = [name for name, is_wanted in (("x", self.input), ("w", self.weight)) if is_wanted]
         return f"{self.convolution.canonical()} gradients={'+'.join(wanted) or 'none'}"
 
 
 def _inside(size: int, taps: int, outputs: int, stride: int, padding: int, dilation: int) -> int:
-    """How many pairs of an output and a tap meet inside an image of that size, along one axis."""
+    """Return how many pairs of an output and a tap lie inside the image, along one axis."""
     pairs = 0
     for tap in range(taps):
         offset = dilation * tap - padding  # output p reads stride * p + offset
@@ -204,9 +207,10 @@ def _inside(size: int, taps: int, outputs: int, stride: int, padding: int, dilat
 
 
 def parse_conv(text: str) -> ConvProblem:
-    """The float32 forward problem without bias that the notation names, with PyTorch's present number of threads.
+    """Return the float32 forward problem without bias that a notation names.
 
-    Raises InvalidArgument where the text cannot be read, or names a convolution that does not exist.
+    It has PyTorch's present number of threads. Raises InvalidArgument if the text cannot be read or
+    names a convolution that does not exist.
     """
     fields = parse_fields(text)
     (c, h, w), (k, r, s), (n,), (g,) = fields["i"], fields["k"], fields["b"], fields["g"]
@@ -227,7 +231,7 @@ def parse_conv(text: str) -> ConvProblem:
     )
     if min(problem.output_size) < 1:
         raise InvalidArgument(
-            f"convolution {text!r}: the kernel, dilation included, is larger than the padded image; "
+            f"convolution {text!r}: the kernel with its dilation exceeds the padded image; "
             f"give a smaller kernel or more padding; expected {EXPECTED}"
         )
     return problem

@@ -1,4 +1,4 @@
-"""A row of the table of alternatives: one implementation of a convolution, with its three passes."""
+"""A row of the table of alternatives: one implementation with its three passes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _pass_policy(catalogue: Catalogue, timer: Timer | None) -> Race:
 
 
 def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:
-    """Return how a selector searches: by the policy of the process, if there is one, or this race."""
+    """Return how a selector searches: by the policy of the process, or else by this race."""
     return {
         "policy": None if shared_policy() else policy,
         "neighbours": neighbourhood,

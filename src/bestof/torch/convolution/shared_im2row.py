@@ -1,4 +1,4 @@
-"""im2row whose forward pass hands out the lowered matrix, so that the backward pass need not build it again."""
+"""im2row whose forward pass returns the lowered matrix, for use in the backward pass."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ Met: TypeAlias = ConvProblem | LayerProblem
 class Shortcut(NamedTuple):
     """How calls of one look are computed at present.
 
-    problem: of the pass. met: what the selectors are asked for. chosen: whether PyTorch's own kernel
-    was chosen. turns: whether that kernel answers the next call; the selectors are asked once in
-    ASKED_EVERY calls, so that they see how long it takes. counts: to be raised by every such call.
+    problem: of the pass. met: what the selectors are asked for. chosen: whether PyTorch's own
+    kernel was chosen. turns: whether that kernel answers the next call; the selectors are asked
+    once in ASKED_EVERY calls, so that they see how long it takes. counts: to be raised by every
+    such call.
     native: the native kernel that was chosen, if the shim can call it. by_python: the same from
-    Python, (input, weight, bias, problem) -> output. is_part: whether a backward pass computes other
-    gradients than those of `met`.
+    Python, (input, weight, bias, problem) -> output. is_part: whether a backward pass computes
+    other gradients than those of `met`.
     """
 
     problem: ConvProblem

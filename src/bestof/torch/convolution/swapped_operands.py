@@ -1,4 +1,4 @@
-"""The rearrangements that the swapping trick needs: which axes of a tensor play which part in another convolution."""
+"""The rearrangements of axes by which one convolution computes another one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Pair = tuple[int, int]
 
 
 def batch_as_channels(image: Tensor, groups: int) -> Tensor:
-    """(N, C, H, W) as (C/g, g N, H, W): channels become the batch, and the batch the channels, group by group."""
+    """Return (N, C, H, W) as (C/g, g N, H, W): channels and batch exchanged, group by group."""
     n, c, h, w = image.shape
     return (
         image.reshape(n, groups, c // groups, h, w)
@@ -20,14 +20,17 @@ def batch_as_channels(image: Tensor, groups: int) -> Tensor:
 
 
 def turned_weight(weight: Tensor, groups: int) -> Tensor:
-    """(K, C/g, R, S) as (C, K/g, R, S): per group filters and channels swapped, the kernel turned by 180 degrees."""
+    """Return (K, C/g, R, S) as (C, K/g, R, S).
+
+    In each group filters and channels are exchanged, and the kernel is turned by 180 degrees.
+    """
     k, c, r, s = weight.shape
     swapped = weight.reshape(groups, k // groups, c, r, s).transpose(1, 2)
     return swapped.reshape(groups * c, k // groups, r, s).flip(2, 3)
 
 
 def extents(outputs: Pair, kernel: Pair, stride: Pair, dilation: Pair) -> Pair:
-    """How many padded rows and columns a convolution reads to compute that many outputs."""
+    """Return how many padded rows and columns a convolution reads for so many outputs."""
     return (
         stride[0] * (outputs[0] - 1) + dilation[0] * (kernel[0] - 1) + 1,
         stride[1] * (outputs[1] - 1) + dilation[1] * (kernel[1] - 1) + 1,
@@ -35,7 +38,7 @@ def extents(outputs: Pair, kernel: Pair, stride: Pair, dilation: Pair) -> Pair:
 
 
 def output_size(image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: Pair) -> Pair:
-    """Height and width of the output of a convolution with one-sided pads."""
+    """Return height and width of the output of a convolution with one-sided pads."""
     (top, bottom), (left, right) = pads
     return (
         (image[0] + top + bottom - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1,
@@ -44,7 +47,7 @@ def output_size(image: Pair, kernel: Pair, pads: Pads, stride: Pair, dilation: P
 
 
 def complement(pads: Pads, kernel: Pair, dilation: Pair) -> Pads:
-    """The pads of the convolution that undoes one of stride 1 in shape: dilation (R - 1) less each pad."""
+    """Return the pads that undo the shape of a convolution of stride 1: dilation (R - 1) - pad."""
     (top, bottom), (left, right) = pads
     rows, columns = dilation[0] * (kernel[0] - 1), dilation[1] * (kernel[1] - 1)
     return (rows - top, rows - bottom), (columns - left, columns - right)

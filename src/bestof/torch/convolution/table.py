@@ -1,7 +1,7 @@
 """The table of alternatives: one row an implementation, PyTorch's own kernels first.
 
-One more alternative is one more file and one more row. The catalogues of the CPU and of CUDA are made
-from these rows, and the tests enumerate the catalogues.
+One more alternative is one more file and one more row. The catalogues of the CPU and of CUDA are
+made from these rows, and the tests enumerate the catalogues.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _native(row: Algorithm) -> Row:
 def _native_in_float32(row: Algorithm) -> Row:
     """Return the row of a native algorithm for bfloat16 problems, between conversions.
 
-    All levels of accuracy allow it: even the error of F(6) is far below that of rounding the result.
+    All levels of accuracy allow it: even the error of F(6) is far below that of rounding the
+    result.
     """
 
     def way(function: Callable[[str], Callable[..., Tensor]], direction: str) -> Way:

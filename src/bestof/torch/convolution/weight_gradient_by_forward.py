@@ -16,7 +16,7 @@ from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, e
 
 
 def supports(problem: ConvProblem) -> bool:
-    """float32 and float64."""
+    """Return whether the dtype is float32 or float64."""
     return not problem.empty and problem.dtype in ("float32", "float64")
 
 
@@ -38,7 +38,7 @@ def gradient(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, *kernel), whatever its strides, for one-sided pads."""
+    """Return the gradient of the weight (K, C/g, *kernel) for one-sided pads."""
     read = extents((grad_output.shape[2], grad_output.shape[3]), kernel, stride, dilation)
     image, padding = symmetric_remainder(*trimmed(input, pads, read))
     swapped = batch_as_channels(image, groups)
@@ -51,7 +51,7 @@ def gradient(
 def weight_gradient(
     originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     result = gradient(
         originals,
         grad_output,

@@ -1,8 +1,8 @@
-"""PyTorch's own kernels with `torch.backends.cudnn.benchmark` on: cuDNN measures its algorithms, once for each problem.
+"""PyTorch's own kernels with `torch.backends.cudnn.benchmark`: cuDNN measures its algorithms.
 
-Among its deterministic ones only: PyTorch keeps what cuDNN chose under a key that holds `deterministic` and not
-`benchmark`, so that by the latter alone either setting would run what was found for the other, whichever came first.
-cuDNN waits for the device while it measures, in the first call of a problem, and never again.
+Only its deterministic algorithms are measured. PyTorch keeps cuDNN's choice under a key that holds
+`deterministic` but not `benchmark`. With `benchmark` alone, each setting would run what was found
+for the other. cuDNN waits for the device in the first call of a problem, and never again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.cuda.events import is_capturing
 
 SETTING = "benchmark"
-"""What the name of a device says where the program itself has switched it on."""
+"""The word in the name of a device if the program itself has switched the benchmark on."""
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Where the program has not switched it on anyway."""
+    """Return whether the program has not switched the benchmark on itself."""
     return not problem.empty and SETTING not in problem.device.split()
 
 
 class _Switch:
-    """The settings are the process's: they are on while any thread is inside, and then as they were before the first.
+    """Switches the settings of the process on while any thread is inside, and then back.
 
-    What a thread captures into a graph is not measured in it: without a choice from before, cuDNN guesses.
+    While a thread captures into a graph nothing is measured: without an earlier choice cuDNN
+    guesses.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ _switch = _Switch()
 def forward(
     originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
-    """The output (N, K, P, Q)."""
+    """Return the output (N, K, P, Q)."""
     with _switch.on():
         return as_is.forward(originals, input, weight, bias, problem)
 
@@ -72,7 +73,7 @@ def forward(
 def input_gradient(
     originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the input (N, C, H, W)."""
+    """Return the gradient of the input (N, C, H, W)."""
     with _switch.on():
         return as_is.input_gradient(originals, grad_output, weight, problem)
 
@@ -80,6 +81,6 @@ def input_gradient(
 def weight_gradient(
     originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S)."""
+    """Return the gradient of the weight (K, C/g, R, S)."""
     with _switch.on():
         return as_is.weight_gradient(originals, grad_output, input, problem)

@@ -1,7 +1,7 @@
 """Times of calls on a CUDA device, by events around them in its stream.
 
-Recording an event puts a mark into the stream; asking whether it was passed, and for the time between two that were,
-waits for nothing.
+Recording an event puts a mark into the stream. Asking whether the device has passed it waits for
+nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 def is_capturing() -> bool:
-    """Whether the current stream of the running thread is captured into a graph."""
+    """Return whether the current stream of this thread is captured into a graph."""
     cuda: Any = torch.cuda  # partly without annotations
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 class CudaTiming:
-    """What one call put into the stream that was current as it began."""
+    """The two marks of one call in the stream that was current at its begin."""
 
     __slots__ = ("_begin", "_end", "_stream")
 
@@ -35,7 +35,7 @@ class CudaTiming:
         self._end.record(self._stream)
 
     def seconds(self) -> float | None:
-        """The time between both marks; None while the device has not passed the second."""
+        """Return the time between the marks; None until the device has passed the second."""
         if not self._end.query():
             return None
         milliseconds: float = self._begin.elapsed_time(self._end)
@@ -47,8 +47,10 @@ class CudaTimer:
 
     @property
     def paused(self) -> bool:
-        """While the current stream is captured into a graph: an event asked about would break the capture, and what
-        is captured is replayed for ever."""
+        """Whether the current stream is captured into a graph.
+
+        Asking about an event would break the capture, and a captured event is replayed for ever.
+        """
         return is_capturing()
 
     def start(self, args: tuple[Any, ...]) -> CudaTiming:

@@ -94,8 +94,8 @@ def test_whatever_is_unusual_is_told() -> None:
         ("i3x8x8,k4x3x3,b1,b2", "given twice"),
         ("i3x8x8,k4x3x3,d0", "holds a zero"),
         ("i3x8x8,k4x3x3,g2", "2 groups do not divide 3 channels and 4 filters"),
-        ("i3x8x8,k4x9x3", "larger than the padded image"),
-        ("i3x8x8,k4x3x3,d4", "larger than the padded image"),
+        ("i3x8x8,k4x9x3", "exceeds the padded image"),
+        ("i3x8x8,k4x3x3,d4", "exceeds the padded image"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_was_expected(text: str, complaint: str) -> None:
