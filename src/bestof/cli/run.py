@@ -140,7 +140,14 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
         print(f"bestof: PyTorch is not tuned: {type(error).__name__}: {error}", file=sys.stderr)
 
 
+def _tells() -> bool:
+    """Return whether this process tells how its job went: of the ranks that torchrun starts, rank 0 does."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+
+
 def _finish(name: str, file: ReportFile | None, process: int, began: float) -> None:
+    if not _tells():
+        return
     if os.getpid() != process:
         return  # this is a fork of the program
     seconds = perf_counter() - began

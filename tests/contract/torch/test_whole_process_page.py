@@ -1,0 +1,70 @@
+"""docs/whole_process.md, followed word by word as a new user would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[3] / "docs" / "whole_process.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"[Ss]ave this as `([^`]+)`:\n```\w+\n(.*?)```", PAGE, flags=re.DOTALL))
+COMMANDS = [
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
+PROGRAMS = [
+    block
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    if block not in FILES.values()
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_page_holds_what_is_followed() -> None:
+    assert set(FILES) == {"train.py", "bestof.json"}
+    assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"]
+    assert len(PROGRAMS) == 1
+
+
+def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
+    done = run(COMMANDS[0], folder)
+    assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
+    assert "loader Photographs: " in done.stderr
+    assert "bestof: train.py ran" in done.stderr
+
+
+def test_two_ranks_train_and_one_of_them_sums_up(folder: Path) -> None:
+    done = run(COMMANDS[1], folder)
+    assert len(re.findall(r"loss \d\.\d\d", done.stdout)) == 2
+    assert done.stderr.count("bestof: train.py ran") == 1
+
+
+def test_the_program_runs_as_it_stands(folder: Path) -> None:
+    (folder / "program.py").write_text(PROGRAMS[0])
+    done = run("python program.py", folder)
+    assert re.fullmatch(r"\d+\n", done.stdout)
