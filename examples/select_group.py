@@ -1,8 +1,8 @@
-"""Two functions that must be chosen together.
+"""Choose two functions together.
 
-The second listing of the BestOf paper: the forward pass of a layer may keep what its backward pass can use. Which way
-is faster depends on both, so the two are chosen as one: the stage, 0 or 1, comes first in a call. NumPy alone is
-needed.
+This is the second listing of the BestOf paper. The forward pass of a layer may keep what its backward
+pass can use. Which way is faster depends on both passes, so bestof chooses them as one. A call names
+the stage first, 0 or 1. It needs NumPy only.
 """
 
 import numpy as np

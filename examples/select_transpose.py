@@ -1,7 +1,7 @@
-"""The fastest transposition for each shape, found out on the live calls.
+"""Choose the fastest transposition for each shape, on the program's own calls.
 
-The first listing of the BestOf paper: tensors go from channels last (NHWC) to channels first (NCHW), and which loop
-order is best depends on their shape. NumPy alone is needed.
+This is the first listing of the BestOf paper. Tensors go from channels last (NHWC) to channels first
+(NCHW); the best order of the loops depends on their shape. It needs NumPy only.
 """
 
 import numpy as np

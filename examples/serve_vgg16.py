@@ -1,4 +1,4 @@
-"""Serves VGG16 for 224x224 images: the model as it is beside its plan, and where the plan's time goes.
+"""Serve VGG16 for 224x224 images: the model beside its plan, and where the plan's time goes.
 
 python examples/serve_vgg16.py
 python examples/serve_vgg16.py --batch 8 --accuracy relaxed
@@ -59,7 +59,8 @@ def main():
         difference = (model(images) - plan(images)).abs().max()
     before, after = (median(times) for times in zip(*pairs, strict=True))
     print(
-        f"model {before:.1f} ms, plan {after:.1f} ms: {before / after:.2f} times; largest difference {difference:.1e}"
+        f"model {before:.1f} ms, plan {after:.1f} ms: {before / after:.2f} times; "
+        f"largest difference {difference:.1e}"
     )
     print(plan.explain(images))
 

@@ -1,11 +1,11 @@
-"""Trains VGG16 on 32x32 images: an ordinary PyTorch program that knows nothing of bestof.
+"""Train VGG16 on 32x32 images: an ordinary PyTorch program that does not use bestof.
 
-    python examples/train_vgg16.py                       as it is
-    bestof run examples/train_vgg16.py                   the same, its convolutions chosen among alternatives
+    python examples/train_vgg16.py              without bestof
+    bestof run examples/train_vgg16.py          the same, with tuning on
     bestof run examples/train_vgg16.py --data cifar-10-batches-py
 
-Images: CIFAR-10, where --data names the folder of its Python batches; else scikit-learn's handwritten digits, 1,797
-real scans of 8x8 points, enlarged four times.
+The images are CIFAR-10 if --data names the folder of its Python batches. Else they are
+scikit-learn's handwritten digits: 1,797 real scans of 8x8 points, enlarged four times.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def vgg16(classes):
 
 
 class BatchUnpickler(pickle.Unpickler):
-    """Reads the arrays and plain values of a CIFAR-10 batch, and runs no other code that a file may name."""
+    """Reads the arrays and plain values of a CIFAR-10 batch; runs no other code from a file."""
 
     ALLOWED = frozenset(
         {
@@ -82,7 +82,7 @@ class BatchUnpickler(pickle.Unpickler):
 
 
 def read_cifar10(folder):
-    """Images (N, 3, 32, 32) of uint8 and labels (N,) from the five training batches that the folder holds."""
+    """Return images (N, 3, 32, 32) of uint8 and labels (N,) of the five training batches."""
     files = sorted(Path(folder).glob("data_batch_*"))
     if not files:
         raise SystemExit(
@@ -98,7 +98,7 @@ def read_cifar10(folder):
 
 
 def read_digits():
-    """The same of scikit-learn's digits: grey of 0 to 16, enlarged from 8x8, on all three channels."""
+    """Return the same of scikit-learn's digits: 8x8 grey of 0 to 16, enlarged, on three channels."""
     digits = load_digits()
     images = np.kron(digits.images, np.ones((4, 4))) * (255 / 16)
     return np.repeat(images.astype(np.uint8)[:, None], 3, axis=1), digits.target.astype(np.int64)
@@ -145,7 +145,8 @@ def main():
         progress.set_postfix(loss=f"{losses[-1]:.3f}")
     last = losses[-10:]
     print(
-        f"loss: {losses[0]:.3f} at first, {sum(last) / len(last):.3f} over the last {len(last)} steps"
+        f"loss: {losses[0]:.3f} at first, "
+        f"{sum(last) / len(last):.3f} over the last {len(last)} steps"
     )
     if args.losses:
         Path(args.losses).write_text("".join(f"{loss:.9g}\n" for loss in losses))

@@ -127,11 +127,15 @@ def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof
             fontsize=7,
             color="#444444",
         )
+    _draw_axes(axes, (left, right), limits)
+
+
+def _draw_axes(axes: Axes, across: tuple[float, float], limits: tuple[float, float]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(left, right)
+    axes.set_xlim(*across)
     axes.set_ylim(*limits)
-    axes.set_xticks([tick for tick in _TICKS if left < tick < right], minor=False)
+    axes.set_xticks([tick for tick in _TICKS if across[0] < tick < across[1]], minor=False)
     axes.set_yticks(
         [tick * 1e9 for tick in _TICKS if limits[0] < tick * 1e9 < limits[1]], minor=False
     )

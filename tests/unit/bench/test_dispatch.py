@@ -1,4 +1,4 @@
-"""The benchmark of the dispatch: what it reports of what it measured, and that its cases run."""
+"""`bestof bench dispatch`: what it reports of its measurements, and that its cases run."""
 
 from __future__ import annotations
 

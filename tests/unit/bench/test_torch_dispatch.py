@@ -1,4 +1,4 @@
-"""The benchmark of an enabled call: that it measures what it says, and leaves PyTorch as it was."""
+"""`bestof bench dispatch --torch`: what it measures, and that it leaves PyTorch unchanged."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ sys.exit(main())
 
 
 class Bestof:
-    """Runs `bestof` and `python` in processes of their own, in one folder."""
+    """Run `bestof` and `python` in processes of their own, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""`bestof bench`: the table of benchmarks, and how the one of the dispatch is shown."""
+"""`bestof bench`: its table of benchmarks, and the tables of `bench dispatch`."""
 
 from __future__ import annotations
 

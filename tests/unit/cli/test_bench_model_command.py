@@ -10,98 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from bench_model_fakes import EAGER, NCNN
 
-from bestof.bench.model import matrix as model_matrix
-from bestof.bench.model import record as model_record
 from bestof.bench.model.job import Job
 from bestof.bench.model.measure import Effort
 from bestof.bench.model.peers.table import ModelPeer
-from bestof.bench.model.result import LayerTimes, MatrixRow, ModelTimes, PeerTime
+from bestof.bench.model.result import MatrixRow, ModelTimes, PeerTime
 from bestof.cli import bench_model, main
-from bestof.errors import BenchError
-
-EAGER = PeerTime(
-    "eager",
-    "PyTorch eager, channels first",
-    False,
-    0.008,
-    1e-4,
-    0.5,
-    0.4,
-    0.6,
-    0.0,
-    None,
-    0.1,
-    (0.02, 0.01),
-)
-NCNN = PeerTime("ncnn", "ncnn", False, reason="not installed: ncnn")
-ENABLE = PeerTime(
-    "enable",
-    "bestof enable",
-    True,
-    0.002,
-    1e-4,
-    2.0,
-    1.9,
-    2.1,
-    1e-6,
-    False,
-    0.1,
-    (0.03, 0.002),
-    784_000_000,
-)
-LAYERS = (
-    LayerTimes("i3x8x8,k4x3x3,b1,s2,p1,d1,g1", "forward", "as is", {"as is": 1e-3, "im2row": 2e-3}),
-)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, list[str], Effort, bool]]:
-    """What was asked for; the answers are the rows above."""
-    calls: list[tuple[Job, list[str], Effort, bool]] = []
-
-    def measure(
-        job: Job, peers: Sequence[ModelPeer], effort: Effort, *, layers: bool, progress: Any
-    ) -> ModelTimes:
-        calls.append((job, [peer.name for peer in peers], effort, layers))
-        progress("ncnn: prepares", 1, 3)
-        return ModelTimes(job, "eager", (EAGER, NCNN, ENABLE), LAYERS if layers else ())
-
-    monkeypatch.setattr(bench_model, "measure_model", measure)
-    monkeypatch.setattr(bench_model.os, "sched_getaffinity", lambda pid: {0, 1})
-    return calls
-
-
-@pytest.fixture
-def matrix_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What the matrix prepared, model and peer; resnet34 fails the first time."""
-    calls: list[tuple[str, str]] = []
-
-    class Process:
-        def __init__(self, job: Job) -> None:
-            self.job = job
-
-        def __enter__(self) -> Process:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def ask(self, order: str, **_: object) -> dict[str, Any]:
-            if order == "prepare":
-                calls.append((self.job.model, self.job.peer))
-                if self.job.model == "resnet34" and calls.count(calls[-1]) == 1:
-                    raise BenchError("died")
-            return {
-                "settled": True,
-                "trials": 3,
-                "own": [0.5],
-                "replaced": [1.0],
-                "difference": 0.0,
-            }
-
-    monkeypatch.setattr(model_matrix, "start_peer", Process)
-    return calls
 
 
 @pytest.mark.parametrize("rich", [True, False])
@@ -389,98 +304,6 @@ def test_the_matrix(
     assert len(file.read_text().splitlines()) == 3
     assert main(["bench", "model", "--matrix", "--train", "--threads", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[1]["ratio"] == 0.5
-
-
-def test_what_was_kept_is_not_measured_again(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
-    file = tmp_path / "kept.jsonl"
-    assert main(["bench", "model", "vgg16", "--batch", "1", "--keep", str(file)]) == 0
-    assert main(["bench", "model", "vgg16", "--batch", "1,8", "--keep", str(file)]) == 0
-    assert [job.batch for job, *_ in asked] == [1, 8]
-    assert capsys.readouterr().out.count("vgg16 inference, batch 1") == 2
-    file.write_text("{}\n")
-    assert main(["bench", "model", "vgg16", "--keep", str(file)]) == 2
-    assert f"{file}, line 1: no measurement of this version" in capsys.readouterr().err
-
-
-def test_the_matrix_goes_on_where_it_was_cut_off(
-    matrix_asked: list[tuple[str, str]], tmp_path: Path, capsys: Any
-) -> None:
-    file = tmp_path / "matrix.jsonl"
-    arguments = ["bench", "model", "resnet18", "resnet34", "--matrix", "--train", "--threads", "1"]
-    keeping = [*arguments, "--keep", str(file)]
-    assert main(keeping) == 1  # what failed is not kept: it is measured again
-    assert len(file.read_text().splitlines()) == 1
-    capsys.readouterr()
-    assert main([*keeping, "--json"]) == 0
-    assert [row["ratio"] for row in json.loads(capsys.readouterr().out)] == [2.0, 2.0]
-    assert matrix_asked == [("resnet18", "enable"), ("resnet34", "enable"), ("resnet34", "enable")]
-    assert (
-        main([*keeping[:2], "vgg16", *keeping[3:]]) == 0
-    )  # rows of other models, and batches, are none of its own
-    assert matrix_asked[3:] == [("vgg16", "enable")]
-    assert main(["bench", "model", "resnet18", "--keep", str(file)]) == 2
-    assert (
-        f"{file}, line 1: no measurement of this version, or of another table"
-        in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize("matrix", [False, True])
-def test_what_was_kept_of_another_effort_or_other_kernels_is_measured_again(
-    matrix: bool,
-    asked: list[Any],
-    matrix_asked: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    keeping = ["bench", "model", "vgg16", "--threads", "1", "--keep", str(tmp_path / "kept.jsonl")]
-    keeping, measured = (
-        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
-    )
-    for more, times in (
-        ([], 1),
-        ([], 1),
-        (["--rounds", "3"], 2),
-        (["--seconds", "0.1"], 3),
-        (["--rounds", "3"], 3),
-        ([], 3),
-    ):
-        assert main([*keeping, *more]) == 0
-        assert len(measured) == times
-    monkeypatch.setattr(model_record, "build", lambda: "another")
-    assert main(keeping) == 0
-    assert len(measured) == 4
-
-
-@pytest.mark.parametrize("matrix", [False, True])
-@pytest.mark.parametrize("left", [1, 40, -1])
-def test_a_last_line_that_was_cut_off_is_measured_again(
-    left: int, matrix: bool, asked: list[Any], matrix_asked: list[Any], tmp_path: Path
-) -> None:
-    """As where the process, or the disk, ended while it was written."""
-    file = tmp_path / "kept.jsonl"
-    keeping = ["bench", "model", "vgg16", "--threads", "1", "--batch", "1,2", "--keep", str(file)]
-    keeping, measured = (
-        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
-    )
-    assert main(keeping) == 0
-    whole = file.read_bytes()
-    first, second = whole.splitlines(keepends=True)
-    file.write_bytes(first + second[:left])
-    assert main(keeping) == 0
-    assert len(measured) == 3
-    assert file.read_bytes() == whole
-
-
-def test_a_file_of_somebody_else_is_left_as_it_is(
-    asked: list[Any], tmp_path: Path, capsys: Any
-) -> None:
-    file = tmp_path / "other.json"
-    file.write_text("[1, 2]")
-    assert main(["bench", "model", "vgg16", "--keep", str(file)]) == 2
-    assert "line 1: no measurement of this version" in capsys.readouterr().err
-    assert file.read_text() == "[1, 2]"
-    assert asked == []
 
 
 def test_all_that_is_promised(

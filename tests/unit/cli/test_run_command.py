@@ -110,7 +110,9 @@ else:
 def same(
     ours: subprocess.CompletedProcess[bytes], plain: subprocess.CompletedProcess[bytes]
 ) -> None:
-    """The same output, errors and end, but for the one summary at the end of the errors, where there is one."""
+    """Assert that output, errors and end are equal, apart from the summary at the end of the
+    errors.
+    """
     assert ours.stdout == plain.stdout
     assert ours.returncode == plain.returncode
     assert ours.stderr.startswith(plain.stderr)

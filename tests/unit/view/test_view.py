@@ -1,4 +1,4 @@
-"""What reports look like: everything is there, in lines that fit, in every format."""
+"""Reports: everything is there, in lines that fit, in every format."""
 
 from __future__ import annotations
 

@@ -112,29 +112,7 @@ def _measure_pass(
         geometry.groups,
         None if forward else grad_output,
     )
-    arguments: tuple[Tensor | None, ...] = (
-        grad_output,
-        weight if catalogue is INPUT_GRADIENT else input,
-    )
-    if forward:
-        arguments = input, weight, None
-    samples: dict[str, list[float]] = {
-        alternative.name: [] for alternative in catalogue.applying(problem)
-    }
-    failed: dict[str, str] = {}
-    for repeat in range(repeats + 1):
-        for alternative in catalogue.alternatives:
-            if alternative.name not in samples or alternative.name in failed:
-                continue
-            try:
-                started = clock()
-                alternative.function(kernels, *arguments, problem)
-                seconds = clock() - started
-            except RuntimeError as error:  # PyTorch raises this, also without memory
-                failed[alternative.name] = " ".join(f"{type(error).__name__}: {error}".split())
-            else:
-                if repeat:
-                    samples[alternative.name].append(seconds)
+    samples, failed = _sampled(catalogue, operands, problem, kernels, repeats, clock)
     as_is = catalogue.alternatives[0].name
     if as_is in failed:
         raise TorchError(
@@ -158,6 +136,37 @@ def _measure_pass(
             for row in catalogue.alternatives
         ),
     )
+
+
+def _sampled(
+    catalogue: Catalogue,
+    operands: _Operands,
+    problem: ConvProblem,
+    kernels: Originals,
+    repeats: int,
+    clock: Callable[[], float],
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Return the seconds of each alternative that applies, and the reasons of those that failed."""
+    input, weight, grad_output = operands
+    arguments: tuple[Tensor | None, ...] = (input, weight, None)
+    if catalogue is not FORWARD:
+        arguments = (grad_output, weight if catalogue is INPUT_GRADIENT else input)
+    samples: dict[str, list[float]] = {one.name: [] for one in catalogue.applying(problem)}
+    failed: dict[str, str] = {}
+    for repeat in range(repeats + 1):
+        for alternative in catalogue.alternatives:
+            if alternative.name not in samples or alternative.name in failed:
+                continue
+            try:
+                started = clock()
+                alternative.function(kernels, *arguments, problem)
+                seconds = clock() - started
+            except RuntimeError as error:  # PyTorch raises this, also without memory
+                failed[alternative.name] = " ".join(f"{type(error).__name__}: {error}".split())
+            else:
+                if repeat:
+                    samples[alternative.name].append(seconds)
+    return samples, failed
 
 
 def _time(

@@ -1,4 +1,4 @@
-"""`bestof bench conv`, what it measures: with a clock that the test winds."""
+"""`bestof bench conv`: what it measures, by a clock that the test winds."""
 
 from __future__ import annotations
 

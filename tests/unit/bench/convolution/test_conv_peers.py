@@ -1,4 +1,4 @@
-"""The table of the native convolutions beside others, on made-up times and fake sides."""
+"""The native convolutions beside peers, with made-up times and fake sides."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def absent(name: str) -> ConvolutionPeer:
 
 
 class FakeSide:
-    """Answers at once: `seconds` for each run, one sample for each, and notes who was called."""
+    """A side that answers at once, with `seconds` for each run, and logs its calls."""
 
     def __init__(
         self, name: str, threads: int, runs: dict[str, float], log: list[str], sample: float = 1.0

@@ -1,4 +1,4 @@
-"""`bestof bench model`, how peers are compared: with peers that answer what the test says."""
+"""`bestof bench model`: how peers are compared, with peers that answer what the test says."""
 
 from __future__ import annotations
 

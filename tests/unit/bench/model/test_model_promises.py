@@ -1,4 +1,4 @@
-"""What whole models are to reach, beside what was measured."""
+"""The promises for whole models, beside made-up measurements."""
 
 from __future__ import annotations
 
