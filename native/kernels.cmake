@@ -1,5 +1,5 @@
-# Every kernel is compiled once per instruction set, with the flags of that set and in a namespace of its name. The
-# code that decides at run time which one may run is compiled without any such flag.
+# Every kernel is compiled once per instruction set, with the flags of that set and in a namespace
+# of its name. The code that decides at run time which one may run is compiled without such flags.
 set(KERNEL_SOURCES conv/fingerprint.cpp gemm/peak.cpp loss/focal.cpp pool/pool.cpp
                    simd/kernels.cpp transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
@@ -10,7 +10,8 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ALGORITHMS})
 file(STRINGS ${ALGORITHMS} ROWS REGEX "^BESTOF_ALGORITHM")
 foreach(row IN LISTS ROWS)
   if(NOT row MATCHES "^BESTOF_ALGORITHM\\(([a-z0-9_]+), BESTOF_(REST|TARGET),")
-    message(FATAL_ERROR "${ALGORITHMS}: expected BESTOF_ALGORITHM(name, BESTOF_REST or BESTOF_TARGET, ...; got ${row}")
+    message(FATAL_ERROR "${ALGORITHMS}: expected BESTOF_ALGORITHM(name, BESTOF_REST, ... "
+                        "or BESTOF_ALGORITHM(name, BESTOF_TARGET, ...; got ${row}")
   endif()
   list(APPEND KERNEL_SOURCES conv/${CMAKE_MATCH_1}.cpp)
   if(CMAKE_MATCH_2 STREQUAL "TARGET")
@@ -21,15 +22,18 @@ list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM BFLOAT16_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(KERNEL_INCLUDES ${CMAKE_CURRENT_LIST_DIR})
 
-# The kernels of `sources`; where these are not all, `rest` names the instruction set that has the others.
+# Compiles `sources` for one instruction set. If these are not all kernels, `rest` names the
+# instruction set that has the others.
 function(add_kernels_for target isa rest sources)
   add_library(kernels_${isa} OBJECT ${sources})
   target_include_directories(kernels_${isa} PRIVATE ${KERNEL_INCLUDES})
   target_compile_definitions(kernels_${isa} PRIVATE BESTOF_TARGET=${isa} BESTOF_REST=${rest})
-  # -Wno-psabi: vectors are passed between inlined functions only. Contraction makes a * b + c one instruction.
-  target_compile_options(kernels_${isa} PRIVATE -Wall -Wextra -Wno-psabi -O3 -ffp-contract=fast -fno-math-errno
-                                                -fno-trapping-math -fno-exceptions -fno-rtti -fvisibility=hidden
-                                                ${ARGN})
+  # -Wno-psabi: vectors are passed between inlined functions only. Contraction makes a * b + c one
+  # instruction.
+  target_compile_options(
+    kernels_${isa}
+    PRIVATE -Wall -Wextra -Wno-psabi -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math
+            -fno-exceptions -fno-rtti -fvisibility=hidden ${ARGN})
   target_link_libraries(kernels_${isa} PRIVATE OpenMP::OpenMP_CXX)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
 endfunction()
@@ -51,6 +55,7 @@ function(add_kernels target)
     set(AVX512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
     add_kernels_for(${target} avx2 avx2 "${KERNEL_SOURCES}" ${ARGN} -mavx2 -mfma)
     add_kernels_for(${target} avx512 avx512 "${KERNEL_SOURCES}" ${ARGN} ${AVX512})
-    add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512} -mavx512bf16)
+    add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
+                    -mavx512bf16)
   endif()
 endfunction()

@@ -46,8 +46,7 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what,
     }
     stride *= result.shape[i];
   }
-  result.data =
-      const_cast<float*>(static_cast<const float*>(static_cast<const void*>(array.data())));
+  result.data = const_cast<void*>(static_cast<const void*>(array.data()));
   result.element = element;
   result.keep = std::make_shared<Type>(std::move(array));
   return result;

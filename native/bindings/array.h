@@ -1,5 +1,4 @@
-// Arrays of the caller, checked at the edge; every refusal is a KernelError that was raised before
-// anything is written.
+// Arrays of the caller, checked before anything is written. Every refusal raises a KernelError.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,14 +18,15 @@ namespace nb = nanobind;
 
 std::string describe(const std::vector<long>& shape);
 
-// A C-contiguous array on the CPU. `keep` holds the memory for as long as this object lives; `data`
-// is its address, of Bfloat16 where that is the element.
+// A C-contiguous array on the CPU. `keep` holds the memory while this object lives. `data` is the
+// address of its elements.
 struct Array {
   std::shared_ptr<void> keep;
-  float* data = nullptr;
+  void* data = nullptr;
   std::vector<long> shape;
   Element element = Element::kFloat32;
 
+  float* floats() const { return static_cast<float*>(data); }  // of a float32 array
   long count() const;
   const char* begin() const;
   const char* end() const;
@@ -34,12 +34,12 @@ struct Array {
 
 constexpr int kAnyRank = -1;
 
-// Reads an array that stays as it is. `name` is the argument that a refusal names. For bfloat16,
-// which NumPy lacks, its bits may come as uint16.
+// Checks an array that is read. Refusals name the argument `name`. NumPy lacks bfloat16, so its
+// bits may come as uint16.
 Array read_array(nb::handle value, const char* name, int dimensions,
                  Element element = Element::kFloat32);
 
-// The same for one that is written to.
+// Checks an array that is written.
 Array write_array(nb::handle value, const char* name, int dimensions,
                   Element element = Element::kFloat32);
 

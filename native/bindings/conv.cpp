@@ -25,8 +25,8 @@ struct Promise {
 };
 
 ErrorBound promised_error(const Algorithm& algorithm, const Problem& p, Direction direction) {
-  // The channels that are summed over: of x forward, of y for its gradient. The sum of a weight
-  // gradient runs over pixels, 512 of which count as 512 channels of one tap do.
+  // The channels that are summed over: those of x forward, those of y for the input gradient. A
+  // weight gradient sums over pixels; 9 of them count as one channel of a 3x3 kernel.
   double terms = static_cast<double>(p.in_channels / p.groups);
   if (direction == Direction::kBackwardInput)
     terms = static_cast<double>(p.out_channels / p.groups);
@@ -123,7 +123,7 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
   expect_shape(result, "out", y_shape(p));
   expect_apart(result, "out", image, "x");
   Array weights, offsets, addend;
-  const float* second = nullptr;
+  const void* second = nullptr;
   const bool packed = nb::isinstance<PackedWeights>(w);
   if (packed) {
     second = packed_data(*nb::cast<PackedWeights*>(w), algorithm, p);
@@ -141,10 +141,10 @@ void forward(const Problem& p, const std::string& algorithm, nb::handle x, nb::h
   if (!residual.is_none()) {
     addend = read_array(residual, "residual", 4, p.element);
     expect_shape(addend, "residual", y_shape(p));
-    // In place is meant: y += convolution reads each element just before it is written.
+    // y += convolution may work in place: each element is read just before it is written.
     if (addend.data != result.data) expect_apart(result, "out", addend, "residual");
   }
-  const Epilogue epilogue = {offsets.data, addend.data, function, slope};
+  const Epilogue epilogue = {offsets.floats(), addend.data, function, slope};
   execute(pass, Direction::kForward, p,
           {image.data, second, result.data, epilogue, nullptr, threads}, !packed && pass.pack);
 }
@@ -163,8 +163,7 @@ void backward(const Problem& p, const std::string& direction_name, const std::st
   expect_shape(result, "out", input ? x_shape(p) : w_shape(p));
   expect_apart(result, "out", gradient, "grad");
   expect_apart(result, "out", second, name);
-  const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
-  execute(pass, direction, p, {gradient.data, second.data, result.data, none, nullptr, threads},
+  execute(pass, direction, p, {gradient.data, second.data, result.data, {}, nullptr, threads},
           false);
 }
 

@@ -22,12 +22,13 @@ int threads_of(int threads) {
 
 Outcome compute(const Pass& pass, Direction direction, const Problem& p, Call call, bool pack) {
   if (p.batch == 0) {
-    // No image: nothing to write, but for the weight gradient, which is a sum of nothing.
+    // Without images only the weight gradient has elements, which are zero.
     if (direction == Direction::kBackwardWeight) {
+      float* gradient = static_cast<float*>(call.result);
       for (long i = 0;
            i < p.out_channels * p.kernel_height * p.kernel_width * (p.in_channels / p.groups);
            ++i) {
-        call.result[i] = 0.0f;
+        gradient[i] = 0.0f;
       }
     }
     return Outcome::kDone;

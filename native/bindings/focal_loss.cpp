@@ -14,7 +14,7 @@
 namespace bestof {
 namespace {
 
-// The sum of the losses; one an element goes to `loss`, where it is no None.
+// Returns the sum of the losses. Writes one loss an element to `loss`, unless it is None.
 double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradient, float alpha,
                   float gamma, float scale, int threads) {
   const Array logits = read_array(x, "x", kAnyRank), targets = read_array(y, "targets", kAnyRank);
@@ -45,8 +45,8 @@ double focal_loss(nb::handle x, nb::handle y, nb::handle loss, nb::handle gradie
   double sum = 0.0;
   {
     nb::gil_scoped_release release;
-    kernels().focal_loss({logits.count(), alpha, gamma, scale}, logits.data, targets.data,
-                         losses.data, slope.data, sums.data(),
+    kernels().focal_loss({logits.count(), alpha, gamma, scale}, logits.floats(), targets.floats(),
+                         losses.floats(), slope.floats(), sums.data(),
                          threads > 0 ? threads : omp_get_max_threads());
     for (double part : sums) sum += part;
   }

@@ -1,4 +1,4 @@
-// The Python face of the native kernels. Validates its arguments; only the files of this folder
+// The Python face of the native kernels. Arguments are checked here; only the files of this folder
 // throw.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -65,8 +65,8 @@ double multiply_adds(long steps, int threads) {
 
 NB_MODULE(_native, m) {
   m.doc() = "Native kernels of bestof; use bestof.kernels, which explains them.";
-  // What modules keep until the interpreter ends, such as cached problems, is no leak that a user
-  // could act on.
+  // Modules keep objects until the interpreter ends, such as cached problems. Users could not act
+  // on a warning about them.
   nanobind::set_leak_warnings(false);
   bestof::active = bestof::best_kernels();
   m.def("isas", &bestof::isas);

@@ -1,4 +1,4 @@
-// What each file of bindings adds to the module, and the kernels that they all call.
+// The functions by which each file of bindings adds to the module, and the kernels in use.
 #pragma once
 #include <nanobind/nanobind.h>
 

@@ -36,7 +36,7 @@ std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& alg
   return packed;
 }
 
-const float* packed_data(const PackedWeights& w, const std::string& algorithm, const Problem& p) {
+const void* packed_data(const PackedWeights& w, const std::string& algorithm, const Problem& p) {
   if (w.isa != kernels().isa) {
     refuse("w: expected weights packed for " + std::string(kernels().isa) + "; got some for " +
            w.isa + ": pack again");

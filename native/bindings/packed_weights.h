@@ -18,7 +18,7 @@ struct PackedWeights {
 std::unique_ptr<PackedWeights> pack_weights(nb::handle w, const std::string& algorithm, long groups,
                                             const std::string& dtype, int threads);
 
-// What kernels read; refuses weights that were packed for anything else.
-const float* packed_data(const PackedWeights& w, const std::string& algorithm, const Problem& p);
+// Returns the packed memory; refuses weights that were packed for another problem or algorithm.
+const void* packed_data(const PackedWeights& w, const std::string& algorithm, const Problem& p);
 
 }  // namespace bestof

@@ -61,10 +61,10 @@ struct Plan {
            std::size_t residual) const {
     check_residual(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const float*>(residual), activation, slope, pooled};
+                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
     execute(*pass, direction, problem,
-            {reinterpret_cast<const float*>(first), reinterpret_cast<const float*>(second),
-             reinterpret_cast<float*>(out), epilogue, nullptr, omp_get_max_threads()},
+            {reinterpret_cast<const void*>(first), reinterpret_cast<const void*>(second),
+             reinterpret_cast<void*>(out), epilogue, nullptr, omp_get_max_threads()},
             pass->pack != nullptr);
   }
 
@@ -72,7 +72,7 @@ struct Plan {
                   std::size_t residual) const {
     check_residual(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
-                               reinterpret_cast<const float*>(residual), activation, slope, pooled};
+                               reinterpret_cast<const void*>(residual), activation, slope, pooled};
     if (direction != Direction::kForward)
       refuse("w: expected an address; packed weights serve the forward pass only");
     if (!takes(w)) {
@@ -81,7 +81,7 @@ struct Plan {
              " of shape " + describe(w.shape));
     }
     execute(*pass, direction, problem,
-            {reinterpret_cast<const float*>(first), w.memory.get(), reinterpret_cast<float*>(out),
+            {reinterpret_cast<const void*>(first), w.memory.get(), reinterpret_cast<void*>(out),
              epilogue, nullptr, omp_get_max_threads()},
             false);
   }

@@ -74,10 +74,11 @@ void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool m
   expect_apart(to, "out", from, "x");
   if (to.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().pool_forward(p, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
+  kernels().pool_forward(p, from.floats(), to.floats(),
+                         threads > 0 ? threads : omp_get_max_threads());
 }
 
-// A run whose problem was checked once: addresses in, nothing checked.
+// A pooling whose problem was checked once. It runs on addresses, which it does not check.
 struct PoolPlan {
   PoolProblem problem;
 
@@ -103,7 +104,7 @@ void pool_backward(nb::handle grad, nb::handle x, nb::handle out, const std::vec
   }
   if (to.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().pool_backward(p, gradient.data, from.data, to.data,
+  kernels().pool_backward(p, gradient.floats(), from.floats(), to.floats(),
                           threads > 0 ? threads : omp_get_max_threads());
 }
 

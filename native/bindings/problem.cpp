@@ -50,9 +50,8 @@ Element element_of(const std::string& name) {
   refuse("dtype: expected float32 or bfloat16; got " + name);
 }
 
-// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
-Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
-                     const std::string& dtype) {
+// Refuses shapes and numbers that no problem can have.
+void check_extents(const Shape& x, const Shape& w, const Shape& numbers) {
   constexpr long kMost =
       1L << 31;  // keeps every product of extents that is formed below within 64 bits
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
@@ -73,6 +72,12 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
              " integers; got " + std::to_string(numbers[i]));
     }
   }
+}
+
+// `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.
+Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
+                     const std::string& dtype) {
+  check_extents(x, w, numbers);
   Problem p;
   p.element = element_of(dtype);
   p.batch = x[0];
@@ -104,7 +109,7 @@ Problem make_problem(const Shape& x, const Shape& w, const Shape& numbers,
                              p.stride_y, p.dilation_y);
   p.out_width = axis_extent("width", p.in_width, p.pad_left, p.pad_right, p.kernel_width,
                             p.stride_x, p.dilation_x);
-  // 2^40 elements is more than any machine holds, and leaves room for the factors of scratch.
+  // No machine holds 2^40 elements, and scratch may be a multiple of them.
   const double most = std::ldexp(1.0, 40);
   const double in = 1.0 * p.batch * p.in_height * p.in_width * p.in_channels;
   const double out = 1.0 * p.batch * p.out_height * p.out_width * p.out_channels;

@@ -1,4 +1,4 @@
-// A convolution as Python names it: checked, with the row of the table that computes it.
+// Makes problems from the arguments of Python, and finds the algorithm that computes them.
 #pragma once
 #include <string>
 #include <vector>

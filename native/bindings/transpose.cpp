@@ -14,7 +14,7 @@
 namespace bestof {
 namespace {
 
-// The axes in the order of y, single ones dropped, those that are neighbours on both sides joined.
+// Returns the axes in the order of y: those of extent 1 dropped, neighbours on both sides joined.
 JoinedAxes join_axes(const std::vector<long>& x, const std::array<int, 4>& axes) {
   long stride[4] = {x[1] * x[2] * x[3], x[2] * x[3], x[3], 1};
   JoinedAxes joined = {};
@@ -64,11 +64,11 @@ void transpose(nb::handle x, std::array<int, 4> axes, nb::handle out,
   for (int i = 0; i < 4; ++i) extents[i] = from.shape[i];
   nb::gil_scoped_release release;
   if (blocked) {
-    kernels().transpose_blocked(from.data, join_axes(from.shape, axes), to.data,
+    kernels().transpose_blocked(from.floats(), join_axes(from.shape, axes), to.floats(),
                                 omp_get_max_threads());
   } else {
     const LoopOrder order = read ? LoopOrder::kReadContiguous : LoopOrder::kWriteContiguous;
-    transpose4d(from.data, extents, axes.data(), order, to.data);
+    transpose4d(from.floats(), extents, axes.data(), order, to.floats());
   }
 }
 

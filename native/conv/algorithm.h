@@ -17,7 +17,7 @@ struct Pass {
   // Floats of the weights in the layout of this pass, and the function that writes them. Both are
   // null where the pass reads weights as they are.
   long (*packed_floats)(const Problem&) = nullptr;
-  void (*pack)(const Problem&, const float* w, float* packed, int threads) = nullptr;
+  void (*pack)(const Problem&, const void* w, float* packed, int threads) = nullptr;
   // Narrows the domain of the algorithm; null where the pass takes all of it.
   bool (*supports)(const Problem&) = nullptr;
 };

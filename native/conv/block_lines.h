@@ -1,4 +1,4 @@
-// The cache lines of images that a block of Winograd tiles reads or writes, asked for while
+// Prefetches the cache lines of images that a block of Winograd tiles reads or writes, while
 // products are computed.
 #pragma once
 #include "conv/winograd_tiles.h"
@@ -6,23 +6,28 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Rows of pixels, in the order in which they are asked for, so many lines at a time. What finds no
-// room is met cold: a block of 28 tiles has up to 70 rows on images of 14 columns, 20 on those of
-// 224.
+// The pixels that belong to tiles: so many rows and columns to each, and so many rows above and
+// below them.
+struct TilePixels {
+  long rows, columns, above, below;
+};
+
+// Rows of pixels, and how many of their lines are asked for at a time, in this order. Rows beyond
+// kMostRows are left out: a block of 28 tiles has up to 70 rows on images of 14 columns, 20 on
+// those of 224.
 class BlockLines {
  public:
-  // The pixels under `count` tiles from `first` on, of `height` x `width` pixels of `channels`
-  // each, with so many rows above and below them.
-  template <int M>
+  // Adds the pixels of `count` tiles from `first` on, in images of `height` x `width` pixels.
   void add(const TilePlan& t, const float* image, long height, long width, long channels,
-           long first, long count, long above, long below) {
+           long first, long count, const TilePixels& pixels) {
     const long plane = t.tiles_y * t.tiles_x, row = width * channels, end = first + count;
     while (first < end) {
       const long n = first / plane, tile_y = first % plane / t.tiles_x, tile_x = first % t.tiles_x;
       const long run = smaller(t.tiles_x - tile_x, end - first);
-      const long x0 = tile_x * M, columns = smaller(x0 + run * M, width) - x0;
-      for (long y = larger(tile_y * M - above, 0); y < smaller((tile_y + 1) * M + below, height);
-           ++y) {
+      const long x0 = tile_x * pixels.columns,
+                 columns = smaller(x0 + run * pixels.columns, width) - x0;
+      for (long y = larger(tile_y * pixels.rows - pixels.above, 0);
+           y < smaller((tile_y + 1) * pixels.rows + pixels.below, height); ++y) {
         if (columns <= 0 || rows_ == kMostRows) break;
         row_[rows_++] = {image + (n * height + y) * row + x0 * channels,
                          divide_up(columns * channels, 16)};

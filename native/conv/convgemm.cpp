@@ -20,7 +20,8 @@ long forward_scratch(const Problem& p, int threads) {
 void run_forward(const Problem& p, const Call& call) {
   const auto run = copies(p) ? run_forward_grid<float, true, float, float>
                              : run_forward_grid<float, false, float, float>;
-  run(p, call.first, call.second, call.result, call.epilogue, call.scratch, call.threads);
+  run(p, floats(call.first), floats(call.second), floats(call.result), call.epilogue, call.scratch,
+      call.threads);
 }
 
 // The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so
@@ -96,7 +97,7 @@ void run_backward_input(const Problem& p, const Call& call) {
   long* dy = taps_x + p.kernel_width;
   long* dx = dy + p.kernel_height;
   float* packed = call.scratch + axis_floats(p);
-  WeightView view = forward_view(p, call.second);
+  WeightView view = forward_view(p, floats(call.second));
   const long output_stride = view.output_stride;
   view.outputs = outputs;
   view.output_stride = 1;
@@ -114,7 +115,7 @@ void run_backward_input(const Problem& p, const Call& call) {
                        y.first,        x.first,  p.stride_y,  p.stride_x};
     const long taps = y.count * x.count;
     if (taps == 0) {
-      clear_grid(grid, call.result);
+      clear_grid(grid, floats(call.result));
       continue;
     }
 #pragma omp parallel for schedule(static) num_threads(call.threads)
@@ -129,8 +130,8 @@ void run_backward_input(const Problem& p, const Call& call) {
     }
     const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
     float* scratch = packed + round_up(packed_floats(p.groups, outputs, inputs, taps), 16);
-    convolve_grid<float, false>(grid, call.first, packed, call.result, p.groups, none, scratch,
-                                call.threads);
+    convolve_grid<float, false>(grid, floats(call.first), packed, floats(call.result), p.groups,
+                                none, scratch, call.threads);
   }
 }
 

@@ -41,12 +41,12 @@ void pack_pairs(const Problem& p, const From* w, Bfloat16* packed, int threads) 
   }
 }
 
-void pack(const Problem& p, const float* w, float* packed, int threads) {
-  Bfloat16* to = reinterpret_cast<Bfloat16*>(packed);
+void pack(const Problem& p, const void* w, float* packed, int threads) {
+  Bfloat16* to = halves(packed);
   if (p.element == Element::kBfloat16) {
-    pack_pairs(p, reinterpret_cast<const Bfloat16*>(w), to, threads);
+    pack_pairs(p, halves(w), to, threads);
   } else {
-    pack_pairs(p, w, to, threads);
+    pack_pairs(p, floats(w), to, threads);
   }
 }
 
@@ -57,7 +57,7 @@ long forward_scratch(const Problem& p, int threads) {
 
 template <class Element>
 void run(const Problem& p, const Element* x, Element* y, const Call& call) {
-  const Bfloat16* packed = reinterpret_cast<const Bfloat16*>(call.second);
+  const Bfloat16* packed = halves(call.second);
   if (copies(p)) {
     run_forward_grid<Bfloat16, true>(p, x, packed, y, call.epilogue, call.scratch, call.threads);
   } else {
@@ -66,9 +66,8 @@ void run(const Problem& p, const Element* x, Element* y, const Call& call) {
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  if (p.element == Element::kFloat32) return run(p, call.first, call.result, call);
-  run(p, reinterpret_cast<const Bfloat16*>(call.first), reinterpret_cast<Bfloat16*>(call.result),
-      call);
+  if (p.element == Element::kFloat32) return run(p, floats(call.first), floats(call.result), call);
+  run(p, halves(call.first), halves(call.result), call);
 }
 
 }  // namespace

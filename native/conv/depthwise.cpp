@@ -25,7 +25,8 @@ long weight_floats(const Problem& p) {
   return taps_of(p) * padded_channels(p);
 }
 
-void pack(const Problem& p, const float* w, float* packed, int) {
+void pack(const Problem& p, const void* weights, float* packed, int) {
+  const float* w = floats(weights);
   const long taps = taps_of(p), channels = padded_channels(p);
   for (long tap = 0; tap < taps; ++tap) {
     for (long c = 0; c < channels; ++c)
@@ -85,10 +86,11 @@ void run_forward(const Problem& p, const Call& call) {
 #pragma omp parallel for schedule(static) num_threads(call.threads)
   for (long item = 0; item < p.batch * p.out_height; ++item) {
     const float* image =
-        call.first + item / p.out_height * p.in_height * p.in_width * p.in_channels;
+        floats(call.first) + item / p.out_height * p.in_height * p.in_width * p.in_channels;
     for (long c = 0; c < p.in_channels; c += kLanes) {
-      forward_row(p, image, call.second, item % p.out_height, c, smaller(p.in_channels - c, kLanes),
-                  call.epilogue, call.result + item * p.out_width * p.out_channels, call.result);
+      forward_row(p, image, floats(call.second), item % p.out_height, c,
+                  smaller(p.in_channels - c, kLanes), call.epilogue,
+                  floats(call.result) + item * p.out_width * p.out_channels, floats(call.result));
     }
   }
 }
@@ -104,8 +106,8 @@ void run_backward_input(const Problem& p, const Call& call) {
 #pragma omp parallel for schedule(static) num_threads(call.threads)
   for (long item = 0; item < p.batch * p.in_height; ++item) {
     const long n = item / p.in_height, iy = item % p.in_height;
-    const float* grad = call.first + n * p.out_height * p.out_width * p.out_channels;
-    float* row = call.result + item * p.in_width * p.in_channels;
+    const float* grad = floats(call.first) + n * p.out_height * p.out_width * p.out_channels;
+    float* row = floats(call.result) + item * p.in_width * p.in_channels;
     for (long i = 0; i < p.in_width * p.in_channels; ++i) row[i] = 0.0f;
     for (long r = 0; r < p.kernel_height; ++r) {
       const long y = iy + p.pad_top - r * p.dilation_y;
@@ -148,11 +150,12 @@ void run_backward_weight(const Problem& p, const Call& call) {
 #pragma omp for schedule(static)
     for (long item = 0; item < p.batch * p.out_height; ++item) {
       const long n = item / p.out_height, oy = item % p.out_height;
-      const float* grad = call.first + item * p.out_width * p.out_channels;
+      const float* grad = floats(call.first) + item * p.out_width * p.out_channels;
       for (long tap = 0; tap < taps; ++tap) {
         const long iy = oy * p.stride_y - p.pad_top + tap / p.kernel_width * p.dilation_y;
         if (iy < 0 || iy >= p.in_height) continue;
-        const float* line = call.second + (n * p.in_height + iy) * p.in_width * p.in_channels;
+        const float* line =
+            floats(call.second) + (n * p.in_height + iy) * p.in_width * p.in_channels;
         const long shift = tap % p.kernel_width * p.dilation_x - p.pad_left;
         for (long c = 0; c < p.in_channels; c += kLanes) {
           const long lanes = smaller(p.in_channels - c, kLanes);
@@ -174,7 +177,7 @@ void run_backward_weight(const Problem& p, const Call& call) {
         float sum = 0.0f;
         for (int t = 0; t < team; ++t)
           sum += call.scratch[t * weight_floats(p) + tap * channels + c];
-        call.result[c * taps + tap] = sum;
+        floats(call.result)[c * taps + tap] = sum;
       }
     }
   }

@@ -98,16 +98,17 @@ void run_forward(const Problem& p, const Call& call) {
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
       const long n = item / b.per_image, first = item % b.per_image * b.rows;
       const long rows = smaller(b.rows, p.out_height - first);
-      copy_band(p, b, call.first + n * p.in_height * p.in_width * p.in_channels,
+      copy_band(p, b, floats(call.first) + n * p.in_height * p.in_width * p.in_channels,
                 first * p.stride_y - p.pad_top, band);
       point_band(p, b, band,
-                 call.result + (n * p.out_height + first) * p.out_width * p.out_channels, rows,
-                 block);
+                 floats(call.result) + (n * p.out_height + first) * p.out_width * p.out_channels,
+                 rows, block);
       for (long group = 0; group < p.groups; ++group) {
-        const Columns<float> columns = {call.second + group * panels * b.taps * b.depth * kPanel, 0,
-                                        panels, outputs, group * outputs};
+        const Columns<float> columns = {
+            floats(call.second) + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
+            group * outputs};
         multiply_block<float, float>(block, rows * p.out_width, group * inputs, columns,
-                                     call.epilogue, call.result);
+                                     call.epilogue, floats(call.result));
       }
     }
   }

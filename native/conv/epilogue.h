@@ -39,7 +39,7 @@ __attribute__((noinline)) inline void finish_first(Vec v, Out* out, long n, long
                                                    const Epilogue& epilogue, const Out* result) {
   if (epilogue.bias) v += load_first(epilogue.bias + channel, n);
   if (epilogue.residual)
-    v += load_first(reinterpret_cast<const Out*>(epilogue.residual) + (out - result), n);
+    v += load_first(static_cast<const Out*>(epilogue.residual) + (out - result), n);
   store_first(out, activate(v, epilogue.activation, epilogue.slope), n);
 }
 
@@ -51,8 +51,7 @@ BESTOF_INLINE void finish(Vec v, Out* out, long n, long channel, const Epilogue&
                           const Out* result, bool streamed = false) {
   if (n == kLanes) {
     if (epilogue.bias) v += load(epilogue.bias + channel);
-    if (epilogue.residual)
-      v += load(reinterpret_cast<const Out*>(epilogue.residual) + (out - result));
+    if (epilogue.residual) v += load(static_cast<const Out*>(epilogue.residual) + (out - result));
     v = activate(v, epilogue.activation, epilogue.slope);
     if constexpr (sizeof(Out) == sizeof(float)) {
       if (streamed) return stream(out, v);

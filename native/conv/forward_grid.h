@@ -65,8 +65,8 @@ inline long weight_floats(const Problem& p) {
                        p.kernel_height * p.kernel_width);
 }
 
-inline void pack_forward(const Problem& p, const float* w, float* packed, int threads) {
-  pack_weights(forward_view(p, w), packed, threads);
+inline void pack_forward(const Problem& p, const void* w, float* packed, int threads) {
+  pack_weights(forward_view(p, floats(w)), packed, threads);
 }
 
 }  // namespace BESTOF_TARGET

@@ -13,8 +13,8 @@ long forward_scratch(const Problem& p, int threads) {
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_forward_grid<float, true>(p, call.first, call.second, call.result, call.epilogue,
-                                call.scratch, call.threads);
+  run_forward_grid<float, true>(p, floats(call.first), floats(call.second), floats(call.result),
+                                call.epilogue, call.scratch, call.threads);
 }
 
 bool supports_backward_input(const Problem& p) {
@@ -28,9 +28,9 @@ long backward_input_scratch(const Problem& p, int threads) {
 
 void run_backward_input(const Problem& p, const Call& call) {
   const Problem q = flipped_problem(p);
-  pack_weights(flipped_view(p, call.second), call.scratch, call.threads);
-  run_forward_grid<float, true>(q, call.first, call.scratch, call.result, call.epilogue,
-                                call.scratch + weight_floats(q), call.threads);
+  pack_weights(flipped_view(p, floats(call.second)), call.scratch, call.threads);
+  run_forward_grid<float, true>(q, floats(call.first), call.scratch, floats(call.result),
+                                call.epilogue, call.scratch + weight_floats(q), call.threads);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   for (long first = 0; first < pixels; first += block_pixels) {
     const long count = smaller(block_pixels, pixels - first);
 #pragma omp single
-    point_rows<float>(grid, call.second, call.first, zeros, first, count, block);
+    point_rows<float>(grid, floats(call.second), floats(call.first), zeros, first, count, block);
 #pragma omp for schedule(dynamic, 1)
     for (long item = 0; item < p.groups * taps * parts * k_parts; ++item) {
       const long group = item / (taps * parts * k_parts), tap = item / (parts * k_parts) % taps;
@@ -51,9 +51,9 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
       const long k0 = group * outputs + part_begin(outputs, k_parts, k_part);
       const long k1 = group * outputs + part_begin(outputs, k_parts, k_part + 1);
       const OuterRows rows = {block.row + tap * block.leading, nullptr, 0, group * depth + from};
-      outer_product(call.first + first * p.out_channels + k0, p.out_channels, k1 - k0, rows,
-                    to - from, count, first == 0, call.result + (k0 * taps + tap) * depth + from,
-                    taps * depth);
+      outer_product(floats(call.first) + first * p.out_channels + k0, p.out_channels, k1 - k0, rows,
+                    to - from, count, first == 0,
+                    floats(call.result) + (k0 * taps + tap) * depth + from, taps * depth);
     }
   }
 }
@@ -102,12 +102,12 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
 #pragma omp for schedule(static)
     for (long item = 0; item < copies.blocks; ++item) {
       const long first = item * copies.block, count = smaller(copies.block, pixels - first);
-      point_rows<float>(grid, call.second, call.first, zeros, first, count, block);
+      point_rows<float>(grid, floats(call.second), floats(call.first), zeros, first, count, block);
       for (long group = 0; group < p.groups; ++group) {
         const RowBlock<float, const float> copied =
             copy_rows<float>(block, count, group * inputs, mine + copies.weights + copies.pointers);
         const OuterRows rows = {nullptr, copied.row[0], copied.stride, 0};
-        outer_product(call.first + first * p.out_channels + group * outputs, p.out_channels,
+        outer_product(floats(call.first) + first * p.out_channels + group * outputs, p.out_channels,
                       outputs, rows, depth, count, false, mine + group * outputs * depth, depth);
       }
     }
@@ -116,7 +116,7 @@ inline void run_weight_copied(const Problem& p, const Call& call) {
       for (long i = k * depth; i < (k + 1) * depth; ++i) {
         float sum = 0.0f;
         for (int t = 0; t < team; ++t) sum += threads[t * copies.thread + i];
-        call.result[i] = sum;
+        floats(call.result)[i] = sum;
       }
     }
   }

@@ -9,7 +9,7 @@ namespace BESTOF_TARGET {
 namespace {
 
 void run_forward(const Problem& p, const Call& call) {
-  run_few_rows(p, call.second, call);
+  run_few_rows(p, floats(call.second), call);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "conv/algorithm.h"
 #include "conv/epilogue.h"
+#include "conv/operands.h"
 #include "simd/bfloat16.h"
 
 namespace bestof {
@@ -81,10 +82,11 @@ BESTOF_INLINE void multiply_outputs(const float* x, const Weight* w, long inputs
   for (int i = 0; i < R; ++i) {
     float results[K];
     for (int k = 0; k < K; ++k) results[k] = sum_of_lanes(sum[i][k]);
-    float* out = call.result + i * outputs + channel;
+    float* out = floats(call.result) + i * outputs + channel;
     for (long k = 0; k < K; k += kLanes) {
       const long n = smaller(K - k, kLanes);
-      finish(load_first(results + k, n), out + k, n, channel + k, call.epilogue, call.result);
+      finish(load_first(results + k, n), out + k, n, channel + k, call.epilogue,
+             floats(call.result));
     }
   }
 }
@@ -102,10 +104,10 @@ inline void multiply_rows(const Problem& p, const Weight* w, const Call& call) {
     const long last = smaller(first + chunk, outputs);
     long k = first;
     for (; k + kOutputs <= last; k += kOutputs) {
-      multiply_outputs<R, kOutputs>(call.first, w + k * inputs, inputs, outputs, k, call);
+      multiply_outputs<R, kOutputs>(floats(call.first), w + k * inputs, inputs, outputs, k, call);
     }
     for (; k < last; ++k)
-      multiply_outputs<R, 1>(call.first, w + k * inputs, inputs, outputs, k, call);
+      multiply_outputs<R, 1>(floats(call.first), w + k * inputs, inputs, outputs, k, call);
   }
 }
 

@@ -13,8 +13,9 @@ long halved_floats(const Problem& p) {
   return divide_up(p.out_channels * p.in_channels, 2);
 }
 
-void pack(const Problem& p, const float* w, float* packed, int threads) {
-  Bfloat16* to = reinterpret_cast<Bfloat16*>(packed);
+void pack(const Problem& p, const void* weights, float* packed, int threads) {
+  const float* w = floats(weights);
+  Bfloat16* to = halves(packed);
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long k = 0; k < p.out_channels; ++k) {
     round_all(w + k * p.in_channels, to + k * p.in_channels, p.in_channels);
@@ -22,7 +23,7 @@ void pack(const Problem& p, const float* w, float* packed, int threads) {
 }
 
 void run_forward(const Problem& p, const Call& call) {
-  run_few_rows(p, reinterpret_cast<const Bfloat16*>(call.second), call);
+  run_few_rows(p, halves(call.second), call);
 }
 
 }  // namespace

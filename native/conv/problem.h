@@ -30,20 +30,20 @@ enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
 // holds the largest of each 2x2 results: for activations that never fall, without a residual, by
 // algorithms that say so.
 struct Epilogue {
-  const float* bias;      // [out_channels]
-  const float* residual;  // as y
-  Activation activation;
-  float slope;  // of kLeakyRelu below zero
+  const float* bias = nullptr;     // [out_channels]
+  const void* residual = nullptr;  // as y
+  Activation activation = Activation::kNone;
+  float slope = 0.0f;  // of kLeakyRelu below zero
   bool pooled = false;
 };
 
 // first and second: x and w (forward; packed where the pass packs), the gradient of y and w (input
-// gradient), the gradient of y and x (weight gradient). Where the element is bfloat16, all but the
-// bias are addresses of Bfloat16.
+// gradient), the gradient of y and x (weight gradient). They and the result hold the element of the
+// problem; packed weights hold whatever the pass packs.
 struct Call {
-  const float* first;
-  const float* second;
-  float* result;
+  const void* first;
+  const void* second;
+  void* result;
   Epilogue epilogue;  // forward only
   float* scratch;     // 64-byte aligned, scratch_floats long
   int threads;

@@ -1,6 +1,7 @@
 // Weights as the kernels want them: `[group][panel][tap][channel][kPanel]`, the tail of the last
 // panel zero.
 #pragma once
+#include "conv/operands.h"
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
 

@@ -5,13 +5,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
+using Tiles = SquareTiles<2>;
+
 const Passes passes::winograd2 = {
-    .forward = {WinogradPass<2>::run_forward, winograd_scratch<2>, WinogradPass<2>::flops,
-                winograd_weight_floats<2>, WinogradPass<2>::pack},
-    .backward_input = {WinogradPass<2>::run_backward_input, WinogradPass<2>::backward_input_scratch,
-                       WinogradPass<2>::flops},
-    .backward_weight = {WinogradWeightPass<2>::run, WinogradWeightPass<2>::scratch,
-                        WinogradPass<2>::flops},
+    .forward = WinogradPass<Tiles>::forward(),
+    .backward_input = WinogradPass<Tiles>::backward_input(),
+    .backward_weight = WinogradWeightPass<2>::pass(),
 };
 
 }  // namespace BESTOF_TARGET

@@ -6,7 +6,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Passes passes::winograd2_5x5 = winograd_axes<Winograd<2, 5>, Winograd<2, 5>>();
+using Tiles = AxisTiles<Winograd<2, 5>, Winograd<2, 5>>;
+
+const Passes passes::winograd2_5x5 = {
+    .forward = WinogradPass<Tiles>::forward(),
+    .backward_input = WinogradPass<Tiles>::backward_input(),
+};
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -5,13 +5,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
+using Tiles = SquareTiles<4>;
+
 const Passes passes::winograd4 = {
-    .forward = {WinogradPass<4>::run_forward, winograd_scratch<4>, WinogradPass<4>::flops,
-                winograd_weight_floats<4>, WinogradPass<4>::pack},
-    .backward_input = {WinogradPass<4>::run_backward_input, WinogradPass<4>::backward_input_scratch,
-                       WinogradPass<4>::flops},
-    .backward_weight = {WinogradWeightPass<4>::run, WinogradWeightPass<4>::scratch,
-                        WinogradPass<4>::flops},
+    .forward = WinogradPass<Tiles>::forward(),
+    .backward_input = WinogradPass<Tiles>::backward_input(),
+    .backward_weight = WinogradWeightPass<4>::pass(),
 };
 
 }  // namespace BESTOF_TARGET

@@ -6,7 +6,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Passes passes::winograd4_5x5 = winograd_axes<Winograd<4, 5>, Winograd<4, 5>>();
+using Tiles = AxisTiles<Winograd<4, 5>, Winograd<4, 5>>;
+
+const Passes passes::winograd4_5x5 = {
+    .forward = WinogradPass<Tiles>::forward(),
+    .backward_input = WinogradPass<Tiles>::backward_input(),
+};
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

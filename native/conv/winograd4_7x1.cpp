@@ -5,7 +5,12 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-const Passes passes::winograd4_7x1 = winograd_axes<Winograd<4, 7>, Winograd<1, 1>>();
+using Tiles = AxisTiles<Winograd<4, 7>, Winograd<1, 1>>;
+
+const Passes passes::winograd4_7x1 = {
+    .forward = WinogradPass<Tiles>::forward(),
+    .backward_input = WinogradPass<Tiles>::backward_input(),
+};
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

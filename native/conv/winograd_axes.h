@@ -1,46 +1,34 @@
-// Winograd with a tile and a kernel of its own on each axis: F(MY, RY) by F(MX, RX), forward. An
+// Winograd tiles with a size and a kernel of their own on each axis: F(MY, RY) by F(MX, RX). An
 // axis with one tap is F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
 #pragma once
-#include <omp.h>
-
-#include "conv/shares.h"
+#include "conv/epilogue.h"
 #include "conv/winograd.h"
+#include "conv/winograd_matrices.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
 template <class Y, class X>
-struct WinogradAxes {
-  static constexpr long kFrequencies = Y::kAlpha * X::kAlpha;
+struct AxisTiles {
+  static constexpr long kRows = Y::kTile, kColumns = X::kTile, kReadRows = Y::kAlpha, kStride = 1;
+  static constexpr long kFrequencies = Y::kAlpha * X::kAlpha, kPlanes = kFrequencies,
+                        kProducts = kFrequencies;
+  static constexpr bool kJoined = false;
+  // Blocks always: even where there are few tiles each thread reads U once, and U is small, for the
+  // layers of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
+  static constexpr Blocking kBlocking = {.level2_parts = 3,
+                                         .least = kTileRows,
+                                         .most = 96,
+                                         .align = 32,
+                                         .pad = 16,
+                                         .phases = false,
+                                         .streams = false,
+                                         .fetches = false};
+  using Order = NumberedOrder;
 
-  // An odd number of cache lines, so that the frequencies of a tile fall into different sets of L1.
-  static long odd_step(long floats) { return round_up(floats, 32) + 16; }
-
-  // Every thread takes whole blocks: even where there are few tiles each reads U once, and U is
-  // small, for the layers of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
-  static TilePlan plan(const Problem& p, int threads) {
-    TilePlan t;
-    t.tiles_y = divide_up(p.out_height, Y::kTile);
-    t.tiles_x = divide_up(p.out_width, X::kTile);
-    t.tiles = p.batch * t.tiles_y * t.tiles_x;
-    t.channels = p.in_channels;
-    t.outputs = p.out_channels;
-    t.panels = divide_up(p.out_channels, kPanel);
-    t.v_stride = round_up(t.channels, kLanes) + 16;
-    t.m_stride = t.panels * kPanel + 16;
-    const long tile = t.v_stride + t.m_stride;
-    long wanted = smaller(larger(level2_bytes() / 12 / (kFrequencies * tile), kTileRows),
-                          smaller(promised_tiles(p, kFrequencies, tile, 2 * 48, threads), 96));
-    wanted = larger(wanted / kTileRows, 1) * kTileRows;  // whole tiles of the micro-kernel
-    t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted),
-                        threads);  // an empty batch is asked for its scratch too
-    t.block = larger(divide_up(t.tiles, t.blocks), 1);
-    t.blocks = divide_up(t.tiles, t.block);
-    t.stationary = false;
-    t.v_step = odd_step(t.block * t.v_stride);
-    t.m_step = odd_step(t.block * t.m_stride);
-    return t;
-  }
+  static constexpr long depth(long) { return 1; }
+  static constexpr long depth_before(long xi) { return xi; }
+  static long v_floats(const Problem& p) { return round_up(p.in_channels, kLanes) + 16; }
 
   // One vector of channels of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all of it
   // lies inside the image, and all lanes are channels.
@@ -77,18 +65,19 @@ struct WinogradAxes {
     }
   }
 
-  // V of `count` tiles from `first` on.
-  static void transform_input(const Problem& p, const TilePlan& t, const float* x, long first,
-                              long count, float* v) {
-    const long row = p.in_width * p.in_channels, plane = t.tiles_y * t.tiles_x;
-    for (long tile = first; tile < first + count; ++tile, v += t.v_stride) {
-      const long y0 = tile % plane / t.tiles_x * Y::kTile - p.pad_top;
-      const long x0 = tile % t.tiles_x * X::kTile - p.pad_left;
-      const float* corner = x + tile / plane * p.in_height * row + y0 * row + x0 * p.in_channels;
+  static void transform_input(const Problem& p, const TilePlan& t, const Order& order,
+                              const float* x, long first, long count, long from, long to,
+                              float* block) {
+    const long row = p.in_width * p.in_channels;
+    for (long at = first; at < first + count; ++at) {
+      const Tile tile = tile_at(t, at);
+      float* v = block + order.place(at, tile) * t.v_stride;
+      const long y0 = tile.y * Y::kTile - p.pad_top, x0 = tile.x * X::kTile - p.pad_left;
+      const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * p.in_channels;
       const bool inside =
           y0 >= 0 && x0 >= 0 && y0 + Y::kAlpha <= p.in_height && x0 + X::kAlpha <= p.in_width;
-      for (long c = 0; c < t.channels; c += kLanes) {
-        const long lanes = smaller(t.channels - c, kLanes);
+      for (long c = from; c < to; c += kLanes) {
+        const long lanes = smaller(to - c, kLanes);
         if (inside && lanes == kLanes) {
           transform_vector<true>(p, t, corner + c, y0, x0, lanes, v + c);
         } else {
@@ -98,17 +87,17 @@ struct WinogradAxes {
     }
   }
 
-  // The results of `count` tiles from `first` on.
-  static void transform_output(const Problem& p, const TilePlan& t, const float* m, long first,
-                               long count, const Epilogue& epilogue, float* y) {
-    const long plane = t.tiles_y * t.tiles_x;
-    for (long tile = first; tile < first + count; ++tile, m += t.m_stride) {
-      const long y0 = tile % plane / t.tiles_x * Y::kTile, x0 = tile % t.tiles_x * X::kTile;
-      const long height = smaller(p.out_height - y0, Y::kTile),
-                 width = smaller(p.out_width - x0, X::kTile);
-      float* corner = y + ((tile / plane * p.out_height + y0) * p.out_width + x0) * p.out_channels;
-      for (long k = 0; k < t.outputs; k += kLanes) {
-        const long lanes = smaller(t.outputs - k, kLanes);
+  static void transform_output(const Problem& p, const TilePlan& t, const Order& order,
+                               const float* block, long first, long count, long from, long to,
+                               const Epilogue& epilogue, float* y) {
+    for (long at = first; at < first + count; ++at) {
+      const Tile tile = tile_at(t, at);
+      const float* m = block + order.place(at, tile) * t.m_stride;
+      float* corner =
+          y + ((tile.n * p.out_height + tile.y * Y::kTile) * p.out_width + tile.x * X::kTile) *
+                  p.out_channels;
+      for (long k = from; k < to; k += kLanes) {
+        const long lanes = smaller(to - k, kLanes);
         Vec columns[Y::kTile][X::kAlpha];
 #pragma GCC unroll 10
         for (int j = 0; j < X::kAlpha; ++j) {
@@ -119,22 +108,17 @@ struct WinogradAxes {
 #pragma GCC unroll 10
           for (int i = 0; i < Y::kTile; ++i) columns[i][j] = o[i];
         }
-        for (int i = 0; i < height; ++i) {
+        for (int i = 0; i < tile.rows; ++i) {
           Vec o[X::kTile];
           X::output(columns[i], o);
           float* out = corner + i * p.out_width * p.out_channels + k;
 #pragma GCC unroll 10
           for (int j = 0; j < X::kTile; ++j) {
-            if (j < width) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
+            if (j < tile.columns) finish(o[j], out + j * p.out_channels, lanes, k, epilogue, y);
           }
         }
       }
     }
-  }
-
-  // Packed as [frequency][panel][channel][kPanel].
-  static long weight_floats(const Problem& p) {
-    return kFrequencies * round_up(p.out_channels, kPanel) * p.in_channels;
   }
 
   // U = GY g GX^T, in double.
@@ -177,64 +161,10 @@ struct WinogradAxes {
     }
   }
 
-  static void pack(const Problem& p, const float* w, float* packed, int threads) {
-    transform_weights(forward_view(p, w), packed, threads);
+  static double products(const Problem& p) {
+    return static_cast<double>(p.batch) * kProducts * divide_up(p.out_height, Y::kTile) *
+           divide_up(p.out_width, X::kTile);
   }
-
-  static long scratch(const Problem& p, int threads) {
-    const TilePlan t = plan(p, threads);
-    return threads * kFrequencies * (t.v_step + t.m_step);
-  }
-
-  // Every thread takes blocks of tiles from the input to the output while they lie in its cache.
-  static void convolve(const Problem& p, const float* x, const float* u, const Epilogue& epilogue,
-                       float* y, float* scratch, int threads) {
-    const TilePlan t = plan(p, threads);
-    const long u_step = t.panels * t.channels * kPanel;
-    Shares shares(t.blocks, threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const long thread = omp_get_thread_num();
-      float* v = scratch + thread * kFrequencies * (t.v_step + t.m_step);
-      float* m = v + kFrequencies * t.v_step;
-      for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
-        const long first = part_begin(t.tiles, t.blocks, item);
-        const long count = part_begin(t.tiles, t.blocks, item + 1) - first;
-        transform_input(p, t, x, first, count, v);
-        for (long xi = 0; xi < kFrequencies; ++xi) {
-          multiply_frequency(t, count, v + xi * t.v_step, u + xi * u_step, 0, t.panels,
-                             m + xi * t.m_step);
-        }
-        transform_output(p, t, m, first, count, epilogue, y);
-      }
-    }
-  }
-
-  static void run_forward(const Problem& p, const Call& call) {
-    convolve(p, call.first, call.second, call.epilogue, call.result, call.scratch, call.threads);
-  }
-
-  static long backward_input_scratch(const Problem& p, int threads) {
-    const Problem q = flipped_problem(p);
-    return round_up(weight_floats(q), 16) + scratch(q, threads);
-  }
-
-  static void run_backward_input(const Problem& p, const Call& call) {
-    const Problem q = flipped_problem(p);
-    const Epilogue none = {nullptr, nullptr, Activation::kNone, 0.0f};
-    transform_weights(flipped_view(p, call.second), call.scratch, call.threads);
-    convolve(q, call.first, call.scratch, none, call.result,
-             call.scratch + round_up(weight_floats(q), 16), call.threads);
-  }
-
-  // Multiplications and additions of the products; the transforms come on top.
-  static double flops(const Problem& p) {
-    const double tiles = static_cast<double>(p.batch) * divide_up(p.out_height, Y::kTile) *
-                         divide_up(p.out_width, X::kTile);
-    return 2.0 * kFrequencies * tiles * p.in_channels * p.out_channels;
-  }
-
-  static double backward_input_flops(const Problem& p) { return flops(flipped_problem(p)); }
 
  private:
   // Two registers of doubles. A type argument would lose its alignment, so nothing below is a
@@ -247,15 +177,6 @@ struct WinogradAxes {
     return sum;
   }
 };
-
-template <class Y, class X>
-constexpr Passes winograd_axes() {
-  using W = WinogradAxes<Y, X>;
-  return {
-      .forward = {W::run_forward, W::scratch, W::flops, W::weight_floats, W::pack},
-      .backward_input = {W::run_backward_input, W::backward_input_scratch, W::backward_input_flops},
-  };
-}
 
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

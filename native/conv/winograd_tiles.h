@@ -1,5 +1,4 @@
-// The tiles of Winograd's F(M x M, 3 x 3), and the blocks in which a thread takes them, by the
-// caches at hand.
+// How Winograd cuts a convolution into tiles, and the tiles into blocks.
 #pragma once
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
@@ -9,35 +8,65 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// How the tiles of a problem are laid out and walked. V is [alpha^2][block][v_stride], the products
-// are [alpha^2][block][m_stride]; from frequency to frequency v_step and m_step floats.
+// How a kind of tile is cut into blocks. Every kind states one as `kBlocking`; the numbers were
+// measured. A MiB of L2 is one core's.
+struct Blocking {
+  long level2_parts;  // V and the products of a block fill one part of L2 of so
+                      // many
+  long least, most;   // tiles of a block
+  // Frequencies lie a multiple of `align` floats plus `pad` apart, so that those of a tile fall
+  // into different sets of L1.
+  long align, pad;
+  bool phases;   // whether few tiles are computed in three phases (`run_phases`)
+  bool streams;  // whether weights may exceed L2, and results all caches
+  bool fetches;  // whether the pixels of the next block are asked for during the
+                 // products
+};
+
+// A plan of the tiles of one convolution.
+//
+// Winograd computes a tile of results, `rows` x `columns`, from a tile of pixels. It transforms the
+// pixels (V), multiplies each frequency of V by the same frequency of the weights (U), sums over
+// channels, and transforms the products back. A block is a run of tiles, numbered along x, then y,
+// then the images. A thread takes a block from the pixels to the results while V and the products
+// lie in its L2: V is [plane][tile of the block][v_stride], the products are [frequency][tile of
+// the block][m_stride]. `v_step` and `m_step` are the floats from one plane, or frequency, to the
+// next.
+//
+// With few tiles for many threads, each thread would read all of U for a few tiles. Such a problem
+// is `stationary`: it has one block, and threads share its frequencies, so that U is read once.
 struct TilePlan {
-  long tiles_y, tiles_x, tiles;
-  long side, last_rows,
-      last_columns;  // rows and columns of a tile of results, and those of the last in the image
+  long rows, columns;            // of the results of a tile
+  long tiles_y, tiles_x, tiles;  // in an image, and in all
+  long last_rows,
+      last_columns;  // of the results of the last tile that lie in the image
   long channels, outputs, panels;
   long v_stride, m_stride, v_step, m_step;
   long block, blocks;
   bool stationary;
-  bool streamed;  // the results, past the caches
+  bool streamed;  // whether results bypass the caches
 };
 
-// Products along one axis of `results`: the last tile has as many as its results need.
-template <int M>
-inline double products_along(long results) {
-  const long tiles = divide_up(results, M);
-  return static_cast<double>(results + 2 * tiles);
+// A tile by its place in the image, and how many of its results lie there.
+struct Tile {
+  long n, y, x, rows, columns;
+};
+
+inline Tile tile_at(const TilePlan& t, long index) {
+  const long line = index / t.tiles_x, n = line / t.tiles_y;
+  Tile tile = {n, line - n * t.tiles_y, index - line * t.tiles_x, t.rows, t.columns};
+  if (tile.y == t.tiles_y - 1) tile.rows = t.last_rows;
+  if (tile.x == t.tiles_x - 1) tile.columns = t.last_columns;
+  return tile;
 }
 
-// Frequencies lie an odd number of cache lines apart, modulo the sets of L1: a transform writes to
-// alpha^2 of them.
-BESTOF_INLINE long frequency_step(long floats) {
-  return round_up(floats, 1024) + 80;
+BESTOF_INLINE long frequency_step(const Blocking& blocking, long floats) {
+  return round_up(floats, blocking.align) + blocking.pad;
 }
 
-// How many tiles a block of the fused mode may have for the scratch of all threads, apart from
-// packed weights, to stay below twice the input and output of the layer; `tile` floats of V and
-// products a tile and frequency, `slack` floats a frequency beside them.
+// How many tiles a block may have for the scratch of all threads, apart from packed weights, to
+// stay below twice the input and output of the layer. `tile`: floats of V and products a tile and
+// frequency. `slack`: floats a frequency beside them.
 BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile, long slack,
                                   int threads) {
   const long layer = p.batch * (p.in_height * p.in_width * p.in_channels +
@@ -45,58 +74,77 @@ BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile,
   return larger((2 * layer / (threads * frequencies) - slack) / tile, kTileRows);
 }
 
-template <int M>
+// The tiles of a block, and below how many tiles a thread the phases are better.
+struct BlockSize {
+  long wanted, few;
+};
+
+// If U fits in L2, V and the products take a part of it: a third measured best for 3x3 kernels, 14
+// tiles of 64 channels in 1 MiB, 28 in 2.
+//
+// If U streams from L3, a block has as many tiles as keep V and the products in L2, and 28 a MiB at
+// most. With 1 MiB, 56 and 112 tiles are 20 to 30 % slower for 128 and 256 channels; with 2 MiB 112
+// are 4 to 8 % slower. 14 tiles in place of 28 take 0.92 of the time for 256 channels @56, and 0.89
+// for 128 @112 by F(6), because stores to products beyond L2 hold up the micro-kernel.
+//
+// If L3 cannot keep U beside all else, U streams from memory, and is spread over twice as many
+// tiles. With fewer than 112 tiles a thread the phases are faster, which read U once (512 channels
+// @14, batch 8: 1.4 times).
+inline BlockSize block_size(const Blocking& blocking, long tile_bytes, long weight_bytes) {
+  const long level2 = level2_bytes();
+  const long wanted =
+      smaller(larger(level2 / blocking.level2_parts / tile_bytes, blocking.least), blocking.most);
+  if (!blocking.streams || weight_bytes <= level2) {
+    const bool from_memory = blocking.streams && weight_bytes > level3_bytes() / 3;
+    return {wanted, from_memory ? 112 : wanted};
+  }
+  const long streaming = smaller(larger(level2 >> 20, 1), 2) * 28;
+  if (weight_bytes > level3_bytes() / 3) return {2 * streaming, 112};
+  return {smaller(larger(level2 / tile_bytes, blocking.least), streaming), streaming};
+}
+
+// Plans the tiles of a problem. `Tiles` is a kind of tile (see conv/winograd.h).
+template <class Tiles>
 inline TilePlan plan_tiles(const Problem& p, int threads) {
-  constexpr long kFrequencies = (M + 2) * (M + 2);
+  constexpr Blocking kBlocking = Tiles::kBlocking;
   TilePlan t;
-  t.tiles_y = divide_up(p.out_height, M);
-  t.tiles_x = divide_up(p.out_width, M);
+  t.rows = Tiles::kRows;
+  t.columns = Tiles::kColumns > 0 ? Tiles::kColumns : p.out_width;
+  t.tiles_y = divide_up(p.out_height, t.rows);
+  t.tiles_x = divide_up(p.out_width, t.columns);
   t.tiles = p.batch * t.tiles_y * t.tiles_x;
-  t.side = M;
-  t.last_rows = p.out_height - (t.tiles_y - 1) * M;
-  t.last_columns = p.out_width - (t.tiles_x - 1) * M;
+  t.last_rows = p.out_height - (t.tiles_y - 1) * t.rows;
+  t.last_columns = p.out_width - (t.tiles_x - 1) * t.columns;
   t.channels = p.in_channels;
   t.outputs = p.out_channels;
   t.panels = divide_up(p.out_channels, kPanel);
-  t.v_stride = round_up(t.channels, kLanes) + 16;
-  t.m_stride = t.panels * kPanel + 16;
-  // Where U fits in L2, a third of it for V and the products measured best: 14 tiles of 64 channels
-  // in 1 MiB, 28 in 2. Where U streams from L3, as many as keep V and the products in L2, and 28 a
-  // MiB at most: with 1 MiB, 56 and 112 are 20 to 30 % slower for 128 and 256 channels, with 2 MiB
-  // 112 are 4 to 8 %; 14 in place of 28 take 0.92 of the time for 256 channels @56, 0.89 for 128
-  // @112 by F(6), because stores to products beyond L2 hold up the micro-kernel. Where L3 cannot
-  // keep U beside all else, it streams from memory and is spread over twice as many tiles; fewer
-  // than 112 a thread are then better left to the phases that read it once (512 channels @14, batch
-  // 8: 1.4 times).
-  const long tile_bytes = 4 * kFrequencies * (t.v_stride + t.m_stride);
-  const long weight_bytes = 4 * kFrequencies * t.channels * t.panels * kPanel;
-  const bool from_memory = weight_bytes > level3_bytes() / 3;
-  const long streaming = smaller(larger(level2_bytes() >> 20, 1), 2) * 28;
-  long wanted = smaller(larger(level2_bytes() / 3 / tile_bytes, 14), 96);
-  if (weight_bytes > level2_bytes()) {
-    wanted =
-        from_memory ? 2 * streaming : smaller(larger(level2_bytes() / tile_bytes, 14), streaming);
-  }
-  const long few = from_memory ? 112 : weight_bytes > level2_bytes() ? streaming : wanted;
-  t.stationary = t.tiles < few * threads;
-  if (t.stationary) {
-    t.block = t.tiles;
-    t.blocks = 1;
-  } else {
-    wanted = smaller(
-        wanted, promised_tiles(p, kFrequencies, t.v_stride + t.m_stride, 2 * (1024 + 80), threads));
-    // Whole tiles of the micro-kernel: blocks of 15 took 1.27 times as long as blocks of 14 (64
-    // channels @224).
-    wanted = larger(wanted / kTileRows, 1) * kTileRows;
-    t.blocks = round_up(divide_up(t.tiles, wanted), threads);
-    t.block = divide_up(t.tiles, t.blocks);
+  t.v_stride = Tiles::v_floats(p);
+  t.m_stride = Tiles::kJoined ? 0 : t.panels * kPanel + 16;
+  const long tile = t.v_stride + t.m_stride;
+  const BlockSize size = block_size(kBlocking, 4 * Tiles::kFrequencies * tile,
+                                    4 * Tiles::kProducts * t.channels * t.panels * kPanel);
+  t.stationary = kBlocking.phases && t.tiles < size.few * threads;
+  t.block = larger(t.tiles, 1);  // the scratch of an empty batch is asked for, too
+  t.blocks = 1;
+  if (!t.stationary) {
+    long wanted = size.wanted;
+    if constexpr (kBlocking.most > 1) {
+      const long slack = 2 * (kBlocking.align + kBlocking.pad);
+      wanted = smaller(wanted, promised_tiles(p, Tiles::kFrequencies, tile, slack, threads));
+      // Whole tiles of the micro-kernel: blocks of 15 took 1.27 times as long as blocks of 14 (64
+      // channels @224).
+      wanted = larger(wanted / kTileRows, 1) * kTileRows;
+    }
+    t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted), threads);
+    t.block = larger(divide_up(t.tiles, t.blocks), 1);
     t.blocks = divide_up(t.tiles, t.block);
   }
-  t.v_step = frequency_step(t.block * t.v_stride);
-  t.m_step = frequency_step(t.block * t.m_stride);
+  t.v_step = frequency_step(kBlocking, t.block * t.v_stride);
+  t.m_step = frequency_step(kBlocking, t.block * t.m_stride);
   const long pixels =
       p.batch * (p.in_height * p.in_width * t.channels + p.out_height * p.out_width * t.outputs);
-  t.streamed = !t.stationary && t.outputs % kLanes == 0 && beyond_caches(pixels);
+  t.streamed =
+      kBlocking.streams && !t.stationary && t.outputs % kLanes == 0 && beyond_caches(pixels);
   return t;
 }
 

@@ -61,9 +61,9 @@ inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_st
 // lines of the next vector are asked for meanwhile, which gains 17 % with 128 channels and 35 %
 // with 512 here; 12 and 22 % in transform_output.
 template <int M>
-inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder& order,
-                            const float* x, long first, long count, long from, long to,
-                            float* block) {
+inline void transform_square_input(const Problem& p, const TilePlan& t,
+                                   const ShortTilesOrder<M>& order, const float* x, long first,
+                                   long count, long from, long to, float* block) {
   constexpr int kAlpha = M + 2;
   // In registers: a vector that is stored may alias anything, so a field of p or t is read again
   // after each.
@@ -71,7 +71,7 @@ inline void transform_input(const Problem& p, const TilePlan& t, const TileOrder
              row = p.in_width * in_channels;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
-    float* v = block + order.place(tile) * v_stride;
+    float* v = block + order.place(at, tile) * v_stride;
     const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
     const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
     // A crop, a negative pad, leaves pixels behind the last results: a short tile may have all of
@@ -178,9 +178,10 @@ inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[
 // The results of tiles [first, first + count), output channels [from, to), from the block of
 // products at m.
 template <int M>
-inline void transform_output(const Problem& p, const TilePlan& t, const TileOrder& order,
-                             const float* block, long first, long count, long from, long to,
-                             const Epilogue& given, float* y) {
+inline void transform_square_output(const Problem& p, const TilePlan& t,
+                                    const ShortTilesOrder<M>& order, const float* block, long first,
+                                    long count, long from, long to, const Epilogue& given,
+                                    float* y) {
   constexpr int kAlpha = M + 2;
   const Epilogue epilogue = given;
   const long m_step = t.m_step, m_stride = t.m_stride;
@@ -190,7 +191,7 @@ inline void transform_output(const Problem& p, const TilePlan& t, const TileOrde
   const bool streamed = t.streamed;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
-    const float* m = block + order.place(tile) * m_stride;
+    const float* m = block + order.place(at, tile) * m_stride;
     float* corner =
         y + ((tile.n * height + tile.y * M / side) * width + tile.x * M / side) * out_channels;
     const bool whole = tile.rows == M && tile.columns == M;

@@ -1,7 +1,7 @@
 // The weight gradient by the adjoint of Winograd's F(M, 3): with V = BT d B as in the forward pass
 // and Z = A dY AT of each tile, dU[frequency] = sum over tiles of Z^T V, and dW = GT dU G.
 #pragma once
-#include "conv/winograd.h"
+#include "conv/winograd_square.h"
 #include "gemm/outer_product.h"
 
 namespace bestof {
@@ -11,14 +11,14 @@ namespace BESTOF_TARGET {
 // the smaller part.
 template <int M>
 inline TilePlan plan_weight_tiles(const Problem& p) {
-  TilePlan t = plan_tiles<M>(p, 1);
+  TilePlan t = plan_tiles<SquareTiles<M>>(p, 1);
   const long balance = 3 * t.channels * t.outputs / (2 * (t.channels + t.outputs));
   const long wanted = smaller(larger(balance, 56), 512);
   t.blocks = divide_up(t.tiles, wanted);
   t.block = divide_up(t.tiles, larger(t.blocks, 1));
   t.m_stride = round_up(t.outputs, kLanes) + 16;
-  t.v_step = frequency_step(t.block * t.v_stride);
-  t.m_step = frequency_step(t.block * t.m_stride);
+  t.v_step = frequency_step(SquareTiles<M>::kBlocking, t.block * t.v_stride);
+  t.m_step = frequency_step(SquareTiles<M>::kBlocking, t.block * t.m_stride);
   return t;
 }
 
@@ -70,14 +70,14 @@ inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, lon
 // results adds to fewer frequencies of dU: where the others are not needed to find its results from
 // w, they do not depend on w.
 template <int M>
-inline void transform_gradient(const Problem& p, const TilePlan& t, const TileOrder& order,
+inline void transform_gradient(const Problem& p, const TilePlan& t, const ShortTilesOrder<M>& order,
                                const float* grad, long first, long count, float* block) {
   constexpr int kAlpha = M + 2;
   const long m_step = t.m_step, m_stride = t.m_stride;
   const long out_channels = p.out_channels, out_row = p.out_width * p.out_channels;
   for (long at = first; at < first + count; ++at) {
     const Tile tile = tile_at(t, at);
-    float* z = block + order.place(tile) * m_stride;
+    float* z = block + order.place(at, tile) * m_stride;
     const float* corner =
         grad + ((tile.n * p.out_height + tile.y * M) * p.out_width + tile.x * M) * p.out_channels;
     const bool whole = tile.rows == M && tile.columns == M;
@@ -187,6 +187,9 @@ struct WinogradWeightPass {
     }
   }
 
+  static constexpr Pass pass() { return {run, scratch, WinogradPass<SquareTiles<M>>::flops}; }
+
+ private:
   // Every thread takes blocks of tiles into a dU of its own; then they are added up.
   static void run_own(const Problem& p, const Call& call) {
     const Parts parts = plan(p);
@@ -201,11 +204,11 @@ struct WinogradWeightPass {
 #pragma omp for schedule(dynamic, 1)
       for (long block = 0; block < t.blocks; ++block) {
         const long first = block * t.block, count = smaller(t.block, t.tiles - first);
-        const TileOrder order(t, first, count);
-        transform_input<M>(p, t, order, call.second, first, count, 0, t.channels, v);
-        transform_gradient<M>(p, t, order, call.first, first, count, z);
+        const ShortTilesOrder<M> order(t, first, count);
+        transform_square_input<M>(p, t, order, floats(call.second), first, count, 0, t.channels, v);
+        transform_gradient<M>(p, t, order, floats(call.first), first, count, z);
         for (long xi = 0; xi < kFrequencies; ++xi) {
-          const TileOrder::Run run = order.run<M>(xi);
+          const TileRun run = order.run(xi);
           const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride,
                                   0};
           outer_product(z + xi * t.m_step + run.begin * t.m_stride, t.m_stride, p.out_channels,
@@ -224,7 +227,7 @@ struct WinogradWeightPass {
           }
         }
         gather_weight<M>(first_du + k * parts.ld, parts.u_step, p.in_channels,
-                         call.result + k * 9 * p.in_channels);
+                         floats(call.result) + k * 9 * p.in_channels);
       }
     }
   }
@@ -243,17 +246,17 @@ struct WinogradWeightPass {
     {
       for (long block = 0; block < t.blocks; ++block) {
         const long first = block * t.block, count = smaller(t.block, t.tiles - first);
-        const TileOrder order(t, first, count);
+        const ShortTilesOrder<M> order(t, first, count);
 #pragma omp for schedule(static)
         for (long tile = first; tile < first + count; ++tile) {
-          transform_input<M>(p, t, order, call.second, tile, 1, 0, t.channels, v);
-          transform_gradient<M>(p, t, order, call.first, tile, 1, z);
+          transform_square_input<M>(p, t, order, floats(call.second), tile, 1, 0, t.channels, v);
+          transform_gradient<M>(p, t, order, floats(call.first), tile, 1, z);
         }
 #pragma omp for schedule(dynamic, 1)
         for (long item = 0; item < kFrequencies * k_parts; ++item) {
           const long xi = item / k_parts, part = item % k_parts;
           const long k0 = part_begin(p.out_channels, k_parts, part);
-          const TileOrder::Run run = order.run<M>(xi);
+          const TileRun run = order.run(xi);
           const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride,
                                   0};
           // Whole vectors of channels: V is zero behind the last.
@@ -265,7 +268,7 @@ struct WinogradWeightPass {
 #pragma omp for schedule(static)
       for (long k = 0; k < p.out_channels; ++k) {
         gather_weight<M>(du + k * parts.ld, parts.u_step, p.in_channels,
-                         call.result + k * 9 * p.in_channels);
+                         floats(call.result) + k * 9 * p.in_channels);
       }
     }
   }

@@ -1,4 +1,4 @@
-// What the fuzz program has beside convolution: buffers, and the other kernels.
+// The buffers of the fuzzer, and its tests of the kernels beside convolution.
 #pragma once
 #include <cstdlib>
 #include <memory>
@@ -15,11 +15,12 @@ struct Free {
 using Buffer = std::unique_ptr<float[], Free>;
 using Buffer16 = std::unique_ptr<Bfloat16[], Free>;
 
-// Whether buffers that are not filled hold NaN, so that whatever a kernel leaves unwritten shows in
-// its result.
+// Whether buffers that are not filled hold NaN, so that elements which a kernel leaves unwritten
+// show.
 extern bool poison_results;
 
-// Aligned as promised to kernels, and of the exact size, so that the next byte is poisoned.
+// Returns memory aligned as promised to kernels, of the exact size, so that the next byte is
+// poisoned.
 Buffer exact(long count, std::mt19937& random, bool fill);
 
 // The same of bfloat16, aligned to an element alone.
@@ -28,8 +29,8 @@ double value_of(Bfloat16 v);
 
 long pick(std::mt19937& random, long low, long high);
 
-// Random pooling, transposition and focal loss against naive loops in double; 0, or 1 after telling
-// what was wrong.
+// Compares random poolings, transpositions and focal losses with naive loops in double. Returns 0,
+// or 1 after printing what was wrong.
 int try_company(const Kernels& kernels, std::mt19937& random);
 
 }  // namespace fuzz

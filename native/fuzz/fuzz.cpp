@@ -245,12 +245,11 @@ int try_bfloat16(const bestof::Kernels& kernels, Problem p, std::mt19937& random
     const Buffer16 y = exact16(y_count, random, false);
     const Buffer scratch = exact(pass.scratch_floats(p, threads), random, false);
     const Buffer packed = exact(pass.packed_floats(p), random, false);
-    pass.pack(p, reinterpret_cast<const float*>(w.get()), packed.get(), threads);
-    pass.run(p, {reinterpret_cast<const float*>(x.get()),
+    pass.pack(p, w.get(), packed.get(), threads);
+    pass.run(p, {x.get(),
                  packed.get(),
-                 reinterpret_cast<float*>(y.get()),
-                 {bias.get(), add ? reinterpret_cast<const float*>(residual.get()) : nullptr,
-                  bestof::Activation::kNone, 0.0f},
+                 y.get(),
+                 {bias.get(), add ? residual.get() : nullptr, bestof::Activation::kNone, 0.0f},
                  scratch.get(),
                  threads});
     const double terms = 3.0 + 1.0 * p.kernel_height * p.kernel_width * p.in_channels / p.groups;

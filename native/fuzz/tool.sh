@@ -6,11 +6,12 @@ have_tools() {
   for program in "$@"; do command -v "$program" >/dev/null 2>&1 || return 1; done
 }
 
-# install_tools PACKAGE...: tries to install Debian packages, where this user may; says nothing where that fails.
+# install_tools PACKAGE...: tries to install Debian packages if this user may; silent if it fails.
 install_tools() {
   [ "$(id -u)" = 0 ] && have_tools apt-get || return 0
-  { timeout 60 apt-get update && DEBIAN_FRONTEND=noninteractive timeout 120 apt-get install -y --no-install-recommends "$@"; } \
-    >/dev/null 2>&1 || true
+  { timeout 60 apt-get update &&
+    DEBIAN_FRONTEND=noninteractive timeout 120 \
+      apt-get install -y --no-install-recommends "$@"; } >/dev/null 2>&1 || true
 }
 
 # skip TEXT: ends the script, visibly, without failing.

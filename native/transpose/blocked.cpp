@@ -152,44 +152,25 @@ struct Block {
   long rows, columns;
 };
 
-}  // namespace
-
-void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads) {
-  // The axis that is contiguous in x, and the one that is in y; the others are walked around them.
+// How the axes are walked: the one that is contiguous in x and the one that is in y, in blocks of
+// both; the others around them.
+struct BlockWalk {
+  const float* x;
+  float* y;
+  const JoinedAxes& axes;
   int last_read = -1, last_write = -1;
-  for (int i = 0; i < axes.count; ++i) {
-    if (axes.read[i] == 1) last_read = i;
-    if (axes.write[i] == 1) last_write = i;
-  }
-  const bool copy = last_read == last_write;
-  const long rows = copy ? 1 : axes.extent[last_write], columns = axes.extent[last_read];
-  long outer = 1, total = 1;
-  for (int i = 0; i < axes.count; ++i) total *= axes.extent[i];
-  const bool large = beyond_caches(2 * total);
-  const long x_stride = axes.read[last_write], y_stride = axes.write[last_read];
-  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @
-  // 112, batch 8) blocks of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and
-  // 0.76, in a driver of their own; in the kernel the former move 0.81 and 0.82. Back, in that
-  // driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82. From L3, along the side whose
-  // rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of a copy to
-  // NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
-  const bool down = large || common_power(y_stride) >= common_power(x_stride);
-  const long row_step = large ? (columns > rows ? 32 : 128) : down ? 256 : 64;
-  const long column_step = copy ? 16384 : large ? 128 : down ? 64 : 256;
-  const long row_blocks = divide_up(rows, row_step),
-             column_blocks = divide_up(columns, column_step);
-  for (int i = 0; i < axes.count; ++i) {
-    if (i != last_read && i != last_write) outer *= axes.extent[i];
-  }
-  const long items = outer * row_blocks * column_blocks;
-  const auto place = [&](long item) {
-    // Row blocks run fastest: they are neighbours in y.
+  bool copy = false, large = false, down = false;
+  long rows = 1, columns = 1, row_step = 1, column_step = 1, row_blocks = 1, column_blocks = 1;
+  long items = 0, x_stride = 1, y_stride = 1;
+
+  // Row blocks run fastest: they are neighbours in y.
+  BESTOF_INLINE Block block(long item) const {
     const long c = item / row_blocks % column_blocks * column_step,
                r = item % row_blocks * row_step;
     Block block = {x, y, smaller(rows - r, row_step), smaller(columns - c, column_step)};
     long at = item / (row_blocks * column_blocks);
-    for (int i = axes.count - 1; i >= 0;
-         --i) {  // axes are in the order of y: the last runs fastest
+    // Axes are in the order of y: the last runs fastest.
+    for (int i = axes.count - 1; i >= 0; --i) {
       if (i == last_read || i == last_write) continue;
       block.from += at % axes.extent[i] * axes.read[i];
       block.to += at % axes.extent[i] * axes.write[i];
@@ -198,26 +179,66 @@ void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int thr
     block.from += copy ? c : r * x_stride + c;
     block.to += copy ? c : c * y_stride + r;
     return block;
-  };
+  }
+};
+
+BlockWalk plan_walk(const float* x, const JoinedAxes& axes, float* y) {
+  BlockWalk walk = {x, y, axes};
+  for (int i = 0; i < axes.count; ++i) {
+    if (axes.read[i] == 1) walk.last_read = i;
+    if (axes.write[i] == 1) walk.last_write = i;
+  }
+  walk.copy = walk.last_read == walk.last_write;
+  walk.rows = walk.copy ? 1 : axes.extent[walk.last_write];
+  walk.columns = axes.extent[walk.last_read];
+  long outer = 1, total = 1;
+  for (int i = 0; i < axes.count; ++i) {
+    total *= axes.extent[i];
+    if (i != walk.last_read && i != walk.last_write) outer *= axes.extent[i];
+  }
+  walk.large = beyond_caches(2 * total);
+  walk.x_stride = axes.read[walk.last_write];
+  walk.y_stride = axes.write[walk.last_read];
+  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @
+  // 112, batch 8) blocks of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and
+  // 0.76, in a driver of their own; in the kernel the former move 0.81 and 0.82. Back, in that
+  // driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82. From L3, along the side whose
+  // rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of a copy to
+  // NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
+  walk.down = walk.large || common_power(walk.y_stride) >= common_power(walk.x_stride);
+  walk.row_step = walk.large ? (walk.columns > walk.rows ? 32 : 128) : walk.down ? 256 : 64;
+  walk.column_step = walk.copy ? 16384 : walk.large ? 128 : walk.down ? 64 : 256;
+  walk.row_blocks = divide_up(walk.rows, walk.row_step);
+  walk.column_blocks = divide_up(walk.columns, walk.column_step);
+  walk.items = outer * walk.row_blocks * walk.column_blocks;
+  return walk;
+}
+
+}  // namespace
+
+void transpose_blocked(const float* x, const JoinedAxes& axes, float* y, int threads) {
+  const BlockWalk walk = plan_walk(x, axes, y);
+  const long x_stride = walk.x_stride, y_stride = walk.y_stride;
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static) nowait
-    for (long item = 0; item < items; ++item) {
-      const Block block = place(item);
-      if (copy) {
-        if (large && streamable(block.to)) {
+    for (long item = 0; item < walk.items; ++item) {
+      const Block block = walk.block(item);
+      const bool streams = walk.large && streamable(block.to);
+      if (walk.copy) {
+        if (streams) {
           stream_copy(block.from, block.to, block.columns);
         } else {
           __builtin_memcpy(block.to, block.from, block.columns * sizeof(float));
         }
-      } else if (large && streamable(block.to) && y_stride % kLanes == 0) {
-        const Block next = place(smaller(item + 1, items - 1));
+      } else if (streams && y_stride % kLanes == 0) {
+        const Block next = walk.block(smaller(item + 1, walk.items - 1));
         const Ahead ahead = {next.from, x_stride, next.rows, next.columns, 0};
-        turn_block<true>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down,
-                         ahead);
+        turn_block<true>(block.from, x_stride, block.to, y_stride, block.rows, block.columns,
+                         walk.down, ahead);
       } else {
-        turn_block<false>(block.from, x_stride, block.to, y_stride, block.rows, block.columns, down,
-                          {});
+        turn_block<false>(block.from, x_stride, block.to, y_stride, block.rows, block.columns,
+                          walk.down, {});
       }
     }
     end_stream();

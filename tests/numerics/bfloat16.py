@@ -11,7 +11,7 @@ UNIT = 2.0**-8
 
 
 def rounded(values: NDArray[np.float32]) -> Bits:
-    """To the nearest, a tie to the even one: by the distance to both neighbours, in float64. No NaN."""
+    """Round to the nearest bfloat16, a tie to the even one, by distances in float64; no NaN."""
     below = values.view(np.uint32) >> 16  # towards zero
     above = below + 1
     with np.errstate(invalid="ignore"):  # the neighbour of infinity is no number

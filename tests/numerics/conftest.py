@@ -1,4 +1,4 @@
-"""Every test here runs once for each instruction set that this processor has, with scratch poisoned and guarded."""
+"""Every test runs once for each instruction set of the processor; scratch is poisoned and guarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle of convolution: float64, naive, readable; and the problems that every algorithm is tried on."""
+"""The oracle of convolution in float64, and the problems that every algorithm is tried on."""
 
 from __future__ import annotations
 
@@ -74,8 +74,9 @@ LONG = (
     Case((0, 8, 8, 4), (4, 5, 5, 4), padding=((2, 2), (2, 2))),
 )
 
-# Kernels of 3x3 and stride 2: layers of ResNet34 first, then tiles that the image ends in at every place, and awkward
-# channels, whose vectors end inside those of the next of the four images that such a kernel sees.
+# Kernels of 3x3 and stride 2: layers of ResNet34, then images that end inside a tile at every
+# place, then awkward channels. A stride of 2 splits the image into four; the vectors of such
+# channels end inside those of the next image.
 STRIDED = (
     _square(1, 56, 64, 128, 3, 2, 1),
     _square(2, 14, 256, 512, 3, 2, 1),
@@ -86,8 +87,8 @@ STRIDED = (
     Case((0, 8, 8, 4), (4, 3, 3, 4), (2, 2), ((1, 1), (1, 1))),
 )
 
-# Kernels of 7x7 and stride 2: ResNet's first layer in small, then images that three rows of results end in at every
-# place, pads that differ, crop or are all there is, and awkward channels.
+# Kernels of 7x7 and stride 2: a small first layer of ResNet, then images that end inside a tile of
+# three rows of results at every place, awkward channels, and pads that differ or exceed the image.
 STEMS = (
     _square(2, 64, 3, 64, 7, 2, 3),
     *(_square(1, extent, 3, 5, 7, 2, 3) for extent in range(1, 14)),
@@ -97,8 +98,9 @@ STEMS = (
     Case((0, 16, 16, 3), (4, 7, 7, 3), (2, 2), ((3, 3), (3, 3))),
 )
 
-# Images that end inside a tile of 2x2, 4x4 or 6x6 results at every place along either axis, so that some tiles have
-# fewer frequencies; in phases over all of them, and in blocks that begin and end anywhere in a row.
+# Images that end inside a tile of 2x2, 4x4 or 6x6 results at every place along either axis. Such
+# tiles have fewer frequencies. The small problems run in phases, the others in blocks that begin
+# and end anywhere in a row.
 SHORT_TILES = tuple(
     Case((n, rows, columns, 3), (5, 3, 3, 3), padding=((1, 1), (1, 1)))
     for n, most in ((3, 12), (2, 60))
@@ -106,15 +108,17 @@ SHORT_TILES = tuple(
     for columns in (most - 11 + 5 * rows % 12, most - 11 + (7 * rows + 1) % 12)
 )
 
-# Pads beyond the reach of the kernel, of which the input gradient crops: behind the last results lie pixels, in which a
-# tile may end of whose results fewer are wanted; a whole vector of channels, which needs no care at the rim.
+# Pads beyond the reach of the kernel, which the input gradient crops. Pixels lie behind the last
+# results, so the last tile may read them although fewer of its results are wanted. A whole vector
+# of channels takes the path without masks.
 CROPPED = tuple(
     Case((1, rows, rows + pad % 3, 3), (17, 3, 3, 3), padding=((pad % 4, pad), (pad % 3, pad)))
     for pad in range(3, 9)
     for rows in range(8, 20)
 )
 
-# Linear layers of few rows: VGG16's last one, every number of rows with outputs that are not its blocks, few inputs.
+# Linear layers of few rows: the last one of VGG16; every number of rows, with outputs that leave a
+# part of a block over; few inputs.
 FEW_ROWS = (
     Case((1, 1, 1, 4096), (1000, 1, 1, 4096)),
     *(Case((1, 1, rows, 16 * rows + 3), (37 - rows, 1, 1, 16 * rows + 3)) for rows in range(1, 9)),
@@ -135,7 +139,7 @@ OF_ROWS = tuple(
 )
 
 CASES = (
-    # Layers of real networks: VGG16, ResNet50, GoogLeNet's asymmetric kernels, MobileNet's depthwise.
+    # Layers of VGG16 and ResNet50, asymmetric kernels of GoogLeNet, depthwise ones of MobileNet.
     _square(1, 56, 64, 64, 3, 1, 1),
     _square(2, 14, 256, 256, 3, 1, 1),
     _square(1, 7, 512, 512, 3, 1, 1),
@@ -152,7 +156,8 @@ CASES = (
     Case((2, 14, 14, 96), (96, 3, 3, 1), padding=((1, 1), (1, 1)), groups=96),
     Case((1, 15, 15, 40), (40, 5, 5, 1), (2, 2), ((2, 2), (2, 2)), groups=40),
     Case((1, 14, 14, 64), (64, 3, 3, 4), padding=((1, 1), (1, 1)), groups=16),
-    # Awkward channels, extents of a tile more or less one, a single pixel, pads that differ, an empty batch.
+    # Awkward channels, extents of a tile plus or minus one, a single pixel, pads that differ, an
+    # empty batch.
     *(_square(1, 9, c, k, 3, 1, 1) for c, k in ((1, 1), (3, 17), (17, 65), (65, 3), (33, 31))),
     *(_square(1, extent, 8, 8, 3, 1, 1) for extent in (1, 2, 3, 4, 5, 6, 7, 12, 13)),
     *(_square(2, extent, 5, 9, 3, 1, 0) for extent in (3, 5, 8, 9)),
@@ -210,7 +215,7 @@ def _padded(case: Case, x: NDArray[np.generic]) -> Float64:
     return np.pad(x.astype(np.float64), ((0, 0), *case.padding, (0, 0)))
 
 
-def _taps(case: Case):  # type: ignore[no-untyped-def]  # slices of four axes: their type would hide the code
+def _taps(case: Case):  # type: ignore[no-untyped-def]  # the type of the slices would hide the code
     _, height, width, _ = case.y_shape
     per_in, per_out = case.w_shape[3], case.w_shape[0] // case.groups
     for group in range(case.groups):

@@ -1,4 +1,4 @@
-"""Products of bfloat16, sums of float32: bounds from the roundings, element by element, on every instruction set."""
+"""Products of bfloat16 and sums of float32, element by element, on every instruction set."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _operands(case: Case) -> tuple[Bits, Bits]:
 
 @cache
 def _oracle(case: Case) -> tuple[convolution.Float64, convolution.Float64]:
-    """The result of the operands as they are, and what rounds on the way to it: the sum of the magnitudes by eps."""
+    """Return the exact result, and eps times the sum of the magnitudes of its terms."""
     x, w = (value_of(one) for one in _operands(case))
     sums = (
         EPSILON * (np.prod(case.w_shape[1:]) + 1) * convolution.forward(case, np.abs(x), np.abs(w))
@@ -249,7 +249,7 @@ def test_what_is_of_another_type_is_refused(change: dict[str, Any], said: str) -
 
 
 def test_the_overlap_of_halves_is_seen() -> None:
-    """Two arrays whose elements lie as many apart as they have: by their bytes they touch at the end alone."""
+    """Two arrays, each as many elements apart as it is long: their bytes touch only at the end."""
     whole = np.ones(4 * 36 + 3 * 16, np.uint16)
     x, out = whole[: 4 * 36].reshape(1, 6, 6, 4), whole[4 * 36 :].reshape(1, 4, 4, 3)
     kernels.conv2d(x, W, out=out, dtype="bfloat16")

@@ -1,4 +1,4 @@
-"""Every algorithm of the table, every pass, against float64: within the promised error, and nothing else written."""
+"""Every pass of every algorithm errs within its promise, and writes nothing but its result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEAMS = (
     *STEMS[:3],
 )
 
-# The names do not depend on the instruction set, so they can be enumerated while tests are collected.
+# Names do not depend on the instruction set, so they are known while tests are collected.
 TRIALS = [
     pytest.param(case, direction, name, id=f"{direction}-{name}-{case}")
     for case in CASES
@@ -127,7 +127,7 @@ def test_within_the_promised_error(case: Case, direction: str, name: str, relu: 
         largest = max(scale, np.abs(wanted).max() / 4)
         assert np.abs(error).max() <= promise.maximum_bound * largest
     if not row.transforms:
-        # Sums of products in any order: |error| <= eps * (terms + 1) * sum |a b|, element by element.
+        # For sums of products in any order, |error| <= eps * (terms + 1) * sum |a b|.
         y = case.y_shape
         terms = {
             "forward": np.prod(case.w_shape[1:]),
@@ -180,7 +180,7 @@ EPILOGUE_CASES = (
     CASES[15],
     Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19),
     Case((5, 1, 1, 40), (19, 1, 1, 40)),
-    # Whole panels, 32 results on AVX-512, that meet a residual: alone, and beside a tail in each of two groups.
+    # Whole panels (32 results on AVX-512) with a residual: alone, and beside a tail in two groups.
     Case((1, 9, 9, 16), (64, 3, 3, 16), padding=((1, 1), (1, 1))),
     Case((1, 5, 4, 34), (130, 3, 3, 17), padding=((1, 1), (1, 1)), groups=2),
     Case(
@@ -221,7 +221,7 @@ def test_epilogue_and_packed_weights(
             threads=threads,
             **case.geometry,
         )
-        # 32 roundings beside the convolution's own error, which is below 2.5e-5 for every algorithm of float32.
+        # 32 roundings, and the error of the convolution: at most 2.5e-5 for float32 algorithms.
         own = 3e-3 if promise.algorithm.rounds != "nothing" else 2.5e-5
         np.testing.assert_allclose(
             y, wanted, rtol=0, atol=(own * 4 + 32 * EPSILON) * np.abs(wanted).max(), err_msg=name
@@ -264,7 +264,7 @@ def test_a_nan_stays_where_it_belongs() -> None:
 
 
 def test_a_row_that_no_result_reads_changes_none() -> None:
-    """A stride of two leaves the last row out; Winograd along columns could mix it into the results above."""
+    """A stride of 2 leaves out the last row; Winograd along columns could mix it into others."""
     w = np.ones((4, 7, 7, 3), np.float32)
     for extent in range(8, 20, 2):
         x = np.ones((1, extent, extent, 3), np.float32)

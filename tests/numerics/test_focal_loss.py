@@ -1,4 +1,4 @@
-"""Focal loss against a naive float64 oracle, whose gradient is held against differences of its own loss."""
+"""Focal loss against a float64 oracle, whose gradient is checked by differences of its loss."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def _operands(
 def _relative_error(gamma: float, x: NDArray[np.float32]) -> Float64:
     """The bound, element by element, of sums and products of positive terms.
 
-    exp(-|x|) is within 3e-7 and one rounding, and enters q^gamma, p and ce; log(1 + e) is within 2e-7; about 16 more
-    operations round. A power by logarithms also multiplies the error of log q, eps * |log q|, by gamma.
+    exp(-|x|) is within 3e-7 and one rounding, and enters q^gamma, p and ce; log(1 + e) is within
+    2e-7; about 16 more operations round. A power by logarithms also multiplies the error of log q,
+    eps * |log q|, by gamma.
     """
     log_q = np.maximum(np.abs(x), 1).astype(np.float64)
     return (gamma + 2) * (3e-7 + 2 * EPSILON) + 2e-7 + (16 + gamma * log_q) * EPSILON
@@ -115,7 +116,8 @@ def test_large_logits_stay_finite(gamma: float) -> None:
         assert np.isfinite(loss).all()
         assert np.isfinite(gradient).all()
         if target != 0.5:
-            # Far on the wrong side the loss is the distance and its slope 1, far on the right side both are 0.
+            # Far on the wrong side the loss is the distance, with slope 1. Far on the right side
+            # both are 0.
             np.testing.assert_allclose(loss[z > 80], z[z > 80], rtol=1e-6)
             np.testing.assert_allclose(gradient[z > 80], 1 - 2 * target, rtol=1e-6)
             assert (np.abs(loss[z < -80]) < 1e-30).all()

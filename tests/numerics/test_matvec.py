@@ -1,4 +1,4 @@
-"""Linear layers of few rows, on weights as they are and on weights rounded to bfloat16: sums of float32 in both."""
+"""Linear layers of few rows: on float32 weights, and on weights rounded to bfloat16."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_nothing_but_the_weights_is_rounded(case: Case, row: kernels.Algorithm) 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_promise_of_its_own(row: kernels.Algorithm) -> None:
-    """Over so many outputs that chance is out: what rounding the weights costs does not grow with the inputs."""
+    """The error of rounded weights does not grow with the number of inputs."""
     case = Case((2, 1, 1, 8192), (600, 1, 1, 8192))
     x, w = _operands(case)
     promise = kernels.conv2d_algorithms(case.x_shape, case.w_shape)[row.name].error_bound

@@ -1,4 +1,4 @@
-"""Winograd's algorithms that pool what they compute: the bits of computing all of it, and pooling that."""
+"""Winograd with pooled results: the same bits as computing all results and pooling them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bestof.errors import KernelError
 
 Float32 = NDArray[np.float32]
 ALGORITHMS = [row.name for row in kernels.algorithms().values() if row.pools]
-# Images that end inside a tile at every place, few tiles and many, channels that fill no vector, results past a panel.
+# Images that end inside a tile at every place, few tiles and many, channels that fill no vector,
+# more results than a panel.
 SHAPES = (
     *((2, rows, 2 + (5 * rows + 1) % 12, 5, 9) for rows in range(2, 14)),
     (1, 26, 35, 3, 70),

@@ -1,4 +1,4 @@
-"""Results that go past the caches, as those of large problems do, on small ones: a tiny last cache is pretended."""
+"""Small problems whose results bypass the caches, because a tiny last cache is pretended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tiny_cache() -> Iterator[None]:
 
 
 def guarded(shape: tuple[int, ...], offset: int) -> tuple[np.ndarray, np.ndarray]:
-    """NaN of that shape, `offset` floats past a cache line, and all of the memory around it, NaN as well."""
+    """Return NaN of that shape, `offset` floats past a cache line, and the NaN around it."""
     size = int(np.prod(shape))
     whole = np.full(size + 96, np.nan, np.float32)
     first = 32 + -whole[32:].ctypes.data % 64 // 4 + offset

@@ -1,4 +1,4 @@
-"""What our own integrations take in place of arrays: addresses, of which nothing is checked."""
+"""Addresses of plans and packed weights, for the native callers of this project. Unchecked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
 
 
 def plan_address(plan: Conv2dPlan) -> int:
-    """What `c_calls` takes for this plan, while it lives."""
+    """Return the address that `c_calls` takes for a plan. It is valid while the plan lives."""
     return plan._plan.address
 
 
 def packed_address(packed: PackedWeights) -> int:
-    """What `c_calls` takes for these packed weights, while they live."""
+    """Return the address that `c_calls` takes for packed weights, valid while they live."""
     return packed.address

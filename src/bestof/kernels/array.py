@@ -15,7 +15,7 @@ Array: TypeAlias = (
 
 
 def shape_of(value: Array, name: str) -> tuple[int, ...]:
-    """The extents of an array; KernelError naming the argument `name` for what is none."""
+    """Return the extents of an array; raise KernelError, which names the argument, for others."""
     try:
         return tuple(map(int, value.shape))
     except (AttributeError, TypeError, ValueError):
@@ -23,7 +23,10 @@ def shape_of(value: Array, name: str) -> tuple[int, ...]:
 
 
 def dtype_of(value: Array, dtype: str | None) -> str:
-    """The name `dtype`, or, where that is None, bfloat16 for an array of it and else float32, which kernels check."""
+    """Return `dtype`; if it is None, bfloat16 for an array of it, else float32.
+
+    The kernels check that the array has this type.
+    """
     if dtype is None:
         return (
             "bfloat16"
@@ -36,29 +39,30 @@ def dtype_of(value: Array, dtype: str | None) -> str:
 
 
 def bits_of(value: Array) -> Array:
-    """A NumPy array of ml_dtypes' bfloat16, which kernels could not read, as uint16 in place; else `value`."""
+    """Return a uint16 view of a NumPy array of ml_dtypes' bfloat16; any other value as it is."""
     if isinstance(value, np.ndarray) and value.dtype.name == "bfloat16":
         return value.view(np.uint16)
     return value
 
 
 def check_detached(**arrays: Array | None) -> None:
-    """Raises KernelError for a tensor, by the name of its argument, whose gradient would be lost: kernels record
-    nothing."""
+    """Raise KernelError for a tensor that requires a gradient: the kernels record none."""
     for name, value in arrays.items():
         if (
             getattr(value, "requires_grad", False) is True
             and sys.modules["torch"].is_grad_enabled()
         ):
             raise KernelError(
-                f"{name}: expected an array without a gradient; got a tensor that requires one, which would be lost: "
-                f"detach it, or call inside torch.no_grad()"
+                f"{name}: expected an array without a gradient; got a tensor that requires one, "
+                f"which would be lost: detach it, or call inside torch.no_grad()"
             )
 
 
 def empty_like(value: Array, shape: tuple[int, ...], dtype: str = "float32") -> Array:
-    """A new array of `shape`: a torch tensor of the type of `value` where that is one, else a NumPy array, which holds
-    bfloat16 as `value` does."""
+    """Return a new array of `shape`: a tensor if `value` is one, else a NumPy array.
+
+    A NumPy array for bfloat16 has the type of `value`.
+    """
     new_empty = getattr(value, "new_empty", None)  # torch's; so it need not be imported here
     if new_empty is not None:
         return new_empty(shape)

@@ -11,5 +11,5 @@ from bestof.kernels import _native
 
 @cache
 def build() -> str:
-    """A digest of the compiled kernels: times that were stored of another build are not believed."""
+    """Return a digest of the compiled kernels. Times that were stored for another are not used."""
     return hashlib.blake2b(Path(_native.__file__).read_bytes(), digest_size=6).hexdigest()

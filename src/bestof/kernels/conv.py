@@ -1,17 +1,18 @@
 """2-D convolution, forward and backward, by an algorithm of the caller's choice.
 
-x is [N, H, W, C], w is [O, H, W, C / groups], y is [N, H', W', O]: float32, C-contiguous, on the CPU. That is the
-storage of PyTorch's channels-last tensors, so `t.permute(0, 2, 3, 1)` of one passes without a copy.
+x is [N, H, W, C], w is [O, H, W, C / groups], y is [N, H', W', O]: float32, C-contiguous, on the
+CPU. PyTorch stores channels-last tensors so, and `t.permute(0, 2, 3, 1)` passes one without a copy.
 
-The forward pass also has bfloat16: x, w, residual and y hold it, bias stays float32, sums are float32 and rounded once.
-NumPy has no such type: arrays of ml_dtypes' are taken, or the bits as uint16 with `dtype="bfloat16"`.
+The forward pass also takes bfloat16 for x, w, residual and y. The bias stays float32; sums are
+float32 and are rounded once. NumPy lacks the type: pass arrays of ml_dtypes, or the bits as uint16
+with `dtype="bfloat16"`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
@@ -40,14 +41,18 @@ def conv2d(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
-    """y = activation(x * w + bias + residual), a cross-correlation.
+    """Return y = activation(x * w + bias + residual), where * is the cross-correlation.
 
-    w: an array, or weights that `pack_weights` packed. padding: an integer, (y, x), or ((top, bottom), (left, right)).
-    algorithm: a name of `conv2d_algorithms`; by default that of the packed weights, or `direct`, or for bfloat16
-    `convgemm_bf16`. activation: relu, relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope).
-    residual: as y. out: where to write, apart from every argument (it may be `residual`). dtype: of x, w, residual and
-    y, float32 or bfloat16; by default that of x. threads: by default as many as OpenMP, and with it torch, uses.
-    Raises KernelError, before anything is written, for what cannot be computed.
+    w: an array, or weights from `pack_weights`.
+    padding: an integer, (y, x), or ((top, bottom), (left, right)).
+    algorithm: a name of `conv2d_algorithms`. The default is that of the packed weights, or else
+    `direct`, or `convgemm_bf16` for bfloat16.
+    activation: relu, relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope).
+    residual: an array like y. out: the array to write to; it may be `residual`, and must not
+    overlap any other argument.
+    dtype: of x, w, residual and y, float32 or bfloat16; by default that of x.
+    threads: by default as many as OpenMP uses, which torch shares.
+    Raises KernelError before anything is written.
     """
     check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
@@ -89,7 +94,7 @@ def conv2d_backward_input(
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """The gradient of x, of `x_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    """Return the gradient of x, of `x_shape`, from `grad`, the gradient of y; else as `conv2d`."""
     check_detached(grad=grad, w=w, out=out)
     problem = _problem(
         shape_tuple(x_shape, "x_shape"),
@@ -120,7 +125,7 @@ def conv2d_backward_weight(
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """The gradient of w, of `w_shape`, from `grad`, that of y; for the rest see `conv2d`."""
+    """Return the gradient of w, of `w_shape`, from `grad`, the gradient of y; else as `conv2d`."""
     check_detached(grad=grad, x=x, out=out)
     problem = _problem_of(x, shape_tuple(w_shape, "w_shape"), stride, padding, dilation, groups)
     if out is None:
@@ -168,11 +173,11 @@ def pack_weights(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> PackedWeights:
-    """Weights as `algorithm` wants them: transformed once, used by any number of forward passes.
+    """Return weights in the layout of `algorithm`, for any number of forward passes.
 
-    Images may have any size that the algorithm takes: `matvec_bf16` takes 8 pixels in all.
-    The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`; it serves the instruction set that is in use, and
-    images of every dtype that the algorithm takes. dtype: that of w, as in `conv2d`.
+    They serve the instruction set in use, and images of every size and dtype that the algorithm
+    takes. The result has `algorithm`, `isa`, `shape`, `groups` and `nbytes`.
+    dtype: that of w, as in `conv2d`.
     """
     check_detached(w=w)
     return _native.pack_weights(
@@ -185,12 +190,15 @@ def pack_weights(
 
 
 class Conv2dPlan:
-    """A convolution whose problem and algorithm are fixed and checked once, run on addresses: the cheapest call.
+    """A convolution whose problem and algorithm are checked once, at construction.
 
-    direction, dtype: as `conv2d_algorithms`. `run` takes addresses of arrays of that dtype (the bias of float32) in the
-    layouts of this module; that they are such is the caller's word. pool: y holds the largest of each 2x2 results, the
-    last row or column of an odd number left out; NaN where one of them is. For algorithms that have `pools`,
-    activations that never fall, and no residual. Raises KernelError at construction for what cannot be computed.
+    This is the cheapest call. `run` takes the addresses of arrays of `dtype` (the bias is float32)
+    in the layouts of this module, and does not check them.
+    direction, dtype: as in `conv2d_algorithms`.
+    pool: y holds the largest of each 2x2 results, NaN if one of them is NaN. The last row or column
+    of an odd number is left out. It needs an algorithm with `pools`, an activation that never
+    falls, and no residual.
+    Construction raises KernelError for a problem that cannot be computed.
     """
 
     __slots__ = ("_plan", "algorithm", "direction", "w_shape", "x_shape", "y_shape")
@@ -232,7 +240,11 @@ class Conv2dPlan:
     def run(
         self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0
     ) -> None:
-        """Runs it: first, second, out are x, w, y forward, grad, w, x or grad, x, w backward; 0: no bias, residual."""
+        """Run it on addresses; 0 leaves out the bias or the residual.
+
+        first, second and out are x, w, y forward; grad, w, x for the input gradient; grad, x, w for
+        the weight gradient.
+        """
         try:
             # Empty arrays have no address.
             if not (first and second and out) and all(
@@ -279,7 +291,7 @@ def _checked_problem(
     x_shape: tuple[int, ...],
     w_shape: tuple[int, ...],
     stride: tuple[int, int],
-    pads: tuple[int, int, int, int],
+    pads: _Pads,
     dilation: tuple[int, int],
     groups: int,
     dtype: str,
@@ -290,8 +302,8 @@ def _checked_problem(
         )
     except TypeError:
         raise KernelError(
-            f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, padding {pads}, "
-            f"dilation {dilation}, groups {groups}"
+            f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, "
+            f"padding {pads}, dilation {dilation}, groups {groups}"
         ) from None
 
 
@@ -299,7 +311,7 @@ def _problem(
     x_shape: tuple[int, ...],
     w_shape: tuple[int, ...],
     stride: tuple[int, int],
-    pads: tuple[int, int, int, int],
+    pads: _Pads,
     dilation: tuple[int, int],
     groups: int,
     dtype: str = "float32",
@@ -309,22 +321,30 @@ def _problem(
     )
 
 
-def _pads(value: Padding) -> tuple[int, int, int, int]:
+class _Pads(NamedTuple):
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def _pads(value: Padding) -> _Pads:
     every = integer(value)
     if every is not None:
-        return every, every, every, every
+        return _Pads(every, every, every, every)
     try:
         y, x = value  # type: ignore[misc]  # an integer was taken above
-        top, bottom = (y, y) if integer(y) is not None else y  # type: ignore[misc]  # no integer there
+        top, bottom = (y, y) if integer(y) is not None else y  # type: ignore[misc]  # a pair
         left, right = (x, x) if integer(x) is not None else x  # type: ignore[misc]  # as above
     except (TypeError, ValueError):
         raise KernelError(
-            f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); got {value!r}"
+            f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); "
+            f"got {value!r}"
         ) from None
-    pads = tuple(integer(pad) for pad in (top, bottom, left, right))
-    if any(pad is None for pad in pads):
+    pads = [one for pad in (top, bottom, left, right) if (one := integer(pad)) is not None]
+    if len(pads) != 4:
         raise KernelError(f"padding: expected integers; got {value!r}")
-    return pads  # type: ignore[return-value]  # four, none of which is None
+    return _Pads(*pads)
 
 
 def _activation(value: Activation) -> tuple[str, float]:

@@ -30,14 +30,18 @@ def focal_loss(
     gradient: Array | None = None,
     threads: int | None = None,
 ) -> FocalLoss:
-    """scale * a_t * om ** gamma * ce of every element, and the gradient of the sum (Lin et al., 2017).
+    """Return the focal loss (Lin et al., 2017) and its gradient with respect to x.
 
-    x: logits of any shape; targets: as x, in [0, 1]. With p = sigmoid(x), ce is the binary cross entropy of p, om =
-    p (1 - targets) + (1 - p) targets, and a_t = alpha targets + (1 - alpha)(1 - targets); alpha None or negative: 1.
-    scale: for a mean, 1 / elements, or 1 / positives. reduction: sum, or none for a loss an element. Stable for every
-    finite logit. gradient: where to write it, apart from x and targets. float32, C-contiguous, on the CPU. The result
-    does not depend on the number of threads. Raises KernelError, before anything is written, for what cannot be
-    computed.
+    The loss of an element is scale * a_t * om ** gamma * ce. With p = sigmoid(x), ce is the binary
+    cross entropy of p, om = p (1 - targets) + (1 - p) targets, and a_t = alpha targets +
+    (1 - alpha)(1 - targets). If alpha is None or negative, a_t is 1.
+
+    x: logits of any shape, float32, C-contiguous, on the CPU. Every finite logit is stable.
+    targets: as x, in [0, 1]. scale: for a mean, 1 / elements or 1 / positives.
+    reduction: "sum", or "none" for one loss an element. gradient: the array to write the gradient
+    to; it must not overlap x or targets.
+    The result does not depend on the number of threads. Raises KernelError before anything is
+    written.
     """
     if reduction not in _REDUCTIONS:
         raise KernelError(f"reduction: expected sum or none; got {reduction!r}")

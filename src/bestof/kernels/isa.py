@@ -9,20 +9,24 @@ from bestof.kernels import _native
 
 
 def isa() -> str:
-    """The instruction set in use: `avx512_bf16`, `avx512`, `avx2`, `baseline` or `neon`; the best that can run here, or
-    BESTOF_ISA. The first is the second with products of bfloat16 pairs in one instruction."""
+    """Return the instruction set in use: avx512_bf16, avx512, avx2, baseline or neon.
+
+    It is the best that this processor runs, or the one that BESTOF_ISA names. `avx512_bf16` is
+    `avx512` with an instruction that multiplies pairs of bfloat16.
+    """
     return _native.isa()
 
 
 def isas() -> tuple[str, ...]:
-    """The instruction sets that this build has and this processor runs, best first."""
+    """Return the instruction sets that this build has and this processor runs, best first."""
     return tuple(_native.isas())
 
 
 def use_isa(name: str | None) -> None:
-    """Uses the kernels of `name` from now on; None: the best. Raises KernelError for one that cannot run here.
+    """Use the kernels of the instruction set `name` from now on, or the best ones for None.
 
-    Weights that were packed before serve their own instruction set only.
+    Weights that were packed before serve only the instruction set that they were packed for.
+    Raises KernelError if the processor or the build lacks the instruction set.
     """
     if not isinstance(name, str | None):
         raise KernelError(f"name: expected one of {', '.join(isas())}, or None; got {name!r}")

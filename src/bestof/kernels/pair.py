@@ -16,7 +16,10 @@ _MOST_THREADS = 4096
 
 
 def integer(value: object) -> int | None:
-    """The integer that it is, one of NumPy too; None for a truth value, for more than 64 bits, and for all else."""
+    """Return the value of an integer (NumPy's too); None for anything else.
+
+    Truth values and integers of more than 64 bits give None.
+    """
     if type(value) is not int:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             return None
@@ -28,7 +31,7 @@ def integer(value: object) -> int | None:
 
 
 def integer_of(value: object, name: str) -> int:
-    """The integer that the argument `name` is; KernelError for what is none."""
+    """Return the integer that the argument `name` holds; raise KernelError for anything else."""
     number = integer(value)
     if number is None:
         raise KernelError(f"{name}: expected an integer; got {value!r}")
@@ -36,12 +39,12 @@ def integer_of(value: object, name: str) -> int:
 
 
 def pair_of(value: Pair, name: str) -> tuple[int, int]:
-    """(y, x) of the argument `name`; KernelError for what is neither an integer nor two of them."""
+    """Return (y, x) of the argument `name`, an integer or two; raise KernelError for others."""
     both = integer(value)
     if both is not None:
         return both, both
     try:
-        pair = [integer(one) for one in value]  # type: ignore[union-attr]  # an integer of another kind was taken above
+        pair = [integer(one) for one in value]  # type: ignore[union-attr]  # no int: taken above
     except TypeError:
         pair = []
     if len(pair) != 2 or pair[0] is None or pair[1] is None:
@@ -50,7 +53,10 @@ def pair_of(value: Pair, name: str) -> tuple[int, int]:
 
 
 def threads_of(value: object) -> int:
-    """The argument `threads`, 0 for None; KernelError for what is neither None nor an integer from 0 to 4096."""
+    """Return the argument `threads`, 0 for None.
+
+    Raises KernelError for anything but None and an integer from 0 to 4096.
+    """
     if value is None:
         return 0
     number = integer_of(value, "threads")
@@ -60,7 +66,7 @@ def threads_of(value: object) -> int:
 
 
 def shape_tuple(value: Iterable[int], name: str) -> tuple[int, ...]:
-    """The extents that the argument `name` lists; KernelError for what is no list of integers."""
+    """Return the extents that the argument `name` lists; raise KernelError for non-integers."""
     try:
         extents = [integer(extent) for extent in value]
     except TypeError:

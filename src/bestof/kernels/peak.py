@@ -1,4 +1,4 @@
-"""How many multiply-adds the processor does at most."""
+"""The peak of the processor, in multiply-adds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bestof.kernels.pair import integer_of, threads_of
 
 
 def multiply_adds(steps: int, *, threads: int | None = None) -> float:
-    """Runs `steps` rounds of multiply-adds that stay in registers, on each thread, and returns how many FLOPs they are.
+    """Run `steps` rounds of multiply-adds in registers, on each thread; return their FLOPs.
 
-    Over the time that it takes, that is the peak of the instruction set in use. threads: by default as many as OpenMP
-    uses. Raises KernelError for a number that is not positive.
+    Divided by the time of the call, this is the peak of the instruction set in use.
+    threads: by default as many as OpenMP uses. Raises KernelError for a number below 1.
     """
     if integer_of(steps, "steps") < 1:
         raise KernelError(f"steps: expected a positive integer; got {steps}")

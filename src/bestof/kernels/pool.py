@@ -23,11 +23,12 @@ def pool2d(
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """The maximum or average of every window of x, [N, H, W, C], float32, C-contiguous.
+    """Return the maximum or average of every window of x, [N, H, W, C], float32, C-contiguous.
 
-    kind: max or average. stride: by default the kernel. padding: at most half of the kernel; never a maximum, and 0 in
-    an average, which `count_padding` divides by the whole kernel (PyTorch's count_include_pad), else by the elements
-    inside. Raises KernelError, before anything is written, for what cannot be computed.
+    kind: max or average. stride: by default the kernel. padding: at most half of the kernel. A pad
+    is never a maximum, and counts as 0 in an average. count_padding: whether an average is divided
+    by the whole kernel (PyTorch's count_include_pad) or by the elements inside the image.
+    Raises KernelError before anything is written.
     """
     numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(x=x, out=out)
@@ -49,10 +50,11 @@ def pool2d(
 
 
 class Pool2dPlan:
-    """A pooling whose problem is checked once, run on addresses: the cheapest call.
+    """A pooling whose problem is checked once, at construction. It runs on addresses.
 
-    `run` takes those of x and y, float32 arrays in the layout of this module; that they are such is the caller's word.
-    Raises KernelError at construction for what cannot be computed. The arguments are those of `pool2d`.
+    This is the cheapest call. `run` takes the addresses of x and y, float32 arrays in the layout of
+    this module, and does not check them. The arguments are those of `pool2d`; construction raises
+    KernelError for a problem that cannot be computed.
     """
 
     __slots__ = ("_plan", "x_shape", "y_shape")
@@ -77,7 +79,7 @@ class Pool2dPlan:
         self.y_shape = self._plan.y_shape
 
     def run(self, x: int, y: int) -> None:
-        """Runs it, on as many threads as OpenMP uses."""
+        """Pool the array at address x into the one at y, on as many threads as OpenMP uses."""
         try:
             if not (x and y) and all(self.x_shape):  # empty arrays have no address
                 raise KernelError(f"addresses: expected two that are not 0; got {x!r}, {y!r}")
@@ -101,9 +103,10 @@ def pool2d_backward(
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """The gradient of x, of `x_shape`, from `grad`, that of the pooled array; the arguments are those of `pool2d`.
+    """Return the gradient of x, of `x_shape`, from `grad`, the gradient of the pooled array.
 
-    x: needed by max, whose gradient goes to the first of the equal largest elements, as PyTorch's does.
+    x: the pooled array, which max needs. Of equal largest elements the first one gets the gradient,
+    as in PyTorch. The other arguments are those of `pool2d`.
     """
     numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(grad=grad, x=x, out=out)

@@ -13,17 +13,23 @@ _ALGORITHMS = ("read-contiguous", "write-contiguous", "blocked")
 
 
 def transpose_algorithms() -> tuple[str, ...]:
-    """The names that `transpose` takes: loop orders, by the side that they walk contiguously, and vectorised blocks."""
+    """Return the algorithms of `transpose`.
+
+    Two are loop orders, named by the side that they walk contiguously; one is a vectorised loop
+    over blocks.
+    """
     return _ALGORITHMS
 
 
 def transpose(
     x: Array, axes: Iterable[int], *, algorithm: str = "blocked", out: Array | None = None
 ) -> Array:
-    """A contiguous copy of `x` with its axes permuted, as `numpy.ascontiguousarray(numpy.transpose(x, axes))`.
+    """Return a contiguous copy of `x` with its axes permuted.
 
-    x: float32, 4-D, C-contiguous. axes: a permutation of 0..3. out: where to write, C-contiguous, of the permuted
-    shape, not overlapping x; a new array by default. Raises KernelError, before anything is written, for anything else.
+    The result is that of `numpy.ascontiguousarray(numpy.transpose(x, axes))`.
+    x: float32, 4-D, C-contiguous. axes: a permutation of 0..3. out: the array to write to,
+    C-contiguous, of the permuted shape, not overlapping x; by default a new one.
+    Raises KernelError before anything is written.
     """
     check_detached(x=x, out=out)
     if algorithm not in _ALGORITHMS:

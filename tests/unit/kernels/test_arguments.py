@@ -1,4 +1,4 @@
-"""Arguments of the kernels that are of another type: taken where they are integers all the same, or refused by name."""
+"""Arguments of other types: integers of any kind are taken, anything else is refused by name."""
 
 from __future__ import annotations
 

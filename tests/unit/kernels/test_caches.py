@@ -14,7 +14,8 @@ CACHES = Path("/sys/devices/system/cpu")
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not tell by CPUID")
 def test_the_last_cache_is_that_of_one_group_of_cores() -> None:
-    # On AMD, glibc before 2.37 tells the sum over all groups instead, ten times as much, and nothing was streamed.
+    # On AMD, glibc before 2.37 tells the sum over all groups of cores: ten times too much, so that
+    # nothing was streamed.
     told = [
         cache
         for cache in CACHES.glob("cpu*/cache/index*")

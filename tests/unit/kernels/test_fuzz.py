@@ -1,4 +1,4 @@
-"""Random problems under AddressSanitizer and UndefinedBehaviorSanitizer, in buffers of exactly the promised size."""
+"""Random problems in buffers of exactly the promised size, under sanitizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No code of one instruction set may reach another: what an object lends to the linker lies in its own namespace."""
+"""Objects export only names of their own instruction set, so that none runs another's code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECTS = {
 
 
 def _lent(path: Path) -> list[str]:
-    """The defined symbols that other objects may be linked against: in nm's letters, upper case and weak ones."""
+    """Return the defined symbols that the linker may use: upper case and weak ones in nm."""
     listed = subprocess.run(
         ["nm", "--demangle", "--defined-only", str(path)],
         check=True,

@@ -1,4 +1,4 @@
-"""However many threads share the work, and whichever takes what: every result is written, and right."""
+"""Results are complete and right for any number of threads, whichever takes which part."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_any_number_of_threads(algorithm: str, threads: int) -> None:
         for _ in range(5):  # who takes what differs from call to call
             out = np.full((*shape[:3], 24), np.nan, np.float32)
             kernels.conv2d(x, w, padding=1, algorithm=algorithm, threads=threads, out=out)
-            # F(6) errs by 2.5e-5 of the results' rms, the others by less; the largest of 43,200 by five times that.
+            # F(6) errs by 2.5e-5 rms, the others by less; the largest of 43,200 by five times that.
             assert np.abs(out - expected).max() <= 1e-3 * np.sqrt(np.square(expected).mean())
