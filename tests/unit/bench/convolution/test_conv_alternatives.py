@@ -132,7 +132,7 @@ def test_threads_are_put_back() -> None:
     ("notation", "options", "told"),
     [
         ("i1x5x5", {}, "'k' is missing"),
-        ("i1x5x5,k1x9x9", {}, "larger than the padded image"),
+        ("i1x5x5,k1x9x9", {}, "exceeds the padded image"),
         ("i1x5x5,k1x3x3", {"passes": ["backward"]}, "there is no pass 'backward'"),
         ("i1x5x5,k1x3x3", {"repeats": 0}, "repeats: expected at least 1; got 0"),
         ("i1x5x5,k1x3x3", {"threads": 0}, "threads: expected at least 1; got 0"),
