@@ -195,7 +195,7 @@ EPILOGUE_CASES = (
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", EPILOGUE_CASES, ids=str)
 def test_epilogue_and_packed_weights(
-    case: Case, threads: int, packed: bool, activation: kernels.conv.Activation
+    case: Case, threads: int, packed: bool, activation: kernels.problem.Activation
 ) -> None:
     rng = np.random.default_rng(11)
     x, w = _operands(case, "forward", False)

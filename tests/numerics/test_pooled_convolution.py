@@ -32,7 +32,7 @@ def _run(
     w: Float32,
     bias: Float32 | None,
     algorithm: str,
-    activation: kernels.conv.Activation,
+    activation: kernels.problem.Activation,
 ) -> tuple[Float32, Float32]:
     """What is computed and then pooled, and what is pooled on the way, between guards."""
     results = []

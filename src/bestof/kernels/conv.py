@@ -11,18 +11,21 @@ with `dtype="bfloat16"`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import NamedTuple, TypeAlias
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels._native import PackedWeights
 from bestof.kernels.algorithms import Promise, promises_of
 from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
-from bestof.kernels.pair import Pair, integer, integer_of, pair_of, shape_tuple, threads_of
-
-Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
-Activation: TypeAlias = "str | tuple[str, float] | None"
+from bestof.kernels.pair import Pair, integer_of, shape_tuple, threads_of
+from bestof.kernels.problem import (
+    Activation,
+    Padding,
+    activation_of,
+    algorithm_of,
+    direction_of,
+    problem_of,
+)
 
 
 def conv2d(
@@ -57,18 +60,24 @@ def conv2d(
     check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
     dtype = dtype_of(x, dtype)
-    problem = _problem_of(
-        x, w.shape if packed else shape_of(w, "w"), stride, padding, dilation, groups, dtype
+    problem = problem_of(
+        shape_of(x, "x"),
+        w.shape if packed else shape_of(w, "w"),
+        stride,
+        padding,
+        dilation,
+        groups,
+        dtype,
     )
     if algorithm is None:
         algorithm = w.algorithm if packed else "direct" if dtype == "float32" else "convgemm_bf16"
-    name, slope = _activation(activation)
+    name, slope = activation_of(activation)
     if out is None:
         out = empty_like(x, problem.y_shape, dtype)
     x, w, bias, residual, result = map(bits_of, (x, w, bias, residual, out))
     _native.forward(
         problem,
-        _algorithm(algorithm),
+        algorithm_of(algorithm),
         x,
         w,
         bias,
@@ -96,18 +105,18 @@ def conv2d_backward_input(
 ) -> Array:
     """Return the gradient of x, of `x_shape`, from `grad`, the gradient of y; else as `conv2d`."""
     check_detached(grad=grad, w=w, out=out)
-    problem = _problem(
+    problem = problem_of(
         shape_tuple(x_shape, "x_shape"),
         shape_of(w, "w"),
-        pair_of(stride, "stride"),
-        _pads(padding),
-        pair_of(dilation, "dilation"),
+        stride,
+        padding,
+        dilation,
         groups,
     )
     if out is None:
         out = empty_like(grad, problem.x_shape)
     _native.backward(
-        problem, "backward_input", _algorithm(algorithm), grad, w, out, threads_of(threads)
+        problem, "backward_input", algorithm_of(algorithm), grad, w, out, threads_of(threads)
     )
     return out
 
@@ -127,11 +136,13 @@ def conv2d_backward_weight(
 ) -> Array:
     """Return the gradient of w, of `w_shape`, from `grad`, the gradient of y; else as `conv2d`."""
     check_detached(grad=grad, x=x, out=out)
-    problem = _problem_of(x, shape_tuple(w_shape, "w_shape"), stride, padding, dilation, groups)
+    problem = problem_of(
+        shape_of(x, "x"), shape_tuple(w_shape, "w_shape"), stride, padding, dilation, groups
+    )
     if out is None:
         out = empty_like(grad, problem.w_shape)
     _native.backward(
-        problem, "backward_weight", _algorithm(algorithm), grad, x, out, threads_of(threads)
+        problem, "backward_weight", algorithm_of(algorithm), grad, x, out, threads_of(threads)
     )
     return out
 
@@ -153,16 +164,16 @@ def conv2d_algorithms(
     direction: forward, backward_input or backward_weight. dtype: that of the tensors, float32 or
     bfloat16. threads: those that the scratch memory is for; by default as in `conv2d`.
     """
-    problem = _problem(
+    problem = problem_of(
         shape_tuple(x_shape, "x_shape"),
         shape_tuple(w_shape, "w_shape"),
-        pair_of(stride, "stride"),
-        _pads(padding),
-        pair_of(dilation, "dilation"),
+        stride,
+        padding,
+        dilation,
         groups,
         dtype_of(None, dtype),
     )
-    return promises_of(problem, _direction(direction), threads_of(threads))
+    return promises_of(problem, direction_of(direction), threads_of(threads))
 
 
 def pack_weights(
@@ -182,7 +193,7 @@ def pack_weights(
     check_detached(w=w)
     return _native.pack_weights(
         bits_of(w),
-        _algorithm(algorithm),
+        algorithm_of(algorithm),
         integer_of(groups, "groups"),
         dtype_of(w, dtype),
         threads_of(threads),
@@ -218,18 +229,18 @@ class Conv2dPlan:
         dtype: str = "float32",
         pool: bool = False,
     ) -> None:
-        problem = _problem(
+        problem = problem_of(
             shape_tuple(x_shape, "x_shape"),
             shape_tuple(w_shape, "w_shape"),
-            pair_of(stride, "stride"),
-            _pads(padding),
-            pair_of(dilation, "dilation"),
+            stride,
+            padding,
+            dilation,
             groups,
             dtype_of(None, dtype),
         )
-        name, slope = _activation(activation)
+        name, slope = activation_of(activation)
         self._plan = _native.Plan(
-            problem, _direction(direction), _algorithm(algorithm), name, slope, bool(pool)
+            problem, direction_of(direction), algorithm_of(algorithm), name, slope, bool(pool)
         )
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
@@ -264,113 +275,3 @@ class Conv2dPlan:
             raise KernelError(
                 f"addresses: expected integers from 0 on, or packed weights; got {given}"
             ) from None
-
-
-def _problem_of(
-    x: Array,
-    w_shape: tuple[int, ...],
-    stride: Pair,
-    padding: Padding,
-    dilation: Pair,
-    groups: int,
-    dtype: str = "float32",
-) -> _native.Problem:
-    return _problem(
-        shape_of(x, "x"),
-        w_shape,
-        pair_of(stride, "stride"),
-        _pads(padding),
-        pair_of(dilation, "dilation"),
-        groups,
-        dtype,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _checked_problem(
-    x_shape: tuple[int, ...],
-    w_shape: tuple[int, ...],
-    stride: tuple[int, int],
-    pads: _Pads,
-    dilation: tuple[int, int],
-    groups: int,
-    dtype: str,
-) -> _native.Problem:
-    try:
-        return _native.Problem(
-            list(x_shape), list(w_shape), [*stride, *pads, *dilation, groups], dtype
-        )
-    except TypeError:
-        raise KernelError(
-            f"shapes: expected integers; got x {x_shape}, w {w_shape}, stride {stride}, "
-            f"padding {pads}, dilation {dilation}, groups {groups}"
-        ) from None
-
-
-def _problem(
-    x_shape: tuple[int, ...],
-    w_shape: tuple[int, ...],
-    stride: tuple[int, int],
-    pads: _Pads,
-    dilation: tuple[int, int],
-    groups: int,
-    dtype: str = "float32",
-) -> _native.Problem:
-    return _checked_problem(
-        x_shape, w_shape, stride, pads, dilation, integer_of(groups, "groups"), dtype
-    )
-
-
-class _Pads(NamedTuple):
-    top: int
-    bottom: int
-    left: int
-    right: int
-
-
-def _pads(value: Padding) -> _Pads:
-    every = integer(value)
-    if every is not None:
-        return _Pads(every, every, every, every)
-    try:
-        y, x = value  # type: ignore[misc]  # an integer was taken above
-        top, bottom = (y, y) if integer(y) is not None else y  # type: ignore[misc]  # a pair
-        left, right = (x, x) if integer(x) is not None else x  # type: ignore[misc]  # as above
-    except (TypeError, ValueError):
-        raise KernelError(
-            f"padding: expected an integer, a pair, or ((top, bottom), (left, right)); "
-            f"got {value!r}"
-        ) from None
-    pads = [one for pad in (top, bottom, left, right) if (one := integer(pad)) is not None]
-    if len(pads) != 4:
-        raise KernelError(f"padding: expected integers; got {value!r}")
-    return _Pads(*pads)
-
-
-def _activation(value: Activation) -> tuple[str, float]:
-    if value is None:
-        return "", 0.0
-    if isinstance(value, str):
-        return value, 0.01
-    try:
-        name, slope = value
-        slope = float(slope)
-    except (TypeError, ValueError):
-        name = None
-    if not isinstance(name, str):
-        raise KernelError(f"activation: expected a name, or (name, slope); got {value!r}")
-    return name, slope
-
-
-def _direction(value: object) -> str:
-    if not isinstance(value, str):
-        raise KernelError(
-            f"direction: expected forward, backward_input or backward_weight; got {value!r}"
-        )
-    return value
-
-
-def _algorithm(value: object) -> str:
-    if not isinstance(value, str):
-        raise KernelError(f"algorithm: expected a name of conv2d_algorithms; got {value!r}")
-    return value
