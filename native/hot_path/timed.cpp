@@ -4,7 +4,7 @@
 
 namespace {
 
-// The innermost comes last, so the search from the end is short.
+// The innermost trial is last, so searching from the end is short.
 void leave_detour(PyObject* detours, PyObject* trial) {
   for (Py_ssize_t place = PyList_GET_SIZE(detours) - 1; place >= 0; --place)
     if (PyList_GET_ITEM(detours, place) == trial) {
@@ -13,7 +13,7 @@ void leave_detour(PyObject* detours, PyObject* trial) {
     }
 }
 
-// The end of a trial, however it came; an exception that is set stays.
+// Ends a trial; an exception that is set stays.
 void leave(PyObject* detours, PyObject* variable, PyObject* trial, PyObject* token) {
   static PyObject* done = PyUnicode_InternFromString("done");
   PyObject *type, *value, *traceback;

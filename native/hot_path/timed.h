@@ -1,4 +1,4 @@
-// The call of a trial; `timed_in_python` in trial.py is the reference of what it does.
+// Runs the call of a trial. `timed_in_python` in trial.py is the reference of what it does.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

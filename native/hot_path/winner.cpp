@@ -46,7 +46,7 @@ PyObject* make_winner(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_ValueError, "functions: expected at least one");
     return nullptr;
   }
-  PyObject* self = type->tp_alloc(type, 0);  // all that is not set here is zero
+  PyObject* self = type->tp_alloc(type, 0);  // the other fields are zero
   if (self == nullptr) return nullptr;
   as_winner(self)->functions = Owned::another(functions);
   as_winner(self)->sample_at = sample_at;
@@ -76,7 +76,7 @@ void destroy(PyObject* object) {
   Py_DECREF(type);
 }
 
-// For copies and pickles, which count anew.
+// Copies and pickles count anew.
 PyObject* reduce(PyObject* object, PyObject*) {
   return Py_BuildValue("O(O)", reinterpret_cast<PyObject*>(Py_TYPE(object)),
                        as_winner(object)->functions);
@@ -98,7 +98,7 @@ PyObject* begin(PyObject* object, PyObject*) {
   return begun < 0 ? nullptr : PyBool_FromLong(begun);
 }
 
-// The number of a later stage; -1 with an exception where it is none.
+// Returns the number of a later stage; -1 with an exception for anything else.
 Py_ssize_t later_stage(PyObject* object, PyObject* stage) {
   const Py_ssize_t number = PyLong_AsSsize_t(stage);
   if (number == -1 && PyErr_Occurred() != nullptr) return -1;

@@ -1,4 +1,4 @@
-// The type Winner; winner.py is the reference of what it does, and says why.
+// The type Winner. winner.py is the reference of what it does, and says why.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -9,8 +9,8 @@ constexpr unsigned long long NEVER = ULLONG_MAX;
 constexpr Py_ssize_t PASSES_KEPT = 4096;
 constexpr Py_ssize_t THREADS_KEPT = 128;
 
-// What one thread has begun; behind it, in the same row of memory, how many of its passes lack
-// stage 1, 2, ...
+// What one thread has begun. Behind it, in the same row of memory, stands how many of its passes
+// lack stage 1, 2, ...
 struct Thread {
   unsigned long name;
   Py_ssize_t begun;
@@ -39,7 +39,7 @@ struct Winner {
     return reinterpret_cast<Thread*>(awaited + stages() + place * width);
   }
 
-  // Of the calling thread; null where it has begun nothing.
+  // Returns that of the calling thread; null if it has begun nothing.
   Thread* mine() {
     const unsigned long name = PyThread_get_thread_ident();
     if (recent < threads && thread_at(recent)->name == name) return thread_at(recent);
@@ -53,7 +53,7 @@ struct Winner {
     return thread != nullptr ? thread : add_mine();
   }
 
-  Thread* add_mine();  // null, and MemoryError, where there is no memory
+  Thread* add_mine();  // null with a MemoryError if memory is short
 
   // 1 or 0: whether a pass was begun; -1 with an exception.
   int begin() {
@@ -62,8 +62,8 @@ struct Winner {
     if (earlier != nullptr && thread->begun >= PASSES_KEPT && thread->searched == 0) return 0;
     ++thread->begun;
     for (Py_ssize_t stage = 1; stage < stages(); ++stage) {
-      // Where others finish its passes, a thread's own count only grows: no more of them than of
-      // all are open.
+      // If others finish its passes, a thread's own count only grows. It is at most the count of
+      // all.
       Py_ssize_t& own = thread->awaited()[stage];
       if (own > awaited[stage]) own = awaited[stage];
       if (own < PASSES_KEPT) ++own, ++awaited[stage];
@@ -71,7 +71,7 @@ struct Winner {
     return 1;
   }
 
-  // The pass that the calling thread has just begun was none.
+  // Undoes `begin` of the calling thread.
   void withdraw() {
     for (Py_ssize_t stage = 1; stage < stages(); ++stage) take(stage);
   }

@@ -1,5 +1,4 @@
-// The arguments of a kernel, as PyTorch's stable interface hands them over, and as Python's
-// objects.
+// The arguments of a kernel, from PyTorch's stable interface to Python's objects.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -16,8 +15,8 @@ struct Conversions {
   PyObject* to_handle;
 };
 
-// Owns what was handed over. `kinds` has a letter for each: T a tensor, L a list of numbers, M one
-// of truth values, b a truth value, i a number; t and l may be absent.
+// Owns the arguments. `kinds` has a letter for each: T a tensor, L a list of numbers, M a list of
+// truth values, b a truth value, i a number. t and l are T and L that may be absent.
 class Arguments {
  public:
   Arguments(stable::Value* stack, const char* kinds) : stack_(stack), kinds_(kinds) {}
@@ -26,13 +25,13 @@ class Arguments {
   ~Arguments() { release(); }
 
   stable::Tensor tensor(int place) const { return reinterpret_cast<stable::Tensor>(stack_[place]); }
-  // Null where there is none.
+  // Returns null if it is absent.
   stable::Tensor* optional_tensor(int place) const {
     return reinterpret_cast<stable::Tensor*>(stack_[place]);
   }
   int64_t number(int place) const { return static_cast<int64_t>(stack_[place]); }
   bool truth(int place) const { return static_cast<uint8_t>(stack_[place]) != 0; }
-  // How many a list has, of which up to `most` are written.
+  // Writes up to `most` items of a list; returns how many it has.
   size_t list(int place, int64_t* items, size_t most) const {
     return items_of(stack_[place], items, most);
   }
@@ -41,22 +40,22 @@ class Arguments {
     return value == nullptr ? 0 : items_of(*value, items, most);
   }
 
-  // A new tuple; null with an exception. Tensors and their handles are the tuple's from then on.
+  // Returns a new tuple, which owns the tensors and handles; null with an exception.
   PyObject* to_python(const Conversions& conversions);
 
-  // Frees what is left.
+  // Frees what was not handed on.
   void release();
 
  private:
   static size_t items_of(stable::Value list, int64_t* items, size_t most);
-  // A new list of all that are there.
+  // Returns a new list of the tensors that are present.
   PyObject* tensors(PyObject* to_tensors);
 
   stable::Value* stack_;
   const char* kinds_;
 };
 
-// What Python's function has returned, as `results` handles in `stack`: false with an exception.
+// Writes Python's result as `results` handles into `stack`; false with an exception.
 bool from_python(PyObject* result, stable::Value* stack, uint64_t results,
                  const Conversions& conversions);
 

@@ -1,4 +1,4 @@
-// What calls look like, and what answers those that a choice was made for.
+// The look of calls, and what answers those whose kernel is decided.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace shim {
 
-// Everything that a choice depends on, in a row of words.
+// Everything that a decision depends on, as a row of words.
 class Call {
  public:
   void add(int64_t word) { words_[used_++] = word; }
@@ -36,20 +36,20 @@ class Call {
   int used_ = 0;
 };
 
-// How often something was met; any thread may raise it.
+// A count that any thread may raise.
 struct Count {
   std::atomic<uint64_t> calls{0};
 };
 
-// One look of calls. It is never freed while the table lives, so that readers need no lock.
+// One look of calls. It lives as long as the table, so readers need no lock.
 struct Known {
   Call call;
   std::vector<std::shared_ptr<Count>> counts;
-  std::atomic<uint64_t>
-      generation;  // of the decisions that it was noted under: later ones may have fallen otherwise
-  std::atomic<const NativeConvolution*> native{nullptr};  // what answers; null for PyTorch as is
+  std::atomic<uint64_t> generation;  // of the decisions that it was noted under
+  std::atomic<const NativeConvolution*> native{
+      nullptr};  // what answers; null for PyTorch's own kernel
   std::atomic<uint32_t> turn{0};
-  // Python's, under its lock: all that ever answered, for a call may still be at one of them.
+  // Everything that ever answered, because a call may still use it. Only under Python's lock.
   std::vector<std::shared_ptr<const NativeConvolution>> answered{};
 
   void count() {
@@ -65,8 +65,8 @@ struct Known {
   }
 };
 
-// A hash table without locks, which a fork could leave taken: places are only ever filled, and
-// forgetting is one number.
+// A hash table without locks, because a fork could leave one taken. Places are filled and never
+// emptied; `forget` raises one number, and entries of older generations are not found.
 class KnownCalls {
  public:
   ~KnownCalls() {
@@ -76,7 +76,7 @@ class KnownCalls {
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   void forget() { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Null where nothing that is known here was chosen, or not yet since something was decided.
+  // Returns null for unknown calls, and for calls noted before the last decision.
   Known* find(const Call& call) const {
     Known* known = place_of(call).load(std::memory_order_acquire);
     return known != nullptr && known->generation.load(std::memory_order_acquire) == generation()
@@ -84,8 +84,8 @@ class KnownCalls {
                : nullptr;
   }
 
-  // Under Python's lock. `generation`: that from before the decisions were looked up; `native`:
-  // what was chosen, null for PyTorch as is. False where there is no place left.
+  // Under Python's lock. `generation` was read before the decisions. `native` is null for PyTorch's
+  // own kernel. Returns false if there is no place left.
   bool note(const Call& call, uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
             std::shared_ptr<const NativeConvolution> native) {
     std::atomic<Known*>& place = place_of(call);
@@ -96,7 +96,7 @@ class KnownCalls {
       known->answer_by(std::move(native));
       Known* other = nullptr;
       if (!place.compare_exchange_strong(other, known, std::memory_order_acq_rel))
-        delete known;  // the next call tells
+        delete known;  // the next call notes it
       return true;
     }
     known->answer_by(std::move(native));
@@ -107,7 +107,7 @@ class KnownCalls {
  private:
   static constexpr uint64_t PLACES = 4096, MOST = PLACES / 2;
 
-  // Where it stands, or would.
+  // The place of a call, filled or not.
   std::atomic<Known*>& place_of(const Call& call) const {
     for (uint64_t place = call.hash();; ++place) {
       std::atomic<Known*>& here = places_[place % PLACES];

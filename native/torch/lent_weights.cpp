@@ -5,7 +5,7 @@
 namespace shim {
 
 bool Lent::fill(const Weights& weights) {
-  // A call that looks whether these are its weights counts as holding them for a moment.
+  // A call that compares counts as a holder for a moment.
   if (state_.load(std::memory_order_acquire) != 0) return false;
   let_go();
   Py_INCREF(weights.owner);
@@ -17,8 +17,7 @@ bool Lent::fill(const Weights& weights) {
 }
 
 void Lent::end() {
-  // So that no call looks here again, finds nothing lent, and waits for Python's lock to give that
-  // back.
+  // Without an address no call looks here again, and none waits for Python's lock to give back.
   address_.store(nullptr, std::memory_order_relaxed);
   if ((state_.fetch_and(~LENT, std::memory_order_acq_rel) & ~LENT) == 0) let_go();
 }
@@ -27,7 +26,7 @@ const Lent::Weights* Lent::take(const void* address, uint64_t key, int64_t versi
   if (address_.load(std::memory_order_relaxed) != address ||
       key_.load(std::memory_order_relaxed) != key)
     return nullptr;
-  // Only now is it sure what stands here: it may have been filled anew.
+  // Compare again: the place may have been filled anew.
   const bool is_lent = (state_.fetch_add(1, std::memory_order_acq_rel) & LENT) != 0;
   if (is_lent && weights_.address == address && weights_.key == key && weights_.version == version)
     return &weights_;

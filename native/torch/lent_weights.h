@@ -8,31 +8,31 @@
 
 namespace shim {
 
-// One place of the table. Python, under its lock, fills and ends it; calls take it and give it
-// back. Whoever is last lets go of what was packed.
+// One place of the table. Python fills and ends it under its lock; calls take it and give it back.
+// The last user releases the packed weights.
 class Lent {
  public:
-  // What Python has lent: `key` tells what they are packed for.
+  // What Python has lent; `key` names the algorithm and shape that they are packed for.
   struct Weights {
     const void* address;  // of the weights that they were packed from
     uint64_t key;
-    int64_t version;  // how often they had been written to
+    int64_t version;  // of the weights when they were packed
     const void* packed;
     PyObject* owner;  // of `packed`
     uint64_t fingerprint;
   };
 
-  // Under Python's lock. False where somebody still holds what was here.
+  // Under Python's lock. Returns false if a call still holds the earlier weights.
   bool fill(const Weights& weights);
-  // Under Python's lock: no call takes them from now on.
+  // Under Python's lock. No call takes the weights from now on.
   void end();
 
-  // Null where these are not the weights; whoever gets them gives them back.
+  // Returns null if these are other weights. The caller gives them back.
   const Weights* take(const void* address, uint64_t key, int64_t version);
   void give_back();
 
  private:
-  static constexpr uint32_t LENT = 1u << 31;  // below it, how many hold them
+  static constexpr uint32_t LENT = 1u << 31;  // the bits below count the holders
   void let_go();
 
   std::atomic<uint32_t> state_{0};
@@ -41,18 +41,18 @@ class Lent {
   Weights weights_{};
 };
 
-// Without locks, which a fork could leave taken.
+// A table without locks, because a fork could leave one taken.
 class LentWeights {
  public:
-  // Under Python's lock; the table lets `weights.owner` go when it is done. Null where there is no
-  // place.
+  // Under Python's lock. The table takes a reference to `weights.owner`. Returns null if there is
+  // no place.
   Lent* lend(const Lent::Weights& weights);
-  // Null where they are not lent.
+  // Returns null if they are not lent.
   Lent* take(const void* address, uint64_t key, int64_t version, const Lent::Weights** weights);
 
  private:
   static constexpr uint64_t PLACES = 4096;
-  static constexpr uint64_t NEAR = 16;  // places that weights may stand at
+  static constexpr uint64_t NEAR = 16;  // the places of one key
   static uint64_t first_place(const void* address, uint64_t key);
 
   Lent places_[PLACES];

@@ -6,12 +6,12 @@ namespace shim {
 
 namespace {
 
-// How a dense tensor (N, C, H, W) lies in memory: as it is written, or with the channels last: as
-// rows.
+// How a dense tensor (N, C, H, W) lies in memory: in planes (channels first) or in rows (channels
+// last).
 enum class Layout { kPlanes, kRows, kOther };
 
-// Whether dimensions in this order, outermost first, lie densely; the strides of those of size 1
-// say nothing.
+// Returns whether dimensions in this order, outermost first, are dense. Strides of dimensions of
+// size 1 do not matter.
 bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4]) {
   int64_t step = 1;
   for (int place = 3; place >= 0; --place) {
@@ -22,12 +22,12 @@ bool is_dense(const int64_t* sizes, const int64_t* strides, const int (&order)[4
   return true;
 }
 
-// Of a dense tensor of four dimensions and float32, whose address it gives; where both layouts are
-// the same, rows.
+// Returns the layout and the address of a dense float32 tensor of four dimensions; rows if both
+// layouts are the same.
 Layout read(stable::Tensor tensor, const float** data) {
   int32_t dtype = 0;
   int64_t *sizes = nullptr, *strides = nullptr;
-  const void* address = nullptr;  // the mutable one would copy what is copied on write
+  const void* address = nullptr;  // a mutable address would copy tensors that are copied on write
   if (stable::aoti_torch_get_dtype(tensor, &dtype) != 0 || dtype != stable::FLOAT32 ||
       stable::aoti_torch_get_sizes(tensor, &sizes) != 0 ||
       stable::aoti_torch_get_strides(tensor, &strides) != 0 ||
@@ -38,7 +38,7 @@ Layout read(stable::Tensor tensor, const float** data) {
   return is_dense(sizes, strides, {0, 1, 2, 3}) ? Layout::kPlanes : Layout::kOther;
 }
 
-// A bias [filters]; null where there is none. False where it is anything else.
+// Reads a bias [filters]; null if there is none. Returns false for anything else.
 bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias) {
   *bias = nullptr;
   bool is_defined = false;
@@ -57,7 +57,7 @@ bool read_bias(const stable::Tensor* tensor, int64_t filters, const float** bias
   return true;
 }
 
-// A tensor of our own, dense in the order of its dimensions or with the second one last.
+// A new tensor, dense in channels first or in channels last.
 class Made {
  public:
   Made() = default;
@@ -67,7 +67,7 @@ class Made {
     if (tensor_ != nullptr) stable::aoti_torch_delete_tensor_object(tensor_);
   }
 
-  // Its address; null where memory is short.
+  // Returns its address; null if memory is short.
   float* make(const int64_t (&sizes)[4], bool rows) {
     const int64_t plane = sizes[2] * sizes[3];
     const int64_t first = sizes[1] * plane;
@@ -103,7 +103,7 @@ class Borrowed {
   }
 
   const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
-  // False where none are lent that were packed from these, as they are now.
+  // Returns false if no weights are lent that were packed from these bits.
   bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight,
             const float* data, uint64_t key, int64_t elements) {
     // A write through `.data` raises no version, so the bits are compared too.
@@ -127,7 +127,7 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   const Layout from = read(input, &x), filters = read(weight, &w);
   if (from == Layout::kOther || filters == Layout::kOther || !read_bias(bias, s.filters, &b))
     return false;
-  // First: where it is for Python to pack them, nothing was turned in vain.
+  // Check the weights first: if Python must pack them, nothing was converted in vain.
   Borrowed borrowed;
   if (key_ != 0 && !borrowed.take(lent, *kernels_, weight, w, key_ + (filters == Layout::kRows),
                                   s.filters * s.depth * s.kernel_height * s.kernel_width))

@@ -1,4 +1,4 @@
-// A forward convolution of ours, on PyTorch's tensors and without Python.
+// A native forward convolution on PyTorch's tensors, without Python.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,13 +18,13 @@ struct ConvolutionShape {
   int64_t out_height, out_width;
 };
 
-// A plan of bestof.kernels, and what the tensors around it are. It lives as long as its owner, and
-// is never changed.
+// A plan of bestof.kernels with the shapes and layouts of the tensors around it. It is immutable,
+// and lives as long as its owner.
 class NativeConvolution {
  public:
-  // `plan` is the address of what `owner` keeps. Results are in channels last, or else in channels
-  // first. `key` is 0 where weights come as they are; otherwise packed ones are taken that were
-  // lent by this key, by the next one where they were packed from rows.
+  // `owner` keeps the plan at the address `plan`. If `key` is 0, the plan reads the weights of the
+  // call. Otherwise it reads packed weights that were lent by this key, or by the next one if the
+  // weights are in channels last.
   NativeConvolution(PyObject* owner, const bestof::CCalls* kernels, const void* plan,
                     const ConvolutionShape& shape, bool channels_last, uint64_t key)
       : owner_(owner),
@@ -39,9 +39,9 @@ class NativeConvolution {
   NativeConvolution& operator=(const NativeConvolution&) = delete;
   ~NativeConvolution() { Py_DECREF(owner_); }
 
-  // False, and nothing is made, where it is for Python to answer: tensors in other layouts or of
-  // another dtype, weights that are not lent or have changed since, memory that is short. The
-  // tensors' shapes are what they were noted with.
+  // Returns false, without a result, if Python must answer: for other layouts or dtypes, for
+  // weights that are not lent or have changed, and if memory is short. The shapes are those of the
+  // plan.
   bool run(LentWeights& lent, stable::Tensor input, stable::Tensor weight,
            const stable::Tensor* bias, stable::Tensor* output) const;
 

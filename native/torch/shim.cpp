@@ -27,10 +27,10 @@ class Lock {
 }  // namespace shim
 
 #pragma GCC visibility push(default)
-// Python's exception on its way through PyTorch, as in torch/csrc/Exceptions.h: who catches it
-// knows it by this name and takes the first three fields. Of what is derived from PyTorchError only
-// type and text would come out, and not every exception can be made of a text: UnicodeDecodeError
-// became TypeError, SystemExit(3) ended the process with 1.
+// Carries Python's exception through PyTorch. PyTorch catches it by this name and takes the first
+// three fields, as torch/csrc/Exceptions.h declares them. A class derived from PyTorchError would
+// keep type and text alone, and not every exception can be made from a text: UnicodeDecodeError
+// became TypeError, and SystemExit(3) ended the process with 1.
 struct python_error : public std::exception {
   // Takes the references over.
   python_error(PyObject* type, PyObject* value, PyObject* traceback, std::string message)
@@ -60,7 +60,7 @@ namespace shim {
 
 namespace {
 
-// The one that was put in last; a thread may still stand before its kernels after it was taken out.
+// The shim that was put in last. A thread may still call it after it was taken out.
 std::atomic<Shim*> current{nullptr};
 stable::Library library = nullptr;
 thread_local const Call* asked = nullptr;
@@ -78,7 +78,7 @@ thread_local bool asked_refused = false;
   throw python_error(type, value, traceback, std::move(message));
 }
 
-// Its shape and strides, where it has four dimensions.
+// Adds the shape and strides of a tensor of four dimensions to the call; false for others.
 bool describe(stable::Tensor tensor, Call& call) {
   int64_t dimensions = 0;
   int64_t* numbers = nullptr;
@@ -93,7 +93,7 @@ bool describe(stable::Tensor tensor, Call& call) {
 struct Geometry {
   int64_t stride[2], padding[2], dilation[2], output_padding[2], groups;
 
-  // The six arguments from `first` on; false where it is no 2-D convolution.
+  // Reads the six arguments from `first` on; false if this is no 2-D convolution.
   bool read(const Arguments& arguments, int first, Call& call) {
     if (arguments.truth(first + 3) || arguments.list(first, stride, 2) != 2 ||
         arguments.list(first + 1, padding, 2) != 2 || arguments.list(first + 2, dilation, 2) != 2 ||
@@ -108,7 +108,7 @@ struct Geometry {
   }
 };
 
-// Operators above pass a tensor that is not defined where there is no bias.
+// Without a bias, operators above pass an undefined tensor.
 bool is_there(const stable::Tensor* tensor) {
   bool is_defined = false;
   return tensor != nullptr && stable::aoti_torch_is_defined(*tensor, &is_defined) == 0 &&
@@ -126,7 +126,7 @@ void add_state(Call& call, stable::Tensor input, bool is_training, int64_t level
   call.add(level);
 }
 
-// PyTorch's own kernel has failed on what it took before: memory is short.
+// PyTorch's own kernel failed on arguments that it took before: memory is short.
 [[noreturn]] void throw_failure() {
   const char* why = stable::torch_exception_get_what_without_backtrace();
   throw std::runtime_error(why == nullptr ? "convolution failed" : why);
@@ -189,7 +189,7 @@ bool Shim::is_refused() {
 
 Known* Shim::answer_to(const Call& call, bool is_training) {
   Known* known = known_.find(call);
-  // The length of a dict is one word, so that it can be read without the interpreter's lock.
+  // The length of a dict is one word, so it can be read without the interpreter's lock.
   if (known == nullptr || (is_training && PyDict_GET_SIZE(kept_) > 0)) return nullptr;
   const bool is_asked =
       known->turn.fetch_add(1, std::memory_order_relaxed) % ASKED_EVERY == ASKED_EVERY - 1;
@@ -213,7 +213,7 @@ void Shim::convolve(stable::Value* stack) {
       known == nullptr ? nullptr : known->native.load(std::memory_order_acquire);
   bool refused = false;
   if (native != nullptr) {
-    if (is_deterministic() || PyList_GET_SIZE(first_only_) > 0)  // as above, without the lock
+    if (is_deterministic() || PyList_GET_SIZE(first_only_) > 0)  // read without the lock too
       known = nullptr;
     else
       refused = !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output);

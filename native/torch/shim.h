@@ -1,5 +1,5 @@
-// The convolutions of PyTorch's dispatcher on the CPU, answered without Python where PyTorch as is
-// was chosen, or a kernel of ours.
+// Kernels for the convolutions of PyTorch's dispatcher on the CPU. They answer calls without Python
+// if PyTorch's own kernel or a native kernel was chosen, and ask Python about all other calls.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -16,15 +16,16 @@
 
 namespace shim {
 
-// Every so many calls of a kind are Python's all the same: selectors are to see how long what was
-// chosen takes.
+// One in so many calls goes to Python all the same, so that the selectors see how long the winner
+// takes.
 constexpr uint32_t ASKED_EVERY = 64;
 
 class Shim {
  public:
-  // `forward` and `backward` answer what is not known, with the arguments of aten::convolution and
-  // aten::convolution_backward. A training pass is theirs while the dict `kept` has anything, and
-  // kernels of ours are while the list `first_only` does. All references are its own from here on.
+  // `forward` and `backward` answer unknown calls, with the arguments of aten::convolution and
+  // aten::convolution_backward. They also answer training passes while the dict `kept` is not
+  // empty, and calls of native kernels while the list `first_only` is not. The shim takes the
+  // references.
   Shim(Conversions conversions, PyObject* forward, PyObject* backward, PyObject* kept,
        PyObject* first_only)
       : conversions_(conversions),
@@ -34,32 +35,31 @@ class Shim {
         first_only_(first_only) {}
   ~Shim();
 
-  // False, and nothing is changed, where another one is registered or PyTorch refuses.
+  // Returns false, without a change, if another shim is registered or PyTorch refuses.
   bool put_in();
   void take_out();
 
   uint64_t generation() const { return known_.generation(); }
   void forget() { known_.forget(); }
-  // A level is part of what every call looks like: under another one the same tensors are another
-  // problem's.
+  // Sets the level of accuracy, which is part of every call: the same tensors at another level are
+  // another problem.
   void set_level(int64_t level);
-  // Of the call that Python answers in this thread at present. False where the shim will not answer
-  // such calls: there is none, it has another form, or the table is full. `native`: what was
-  // chosen, null for PyTorch as is.
+  // Notes what answers calls like the one that Python answers in this thread now: `native`, or null
+  // for PyTorch's own kernel. Returns false if the shim will not answer them: there is no such
+  // call, it has another form, or the table is full.
   bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
             std::shared_ptr<const NativeConvolution> native);
-  // Whether the call that Python answers in this thread at present is one that a kernel of ours was
-  // chosen for and could not take: its weights are to be packed first, or it looks otherwise than
-  // the call that was noted.
+  // Returns whether a native kernel was chosen for the call that Python answers in this thread, but
+  // could not take it: its weights must be packed first, or its tensors lie otherwise.
   static bool is_refused();
-  // Packed weights for calls that Python does not answer; null where there is no place.
+  // Lends packed weights to calls without Python; null if there is no place.
   Lent* lend(const Lent::Weights& weights) { return lent_.lend(weights); }
 
   void convolve(stable::Value* stack);
   void differentiate(stable::Value* stack);
 
  private:
-  // What answers such a call; null where Python does.
+  // Returns what answers a call; null if Python does.
   Known* answer_to(const Call& call, bool is_training);
   void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack,
            uint64_t results, bool refused = false);
