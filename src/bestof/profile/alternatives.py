@@ -13,6 +13,7 @@ import torch
 from bestof import kernels
 from bestof.errors import KernelError, ProfileError
 from bestof.profile.line import Line
+from bestof.profile.mkl import dtype_of
 from bestof.profile.onednn_library import Unsupported, library
 from bestof.profile.onednn_primitive import Primitive, primitives_of
 from bestof.profile.work import bytes_of, sizes_of
@@ -72,20 +73,46 @@ def _of_primitive(kind: str, name: str, primitive: Primitive) -> Alternative:
     return Alternative(kind, f"oneDNN {name}", primitive.bytes, primitive.bind, primitive.destroy)
 
 
+_TYPES = {"f32": torch.float32, "f64": torch.float64}
+
+
 def _product(line: Line) -> Alternative:
     """A matrix product of MKL, by PyTorch, with its transpositions; MKL counts by columns, so operands swap."""
-    size = sizes_of(line.problem)
-    if not {"m", "n", "k"} <= size.keys() or line.implementation != "mkl:sgemm":
+    dtype = _TYPES.get(dtype_of(line.implementation))
+    if line.primitive != "matmul" or dtype is None:
         raise Unsupported(f"{line.implementation} is not replayed")
+    if ":" in line.problem:
+        return _batch(line, dtype)
+    size = sizes_of(line.problem)
+    if not {"m", "n", "k"} <= size.keys():
+        raise Unsupported(f"{line.implementation} tells no sizes")
     m, n, k = size["m"], size["n"], size["k"]
     transposed = [letter in "TC" for letter in (line.auxiliary or "NN")[:2].upper()]
 
     def bind() -> Callable[[], None]:
-        left = torch.ones(k, n).t() if transposed[1] else torch.ones(n, k)
-        right = torch.ones(m, k).t() if transposed[0] else torch.ones(k, m)
-        return partial(torch.mm, left, right, out=torch.empty(n, m))  # type: ignore[return-value]
+        left, right, out = (torch.ones(*sizes, dtype=dtype) for sizes in ((n, k), (k, m), (n, m)))
+        # A transposed operand is dense in the other order.
+        left = left.t().contiguous().t() if transposed[1] else left
+        right = right.t().contiguous().t() if transposed[0] else right
+        return lambda: _ignore(torch.mm(left, right, out=out))
 
-    return Alternative("same", "MKL sgemm", 4 * (m * n + n * k + m * k), bind)
+    return _of_mkl(line, bind)
+
+
+def _batch(line: Line, dtype: torch.dtype) -> Alternative:
+    """A batch of products; the line does not tell which operands were transposed."""
+    shapes = [tuple(map(int, text.split("x"))) for text in line.problem.split(":")]
+
+    def bind() -> Callable[[], None]:
+        left, right = (torch.ones(shape, dtype=dtype) for shape in shapes)
+        out = torch.empty(*shapes[0][:-1], shapes[1][-1], dtype=dtype)
+        return lambda: _ignore(torch.bmm(left, right, out=out))
+
+    return _of_mkl(line, bind)
+
+
+def _of_mkl(line: Line, bind: Callable[[], Callable[[], None]]) -> Alternative:
+    return Alternative("same", line.implementation, max(bytes_of(line), 1), bind)
 
 
 def _recurrent(line: Line) -> Alternative:

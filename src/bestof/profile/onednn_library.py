@@ -30,6 +30,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "dnnl_stream_wait": (Pointer,),
     "dnnl_memory_desc_create_with_string_tag": (_PD, _INT, Pointer, _INT, ctypes.c_char_p),
     "dnnl_memory_desc_create_with_tag": (_PD, _INT, Pointer, _INT, _INT),
+    "dnnl_memory_desc_create_with_strides": (_PD, _INT, Pointer, _INT, Pointer),
     "dnnl_memory_desc_clone": (_PD, Pointer),
     "dnnl_memory_desc_destroy": (Pointer,),
     "dnnl_memory_create": (_PD, Pointer, Pointer, Pointer),
@@ -113,9 +114,14 @@ class Library:
         assert made.value is not None
         return made.value
 
-    def descriptor(self, sizes: Sequence[int], dtype: str, tag: str) -> int:
-        """Return a memory descriptor; the tag may be `any`."""
+    def descriptor(
+        self, sizes: Sequence[int], dtype: str, tag: str, strides: Sequence[int] = ()
+    ) -> int:
+        """Return a memory descriptor; the tag may be `any`. Strides, in elements, take its place."""
         dimensions = dims(sizes)
+        if strides and tag != ANY:
+            name = "dnnl_memory_desc_create_with_strides"
+            return self.create(name, len(sizes), dimensions, DTYPES[dtype], dims(strides))
         if tag == ANY:
             name = "dnnl_memory_desc_create_with_tag"
             return self.create(name, len(sizes), dimensions, DTYPES[dtype], _TAG_ANY)

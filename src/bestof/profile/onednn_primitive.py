@@ -130,12 +130,15 @@ def _layouts(
     for one in line.descriptors:
         if one.absent or one.role not in shapes:
             continue
-        if one.kind not in ("blocked", "any") or one.strides or one.dtype not in DTYPES:
+        if one.kind not in ("blocked", "any") or one.dtype not in DTYPES:
             raise Unsupported(
                 f"the tensor {one.role} has a layout that is not replayed: {line.layout}"
             )
         tag = ANY if free and one.role != "bia" else one.tag
-        found[one.role] = library.descriptor(shapes[one.role], one.dtype, tag)
+        strides = [int(step) for step in one.strides.split("x")] if one.strides else []
+        if strides and not (one.tag.isalpha() and one.tag.islower()):
+            raise Unsupported(f"the tensor {one.role} is blocked and has strides: {line.layout}")
+        found[one.role] = library.descriptor(shapes[one.role], one.dtype, tag, strides)
     return found
 
 

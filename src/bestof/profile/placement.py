@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bestof.profile.line import Line
 from bestof.profile.operation import Operation
@@ -21,18 +21,12 @@ _SLACK = 3_000
 _PRODUCTS = frozenset(
     f"aten::{name}"
     for name in (
-        "addmm",
-        "addmm_",
-        "mm",
-        "bmm",
-        "baddbmm",
-        "baddbmm_",
-        "addmv",
-        "addmv_",
-        "mv",
-        "dot",
+        *("addmm", "addmm_", "mm", "bmm", "baddbmm", "baddbmm_", "addmv", "addmv_", "mv", "dot"),
+        *("_addmm_activation", "addbmm", "_int_mm"),
     )
 )
+# A line whose operation is not known here must not take one far behind it.
+_AHEAD = 16
 _MANY_PRODUCTS = frozenset(
     f"aten::{name}"
     for name in (
@@ -85,8 +79,16 @@ def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed
         next_product = found + 1 if owner.name in _PRODUCTS else found
         # A product is the last that its operation does: what stands before it prepares the operands.
         start = max(owner.start, owner.end - round(line.seconds * 1e9))
-        placed.append(Placed(line, start, owner.end, owner))
+        placed.append(Placed(_sized(line, owner), start, owner.end, owner))
     return placed
+
+
+def _sized(line: Line, owner: Operation) -> Line:
+    """MKL prints a batch of products without its sizes: they are those of the operands."""
+    if sizes_of(line.problem).keys() >= {"m", "n", "k"}:
+        return line
+    shapes = ["x".join(map(str, shape)) for shape in owner.shapes if len(shape) == 3][-2:]
+    return replace(line, problem=":".join(shapes)) if len(shapes) == 2 else line
 
 
 def _bounds(lines: Sequence[Line]) -> list[tuple[int, int]]:
@@ -135,14 +137,21 @@ def _product(
     """The index of the operation whose operands have the sizes of the line; else of one that calls any products."""
     wanted = {value for value in sizes_of(line.problem).values() if value > 1}
     fallback = None
+    looked = 0
     for index in range(first, len(products)):
         one = products[index]
         if one.start > high:
             break
         if one.end + _SLACK < low:
             continue
+        looked += 1
+        if looked > _AHEAD:
+            break
         if one.name in _PRODUCTS:
-            if wanted <= {axis for shape in one.shapes[:3] if shape for axis in shape}:
+            # The operation encloses the product.
+            encloses = one.end - one.start + _SLACK >= line.seconds * 1e9
+            axes = {axis for shape in one.shapes[:3] if shape for axis in shape}
+            if encloses and wanted <= axes:
                 return index
         elif fallback is None:
             fallback = index

@@ -182,9 +182,10 @@ def problems_of(steady: Steady, threads: int, peak: Peak | None) -> list[tuple[P
     groups: dict[tuple[str, ...], list[tuple[Span, Line]]] = {}
     for span in steady.spans:
         if span.kind == "line":
-            found = read_lines([span.text]).lines
-            if found:
-                groups.setdefault(found[0].key, []).append((span, found[0]))
+            for line in read_lines([span.text]).lines:
+                # The span knows sizes that MKL does not print.
+                sized = replace(line, problem=span.problem)
+                groups.setdefault(sized.key, []).append((span, sized))
     result = []
     for key, members in groups.items():
         span, line = members[0]

@@ -15,6 +15,8 @@ from bestof.profile.line import Line
 from bestof.profile.mkl import dtype_of
 
 _NAMED = re.compile(r"([a-z]+)(\d+)")
+# The operands of a product, as oneDNN writes them.
+_SHAPES = re.compile(r"\d+(x\d+)+:\d+(x\d+)+")
 _CONVOLUTIONS = ("convolution", "deconvolution")
 
 
@@ -50,11 +52,15 @@ def flops_of(line: Line) -> int:
 def bytes_of(line: Line) -> int:
     """Return the bytes of all tensors of a call, each once; 0 where the line tells no sizes."""
     if line.source == "mkl":
+        width = BYTES.get(dtype_of(line.implementation), 4.0)
+        if _SHAPES.fullmatch(line.problem):
+            left, right = _matrices(line)
+            return int(width * (prod(left) + prod(right) + prod(left[:-1]) * right[-1]))
         size = sizes_of(line.problem)
         if not {"m", "n", "k"} <= size.keys():
             return 0
         m, n, k = size["m"], size["n"], size["k"]
-        return int((m * k + k * n + m * n) * BYTES.get(dtype_of(line.implementation), 4.0))
+        return int((m * k + k * n + m * n) * width)
     elements = _elements(line)
     return int(
         sum(
@@ -82,7 +88,7 @@ def _convolution(size: Mapping[str, int], transposed: bool) -> int:
 
 
 def _matmul(line: Line) -> int:
-    if line.source == "mkl":
+    if line.source == "mkl" and not _SHAPES.fullmatch(line.problem):
         size = sizes_of(line.problem)
         return 2 * size["m"] * size["n"] * size["k"]
     left, right = _matrices(line)

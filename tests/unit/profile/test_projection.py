@@ -118,6 +118,48 @@ def test_a_line_that_cannot_be_replayed_says_why() -> None:
     assert "attr-post-ops:sum" in replayable(fused)
 
 
+def test_a_reorder_with_strides_keeps_them() -> None:
+    # As an LSTM's weights are reordered: rows of 8 values, 11 apart.
+    text = (
+        "onednn_verbose,v1,primitive,exec,cpu,reorder,x,undef,src:f32::blocked:ab::f0 "
+        "dst:f32::blocked:ab:11x1:f0,,,4x8,1"
+    )
+    (line,) = read_lines([text]).lines
+    primitive = next(iter(primitives_of(library(), line, free_layouts=False)))
+    source, target = torch.rand(4, 8), torch.zeros(4, 11)
+    memories = {
+        one.role: library().create(
+            "dnnl_memory_create", one.descriptor, library().engine, tensor.data_ptr()
+        )
+        for one, tensor in zip(primitive.operands, (source, target), strict=False)
+    }
+    library().execute(primitive.handle, memories)
+    assert torch.equal(target[:, :8], source)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_products_of_a_transformer_are_placed_and_replayed(training: bool) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 24, dropout=0.0, batch_first=True).train(training)
+    x = torch.ones(2, 5, 16)
+    with profile.capture() as captured, torch.set_grad_enabled(training):
+        result = layer(x)
+        if training:
+            result.sum().backward()
+    products = [span for span in captured.profile.spans if span.source == "mkl"]
+    if not products:
+        pytest.skip("this PyTorch has no MKL")
+    assert captured.profile.unattributed == 0
+    assert all(span.flops > 0 for span in products)
+    # Two layers of 16 x 24, the attention's 16 x 48 and 16 x 16: over 10 rows, and twice more for the gradients.
+    dense = [span for span in products if span.operation.endswith(("mm", "_addmm_activation"))]
+    dense = [span for span in dense if span.operation != "aten::bmm"]
+    forward = 2 * 10 * (2 * 16 * 24 + 16 * 48 + 16 * 16)
+    assert sum(span.flops for span in dense) == forward * (1 + 2 * training) - (
+        2 * 10 * 16 * 48 * training  # nobody wants the gradient of the input
+    )
+    assert all(replayable(line) == "" for _, line in distinct(captured.profile))
+
+
 def test_bestofs_kernels_are_among_the_ways(trained: profile.Profile) -> None:
     for problem, line in distinct(trained):
         kinds = {}
