@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import copy
 import io
 import json
 import random
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import bestof.torch as bt
-from bestof.errors import TorchError
+from bestof.errors import BestofError, TorchError
 from bestof.torch.plan.container import read, write
 
 Content = dict[str, Any]
@@ -162,6 +164,51 @@ def test_a_mutated_or_cut_file_gives_one_error() -> None:
         with pytest.raises(TorchError, match="the given file object") as raised:
             bt.load(io.BytesIO(changed))
         assert "\n" not in str(raised.value)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values within a JSON value."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, one in items:
+        yield (*path, key)
+        yield from _places(one, (*path, key))
+
+
+def _other(value: Any, generator: random.Random) -> Any:
+    if isinstance(value, bool) or value is None:
+        return generator.choice([True, False, None, 0, -1, "x"])
+    if isinstance(value, int | float):
+        return generator.choice([0, 1, -1, value + 1, value - 1, 2**31, 2**40, None, 2.5])
+    if isinstance(value, str):
+        names = ["aten.relu.default", "aten.cat.default", "convolution", "pooling", "written"]
+        return generator.choice([value + "x", "", *names])
+    return generator.choice([[], {}, None, [*value, *value]])
+
+
+def test_wrong_content_under_right_checksums_never_crashes() -> None:
+    """Kernels are given addresses: a file loads only if its shapes agree."""
+    content, tensors = stored()
+    places = [path for path in _places(content) if path[0] != "host"]
+    generator, loads = random.Random(0), 0
+    for _ in range(400):
+        changed = copy.deepcopy(content)
+        *path, last = generator.choice(places)
+        holder = changed
+        for key in path:
+            holder = holder[key]
+        holder[last] = _other(holder[last], generator)
+        try:
+            plan = loaded(changed, tensors)
+        except TorchError:
+            continue
+        loads += 1
+        with suppress(BestofError, RuntimeError, IndexError), torch.no_grad():  # PyTorch's own
+            plan(torch.randn(2, 3, 8, 8))
+    assert 0 < loads < 200
 
 
 def test_a_header_that_claims_more_than_the_file_allocates_nothing() -> None:

@@ -52,6 +52,7 @@ class FusedLayer(Operation):
         right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is torch.float32)
         expect(right, "bias")
         activation_of(layer.activation)
+        expect(isinstance(layer.slope, float | int), "slope")
 
     def check_types(self, node: Node) -> None:
         """Raise ValueError if the input or the result is not float32."""

@@ -51,6 +51,7 @@ class Pooling(Operation):
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
         one, x = self.window, val(node.args[0])
+        expect(one.kind in ("max", "average") and isinstance(one.count_padding, bool), node.name)
         right = F.avg_pool2d(x, one.kernel, one.stride, one.padding)
         expect(is_rows(node) and is_rows(node.args[0]), node.name)
         expect(right.shape == val(node).shape, node.name)
