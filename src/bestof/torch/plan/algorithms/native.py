@@ -11,6 +11,7 @@ from bestof.errors import TorchError
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
 from bestof.torch.accuracy import DEFAULT_ACCURACY, allows
+from bestof.torch.convolution.estimate import WINOGRAD_CHANNELS
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.problem import FusedProblem
@@ -174,7 +175,7 @@ def _winograd_wins(problem: FusedProblem) -> bool:
         elif row.accuracy == DEFAULT_ACCURACY and (row.kernel, row.stride) == ((3, 3), 1):
             transformed.append(promise.flops)
     saves = bool(transformed) and 2.5 * min(transformed) < max(plain)
-    return saves and min(filters, channels) >= 32
+    return saves and min(filters, channels) >= WINOGRAD_CHANNELS
 
 
 def _only_streams(problem: FusedProblem) -> bool:
