@@ -146,7 +146,7 @@ def noisy(rank: int, folder: Path) -> Any:
     return found
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ranks_decide_alike_and_try_alike(count: int, tmp_path: Path) -> None:
     found = ranks(count, noisy, tmp_path)
     for runs in zip(*found, strict=True):
@@ -172,6 +172,7 @@ def dies(rank: int, folder: Path) -> Any:
     return toy.decision()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_rank_that_dies_holds_up_nobody(
     who: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -266,7 +267,7 @@ def trains(rank: int, folder: Path) -> Any:
     return losses, decided
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ddp_trains_to_the_same_loss_with_the_same_decisions(count: int, tmp_path: Path) -> None:
     found = ranks(count, trains, tmp_path)
     for losses, decided in found:

@@ -51,6 +51,7 @@ def test_the_page_holds_what_is_followed() -> None:
     assert len(PROGRAMS) == 1
 
 
+@pytest.mark.long
 def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
     done = run(COMMANDS[0], folder)
     assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
@@ -58,6 +59,7 @@ def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
     assert "bestof: train.py ran" in done.stderr
 
 
+@pytest.mark.long
 def test_two_ranks_train_and_one_of_them_sums_up(folder: Path) -> None:
     done = run(COMMANDS[1], folder)
     assert len(re.findall(r"loss \d\.\d\d", done.stdout)) == 2

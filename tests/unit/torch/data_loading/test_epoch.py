@@ -109,6 +109,7 @@ def test_order_and_random_state_are_what_they_would_have_been(name: str) -> None
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_spawned_workers() -> None:
     def make() -> DataLoader[Any]:
         loader = DataLoader(
