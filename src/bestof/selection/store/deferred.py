@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,6 +11,7 @@ from typing import Any, TypeVar
 from bestof.errors import StoreBusy, StoreError
 from bestof.selection.notice import warn
 from bestof.selection.record import Pin, Record
+from bestof.selection.store import lifetime
 from bestof.selection.store.database import Database, Unavailable
 from bestof.selection.store.patience import Patience
 from bestof.selection.store.pin_order import closest, sorted_pins
@@ -21,10 +20,10 @@ from bestof.selection.store.worker import EXIT_SECONDS, Job, Worker
 
 _T = TypeVar("_T")
 
-FORK_SECONDS = 1.0  # a fork waits for work under way
 READ_SECONDS = 10.0  # a read of a busy store is tried again for so long, beside the calls
 ORDER_SECONDS = 60.0  # an order of a user waits for so long
-_BATCH = 64  # records a transaction: other processes get their turn
+_BATCH = 256  # records a transaction
+_TURN_SECONDS = 0.01  # between two of them, for other processes to have their turn
 _WAITING = 50_000  # records that may wait, 2 KB each; then the oldest are given up
 _ANSWERS_KEPT = 1024
 _ANSWER_SECONDS = 10.0  # an answer that came late is believed for so long
@@ -54,7 +53,7 @@ class DeferredStore:
         self._cut_off = False
         self._process = os.getpid()
         self._worker = Worker(self._write_pending, self._database.disconnect)
-        _STORES.add(self)
+        lifetime.watch(self)
 
     # What calls do
 
@@ -79,6 +78,8 @@ class DeferredStore:
         self._pending.append(record)
         if not self._cut_off:
             self._worker.submit()
+            if self._worker.is_ending:
+                self._tell_lost()
         self._announce()
 
     # What users and tools do
@@ -86,12 +87,13 @@ class DeferredStore:
     def flush(self, seconds: float = EXIT_SECONDS) -> bool:
         """Wait at most so long until every saved record is written; return whether it is."""
         self._enter()
-        if self._pending and not self._cut_off:
+        written = not self._pending
+        if not written and not self._cut_off:
             job = Job(self._write_now, seconds)
             self._worker.submit(job)
-            job.wait(seconds)
+            written = job.wait(seconds) and job.error is None
         self._announce()
-        return not self._pending
+        return written
 
     def records(self, selector: str | None = None) -> list[Record]:
         """Return every record (of one selector, where named), sorted by selector, problem and host."""
@@ -244,10 +246,11 @@ class DeferredStore:
         except StoreError as error:
             self._tell(f"is not used: {error}", advice=False)
             return self._retry.give_up()
-        return 0.0 if self._pending else None
+        return _TURN_SECONDS if self._pending else None
 
     def _write_now(self) -> None:
-        while self._pending:
+        """Write all that waits now, and not what other threads add meanwhile."""
+        for _ in range(0, len(self._pending), _BATCH):
             try:
                 self._write_batch()
             except Unavailable as error:
@@ -275,16 +278,21 @@ class DeferredStore:
             self._pending.popleft()
         self._retry.succeeded()
 
-    # Ends and beginnings
+    # Ends and beginnings (called by lifetime.py)
 
-    def _enter(self) -> None:
-        if self._closed:
-            raise StoreError(f"{self._database.title} was closed, and is used again; open another")
-        if self._process != os.getpid():
-            # Forked behind Python's back: even to close the parent's connection could harm the file.
-            self._begin_in_child(paused=True)
+    def before_fork(self, deadline: float) -> bool:
+        """End the thread, and let none start until the fork is over; return whether it ended in time."""
+        self._worker.guard.acquire()
+        return self._worker.stop(max(0.0, deadline - time.monotonic()))
 
-    def _begin_in_child(self, *, paused: bool) -> None:
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._worker.guard.release()
+        if self._pending and not self._closed:
+            self._worker.submit()
+
+    def after_fork_in_child(self, *, paused: bool) -> None:
+        """Begin with nothing of the parent's; without a store if its thread could not be ended."""
         self._process = os.getpid()
         self._worker.renew()
         self._pending = deque()
@@ -296,6 +304,19 @@ class DeferredStore:
                 "was in use when this process was forked; the child keeps decisions in memory"
             )
 
+    def at_exit(self, deadline: float) -> None:
+        """Write what waits. Exit functions that run later may save more: they write it themselves."""
+        self._finish(deadline)
+        self._worker.work_here(deadline)
+        self._announce()
+
+    def _enter(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self._database.title} was closed, and is used again; open another")
+        if self._process != os.getpid():
+            # Forked behind Python's back: even to close the parent's connection could harm the file.
+            self.after_fork_in_child(paused=True)
+
     def _finish(self, deadline: float) -> None:
         """Write what waits, end the thread, and tell what is lost."""
         if self._closed or self._cut_off or self._process != os.getpid():
@@ -305,12 +326,14 @@ class DeferredStore:
             self._worker.submit(job)
             job.wait(max(0.0, deadline - time.monotonic()))
         self._worker.stop(max(0.05, deadline - time.monotonic()))
-        if self._pending:
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        lost = len({record.key for record in list(self._pending)}) + self._given_up
+        if lost:
             reason = self._retry.reason or "it does not answer"
-            lost = len({record.key for record in list(self._pending)}) + self._given_up
             self._database.notices.append(
-                f"{self._database.title} could not be written ({reason}); "
-                f"decisions are lost: {lost}"
+                f"{self._database.title} could not be written ({reason}); decisions are lost: {lost}"
             )
 
     def _tell(self, what: str, *, advice: bool = True) -> None:
@@ -337,47 +360,3 @@ def _folded(
             old = found.get(record.key) or Record(*record.key, None, (), record.updated)
             found[record.key] = old.absorb(record)
     return found
-
-
-_STORES: weakref.WeakSet[DeferredStore] = weakref.WeakSet()
-_FORKING: list[tuple[DeferredStore, bool]] = []
-
-
-def _before_fork() -> None:
-    deadline = time.monotonic() + FORK_SECONDS
-    for store in list(_STORES):
-        store._worker.guard.acquire()  # no thread of this store starts during the fork
-        paused = store._worker.stop(max(0.0, deadline - time.monotonic()))
-        _FORKING.append((store, paused))
-
-
-def _after_fork_in_parent() -> None:
-    while _FORKING:
-        store, _ = _FORKING.pop()
-        store._worker.guard.release()
-        if store._pending and not store._closed:
-            store._worker.submit()
-
-
-def _after_fork_in_child() -> None:
-    while _FORKING:
-        store, paused = _FORKING.pop()
-        store._begin_in_child(paused=paused)
-
-
-def _at_exit() -> None:
-    """Write what waits. Exit functions that run later may save more: they write it themselves."""
-    deadline = time.monotonic() + EXIT_SECONDS
-    for store in list(_STORES):
-        store._finish(deadline)
-        store._worker.work_here(deadline)
-        store._announce()
-
-
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import time
 
+from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
-_BUSY_FOR_LONG = 5.0  # a store that is busy for so long is worth a warning
+_BUSY_FOR_LONG = 30.0  # so long is worth a warning: 200 processes at once wait for 20 s
 _FIRST, _LAST = 1.0, 60.0  # between attempts where waiting does not help, doubled each time
 
 
 class Retry:
-    """Counts failures. A busy store is asked again within 20 ms, after some seconds within 250 ms; a store that fails
-    for another reason, such as a full disk, after 1 s, 2 s and so on up to a minute."""
+    """Counts failures. A busy store is asked again soon (see Backoff); one that fails for another
+    reason, such as a full disk, after 1 s, 2 s and so on up to a minute."""
 
     def __init__(self) -> None:
         self._again_at = 0.0
         self._since: float | None = None
         self._delay = _FIRST
-        self._random = random.Random()  # the program's own generator is not touched
+        self._backoff = Backoff()
         self.reason: Exception | None = None  # of the last failure
 
     def failed(self, error: Unavailable) -> bool:
@@ -28,9 +28,8 @@ class Retry:
         self._since = self._since or now
         self.reason = error
         if error.busy:
-            long = now - self._since > _BUSY_FOR_LONG
-            self._again_at = now + self._random.uniform(0.001, 0.25 if long else 0.02)
-            return long
+            self._again_at = now + self._backoff.seconds()
+            return now - self._since > _BUSY_FOR_LONG
         self._again_at = now + self._delay
         self._delay = min(2 * self._delay, _LAST)
         return True
@@ -38,6 +37,7 @@ class Retry:
     def succeeded(self) -> None:
         """Forget the failures."""
         self._again_at, self._since, self._delay, self.reason = 0.0, None, _FIRST, None
+        self._backoff.reset()
 
     def give_up(self) -> float:
         """Try again in a minute only; return these seconds."""

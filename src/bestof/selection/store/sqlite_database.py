@@ -177,7 +177,8 @@ class SqliteDatabase:
         if self._connection is not None:
             self._check_file()
         if self._connection is None:
-            with self._folder_lock:
+            found = identity(self._path)
+            with self._folder_lock.shared(found is not None and found.size > 0):
                 self._check_place()
                 self._identity = identity(self._path)
                 self._only_read = False
@@ -248,7 +249,7 @@ class SqliteDatabase:
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
         self.disconnect()
-        with self._folder_lock:
+        with self._folder_lock.shared(False):
             if self._identity is None or not self._identity.is_that_of(identity(self._path)):
                 return  # another process did it
             target = set_aside(self._path)

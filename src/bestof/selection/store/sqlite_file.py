@@ -151,17 +151,25 @@ def set_aside(path: Path) -> Path:
 
 
 class FolderLock:
-    """Keeps other processes from opening a store in `folder`, or setting one aside, at the same time.
+    """Keeps other processes from setting a store in `folder` aside while it is opened.
 
-    A lock on the folder itself leaves no lock file behind, and ends with the process. Entering never waits:
-    BlockingIOError if another process holds the lock. After ten seconds of attempts, and where the lock is not to be
-    had at all (Windows, some network file systems), the block runs without it; SQLite's own locks still guard the data.
+    Processes that open a store share the lock; one that makes it or sets it aside holds it alone. A
+    lock on the folder itself leaves no lock file behind, and ends with the process. Taking it never
+    waits: BlockingIOError if another process is in the way. After ten seconds of attempts, and where
+    no lock is to be had (Windows, some network file systems), the block runs without it; SQLite's
+    own locks still guard the data.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._descriptor: int | None = None
         self._since: float | None = None
+        self._shared = False
+
+    def shared(self, shared: bool) -> FolderLock:
+        """Return this lock, to be taken together with others or alone."""
+        self._shared = shared
+        return self
 
     def __enter__(self) -> None:
         if sys.platform == "win32":
@@ -169,13 +177,14 @@ class FolderLock:
         try:
             self.release()
             self._descriptor = os.open(self._folder, os.O_RDONLY)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
             self._since = None
         except BlockingIOError:
             self.release()
             self._since = self._since or time.monotonic()
             if time.monotonic() - self._since < _FOLDER_LOCK_SECONDS:
-                raise
+                raise BlockingIOError("another process opens the store") from None
         except OSError:
             self.release()
         except BaseException:

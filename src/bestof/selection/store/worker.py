@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
 IDLE_SECONDS = 1.0  # without work for this long, the thread ends
 EXIT_SECONDS = 3.0  # at the end of the process, stores are written for this long at most
 _POLL_SECONDS = 0.05  # in a child of multiprocessing, which waits for this thread at its end
-_SHORTEST, _LONGEST = 0.001, 0.02  # before a busy store is asked again
 
 
 class Job:
@@ -66,6 +66,12 @@ class Job:
         return self._finished
 
 
+class _Stop:
+    """Tells the thread to end, unless whoever asked no longer waits for it."""
+
+    withdrawn = False
+
+
 class Worker:
     """Runs jobs one after the other, in a thread that starts with the first and ends when there is none.
 
@@ -82,12 +88,12 @@ class Worker:
     def renew(self) -> None:
         """Begin anew in a forked child, where neither the thread nor the holders of the locks exist."""
         # Written in C: safe for signal handlers, and for finalizers that run while a thread is inside.
-        self._queue: SimpleQueue[Job | bool | None] = SimpleQueue()
+        self._queue: SimpleQueue[Job | _Stop | None] = SimpleQueue()
         self.guard = threading.RLock()  # held to start or to end the thread
         self._running = threading.Lock()  # held while a job runs
         self._thread: threading.Thread | None = None
         self._inline_until: float | None = None
-        self._random = random.Random()  # the program's own generator is not touched
+        self._backoff = Backoff()
 
     def submit(self, job: Job | None = None) -> None:
         """Hand over a job; None asks for the standing work alone."""
@@ -115,16 +121,23 @@ class Worker:
         """From now on, work in the threads of the callers, until this moment at most: the process is ending."""
         self._inline_until = until
 
+    @property
+    def is_ending(self) -> bool:
+        """Return whether `work_here` was called."""
+        return self._inline_until is not None
+
     def stop(self, seconds: float) -> bool:
         """End the thread after the work that is under way; return whether it ended in time."""
         thread = self._thread
         if thread is None or not thread.is_alive() or thread is threading.current_thread():
             return True
-        self._queue.put(False)
+        order = _Stop()
+        self._queue.put(order)
         thread.join(seconds)
-        return not thread.is_alive()
+        order.withdrawn = thread.is_alive()
+        return not order.withdrawn
 
-    def _run(self, queue: SimpleQueue[Job | bool | None], waited_for: bool) -> None:
+    def _run(self, queue: SimpleQueue[Job | _Stop | None], waited_for: bool) -> None:
         held: list[Job] = []
         orphan_since: float | None = None
         try:
@@ -132,7 +145,7 @@ class Worker:
                 delay = self._step(held)
                 idle = _POLL_SECONDS if waited_for else IDLE_SECONDS
                 try:
-                    job = queue.get(timeout=idle if delay is None else min(delay, idle))
+                    came = [queue.get(timeout=idle if delay is None else min(delay, idle))]
                 except Empty:
                     if delay is None and self._leave(queue):
                         return
@@ -141,17 +154,19 @@ class Worker:
                         if time.monotonic() - orphan_since > EXIT_SECONDS:
                             return
                     continue
-                if job is False:
+                with suppress(Empty):  # every save asks for the standing work: all of them at once
+                    while True:
+                        came.append(queue.get_nowait())
+                held.extend(job for job in came if isinstance(job, Job))
+                if any(isinstance(one, _Stop) and not one.withdrawn for one in came):
                     return
-                if isinstance(job, Job):
-                    held.append(job)
         finally:
             for job in held:
                 queue.put(job)
             with self._running:
                 self._rest()
 
-    def _leave(self, queue: SimpleQueue[Job | bool | None]) -> bool:
+    def _leave(self, queue: SimpleQueue[Job | _Stop | None]) -> bool:
         # Not waiting for the guard: a fork holds it while it waits for this thread.
         if not self.guard.acquire(blocking=False):
             return False
@@ -169,13 +184,10 @@ class Worker:
             held[:] = [job for job in held if not job.attempt()]
             delay = self._tick()
         if not held:
+            self._backoff.reset()
             return delay
-        soon = self.pause()
+        soon = self._backoff.seconds()
         return soon if delay is None else min(delay, soon)
-
-    def pause(self) -> float:
-        """Return how long to wait for a busy store, at random, so that processes do not ask in step."""
-        return self._random.uniform(_SHORTEST, _LONGEST)
 
     def _run_here(self, job: Job | None) -> None:
         """Work in the calling thread: once, or until the end that `work_here` set."""
@@ -192,7 +204,7 @@ class Worker:
                     self._running.release()
                 if (not held and delay is None) or time.monotonic() >= until:
                     return
-                time.sleep(self.pause())
+                time.sleep(self._backoff.seconds())
         finally:
             if self._running.acquire(blocking=False):
                 try:

@@ -14,7 +14,7 @@ import pytest
 
 from bestof.errors import StoreError
 from bestof.selection.record import Evidence, Record
-from bestof.selection.store import deferred, sqlite_database, worker
+from bestof.selection.store import deferred, lifetime, sqlite_database, worker
 from bestof.selection.store.sqlite import SqliteStore
 
 STRESS = Path(__file__).parents[4] / "benchmarks" / "store_stress.py"
@@ -167,7 +167,7 @@ def test_a_fork_that_python_does_not_see_never_touches_the_connection_of_the_par
 def test_the_child_of_a_process_whose_store_is_stuck_does_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deferred, "FORK_SECONDS", 0.0)
+    monkeypatch.setattr(lifetime, "FORK_SECONDS", 0.0)
     store = SqliteStore(tmp_path / "d")
     held = threading.Event()
     write = store._database.write
@@ -215,6 +215,7 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
     stop.set()
     thread.join()
     assert statuses == [0] * 20
+    assert store.flush(60.0)
     expected = {*saved, *commands}
     assert {found.problem for found in store.records()} == expected
     store.close()
