@@ -167,3 +167,28 @@ def test_an_error_beside_the_roundings_is_found(
     with pytest.warns(BestofWarning, match=f"{algorithm} is off by"):
         verify(_program(plan), [x], [layer(x).relu()])
     assert set(_program(plan).decisions().values()) == {"pytorch"}
+
+
+@torch.no_grad()
+def test_a_layer_that_settles_meanwhile_is_judged_by_the_algorithm_that_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The outputs come from bfloat16, and the choice is float32 before they are compared."""
+    x = _drawn((6, 300))  # rows of no other test: the selector has not decided
+    plan = _settled(LINEAR, x, "matvec_bf16")
+    program = _program(plan)
+    (choice,) = program.choices.values()
+    choice._algorithm = None
+    program.bind_anew()
+    monkeypatch.setattr(ConvolutionStep, "_select", lambda self: self.runner("matvec_bf16")())
+    run = Program.run
+
+    def settling(self: Program, *given: Any, **named: Any) -> list[Any]:
+        outputs = run(self, *given, **named)
+        choice.settle("convgemm")
+        self.bind_anew()
+        return outputs
+
+    monkeypatch.setattr(Program, "run", settling)
+    verify(program, [x], [LINEAR(x).relu()])
+    assert choice.algorithm == "convgemm"
