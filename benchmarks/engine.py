@@ -136,8 +136,8 @@ def locks(calls: int) -> Iterator[Row]:
     while not selector.best_method_has_been_found(1):
         selector(1)
     selector(1)
-    lock = CountingLock(selector._lock)
-    selector._lock = lock  # type: ignore[assignment]
+    lock = CountingLock(selector._knowledge.lock)
+    selector._knowledge.lock = lock  # type: ignore[assignment]
     before = selector.settled_calls
 
     def work() -> None:

@@ -177,8 +177,8 @@ class Stress:
                         break
                 else:
                     self.wrong.append(f"{name}: problem {x} did not settle")
-            if len(selector._tunings) + len(selector._decisions) > 2 * max(
-                PROBLEMS, selector._max_problems
+            if len(selector._knowledge.tunings) + len(selector._knowledge.decisions) > 2 * max(
+                PROBLEMS, selector._knowledge._max_problems
             ):
                 self.wrong.append(f"{name} remembers more than it may")
         if not all(

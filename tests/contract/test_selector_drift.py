@@ -470,7 +470,7 @@ def test_a_clock_that_tells_nonsense_is_no_drift(seconds: float) -> None:
     machine = Machine(a=3.0, b=1.0)
     selector = settled(machine)
     times = iter(range(10**9))
-    selector._clock = lambda: next(times) * seconds
+    selector._watch._clock = lambda: next(times) * seconds
     calls(selector, 4 * WINDOW)
     assert drifts(selector) == []
     assert selector.explain(1).decision == "b"
@@ -579,7 +579,7 @@ def test_many_threads_reopen_one_race() -> None:
     for thread in threads:
         thread.join()
     assert selector.explain(1).settled
-    assert selector._tunings == {}
+    assert selector._knowledge.tunings == {}
 
 
 def test_a_sample_never_waits_for_the_lock() -> None:
@@ -588,7 +588,7 @@ def test_a_sample_never_waits_for_the_lock() -> None:
     held, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with selector._lock:
+        with selector._knowledge.lock:
             held.set()
             assert leave.wait(60)
 

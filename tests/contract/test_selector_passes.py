@@ -183,14 +183,14 @@ def test_two_threads_never_answer_the_same_stage_of_one_pass(make: Make) -> None
     machine.step()
     assert machine.call(0, 0) == "b0"
     inside: list[str] = []
-    function = machine.selector._tunings[1].candidates[1].stages[1]
+    function = machine.selector._knowledge.tunings[1].candidates[1].stages[1]
 
     def meanwhile(x: int) -> Any:
         if not inside:
             inside.append(machine.call(2, 1))
         return function(x)
 
-    machine.selector._tunings[1].candidates[1].stages[1] = meanwhile
+    machine.selector._knowledge.tunings[1].candidates[1].stages[1] = meanwhile
     assert machine.call(1, 1) == "b1"
     assert inside == ["a1"]
 

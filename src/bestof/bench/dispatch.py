@@ -273,7 +273,7 @@ def _sampled_call() -> Callable[[int], None]:
     )
     for _ in _NAMES:
         selector(1)
-    selector._drifts[1] = Drift(1.0, speedup=inf)  # never reopen the race
+    selector._knowledge.drifts[1] = Drift(1.0, speedup=inf)  # never reopen the race
     return partial(_call_sampled, selector, selector._settled[1])
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from bestof.errors import InvalidArgument
 from bestof.selection.alternative import Alternative
-from bestof.selection.policies import Race, Rounds, parse_policy
+from bestof.selection.policies import Rounds, parse_policy
 from bestof.selection.policies.argument import check_count
-from bestof.selection.policy import Policy
+from bestof.selection.policy import Policy, has_short_form
 from bestof.selection.store import open_store
 from bestof.selection.store.protocol import Store
 
@@ -101,7 +101,7 @@ def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> N
     if neighbours is None:
         return
     check_callable(where, "neighbours", neighbours)
-    if policy is not None and not isinstance(policy, Race):
+    if policy is not None and not has_short_form(policy):
         raise InvalidArgument(
             f"{where}: neighbours: a neighbour's decision is verified by a short race; got the policy {policy!r}"
         )

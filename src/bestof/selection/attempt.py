@@ -6,21 +6,18 @@ import copy
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Token
-from math import inf
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bestof.errors import InvalidArgument, NoAlternative, WrongResult
 from bestof.selection.group_pass import Pass
-from bestof.selection.guard import compare
+from bestof.selection.guard import Guard, compare
 from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.knowledge import Knowledge
 from bestof.selection.notice import warn
 from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Tuning
-
-if TYPE_CHECKING:
-    from bestof.selection.chooser import Chooser
 
 UNKNOWN = object()
 _LINKS = (
@@ -36,11 +33,22 @@ class Attempt(Trial):
     is known, so that a trial around this call may count.
     """
 
-    __slots__ = ("begun", "failures", "selector", "settled", "stage", "timed", "timing", "tuning")
+    __slots__ = (
+        "begun",
+        "failures",
+        "guard",
+        "knowledge",
+        "settled",
+        "stage",
+        "timed",
+        "timing",
+        "tuning",
+    )
 
     def __init__(
         self,
-        selector: Chooser,
+        knowledge: Knowledge,
+        guard: Guard,
         tuning: Tuning,
         stage: int,
         position: int,
@@ -50,7 +58,8 @@ class Attempt(Trial):
         settled: bool,
     ) -> None:
         # Those of Trial, not by its constructor: the call would cost a twentieth of a trial.
-        self.owner = self.selector = selector
+        self.owner = self.knowledge = knowledge
+        self.guard = guard
         self.problem = tuning.problem
         self.position = position
         self.parent = parent
@@ -68,17 +77,17 @@ class Attempt(Trial):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the first alternative that gives one; an awaitable, where alternatives are coroutines."""
-        selector = self.selector
+        knowledge = self.knowledge
         if self.parent is not None:
-            self.parent.meets(selector.name, self.problem, settled=self.settled)
+            self.parent.meets(knowledge.name, self.problem, settled=self.settled)
         undo: Callable[[], object] | None = None
         expected = UNKNOWN
-        if selector._restore is not None:
+        if self.guard.restore is not None:
             undo = self._undo(args, kwargs)
-        if selector._check is not None:
+        if self.guard.check is not None:
             expected = self._expected(args, kwargs, undo)
         function = self.tuning.candidates[self.position].stages[self.stage]
-        clock, late = selector._clock, selector._late
+        clock, late = self.guard.clock, self.guard.late
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
@@ -120,18 +129,18 @@ class Attempt(Trial):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        selector = self.selector
+        knowledge = self.knowledge
         if type(expected) is CoroutineType:
             expected = await self._expected_later(expected, undo)
-        trial = Trial(selector, self.tuning.problem, self.position, self.parent)
+        trial = Trial(knowledge, self.tuning.problem, self.position, self.parent)
         token: Token[Trial | None] | None = None
         failure: Exception | None = None
         try:
             token = current_trial.set(trial)
             detours.append(trial)
-            started = selector._clock()
+            started = self.guard.clock()
             result = await coroutine
-            seconds = selector._clock() - started
+            seconds = self.guard.clock() - started
         except Exception as error:
             failure = error
         except BaseException:
@@ -155,7 +164,7 @@ class Attempt(Trial):
         if self.stage in self.tuning.candidates[self.position].trusted:
             return UNKNOWN
         if self.parent is not None and reference in self.parent.positions_above(
-            self.selector, self.tuning.problem
+            self.knowledge, self.tuning.problem
         ):
             return UNKNOWN  # the call came from the reference
         self._pollute()
@@ -204,7 +213,7 @@ class Attempt(Trial):
     def _reference_trial(self, reference: int) -> Trial:
         """A trial that nobody waits for: a choice inside the reference is no child of what is tried or of the caller,
         but the reference must not be tried again inside itself."""
-        return Trial(self.selector, self.tuning.problem, reference, self.parent)
+        return Trial(self.knowledge, self.tuning.problem, reference, self.parent)
 
     def _own(self, expected: Any, undo: Callable[[], object] | None) -> Any:
         """The reference's result, safe from what is done to the arguments next: it may be one of them."""
@@ -214,18 +223,18 @@ class Attempt(Trial):
                     Exception
                 ):  # what has no copy that passes for it is compared as it is
                     duplicate = copy.deepcopy(expected)
-                    compare(self.selector._check, expected, duplicate)
+                    compare(self.guard.check, expected, duplicate)
                     expected = duplicate
             undo()
         return expected
 
     def _undo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], object]:
-        restore = self.selector._restore
+        restore = self.guard.restore
         assert restore is not None
         undo = restore(*args, **kwargs)
         if not callable(undo):
             raise InvalidArgument(
-                f"BestOf({self.selector.name!r}): restore: expected to get a function that puts the arguments back; "
+                f"BestOf({self.knowledge.name!r}): restore: expected to get a function that puts the arguments back; "
                 f"got {type(undo).__name__}"
             )
         return undo
@@ -248,7 +257,7 @@ class Attempt(Trial):
             self._give_up(failure)
             raise failure
         above = (
-            self.parent.positions_above(self.selector, self.tuning.problem)
+            self.parent.positions_above(self.knowledge, self.tuning.problem)
             if self.parent is not None
             else set()
         )
@@ -262,7 +271,8 @@ class Attempt(Trial):
         else:
             self._withdraw()  # the stages of two alternatives make no pass
         other = Attempt(
-            self.selector,
+            self.knowledge,
+            self.guard,
             self.tuning,
             self.stage,
             others[0],
@@ -282,7 +292,7 @@ class Attempt(Trial):
         if (
             isinstance(failure, RecursionError)
             and self.parent is not None
-            and self.parent.has_above(self.selector)
+            and self.parent.has_above(self.knowledge)
         ):
             return True
         error: BaseException | None = failure
@@ -298,7 +308,7 @@ class Attempt(Trial):
         """The call ends with this error: its pass is over, and a call around it by the same selector ends too."""
         self._withdraw()
         if self.parent is not None:
-            self.parent.could_not_answer(self.selector, error)
+            self.parent.could_not_answer(self.knowledge, error)
 
     def _pollute(self) -> None:
         """What takes time here is none of the trial around."""
@@ -306,14 +316,14 @@ class Attempt(Trial):
             self.parent.clean = False
 
     def _withdraw(self) -> None:
-        with self.selector._lock:
+        with self.knowledge.lock:
             if self.begun is not None:
                 self.tuning.passes.withdraw(self.begun)
         self.begun = None
 
     def _unanswered(self) -> Exception:
         """The error of a call that no alternative answered. Where all fail alike, the call itself is at fault, and the
-        program gets the error that it would get without a selector. Nothing is held against the alternatives."""
+        program gets the error that it would get without a knowledge. Nothing is held against the alternatives."""
         names = {p: self.tuning.candidates[p].alternative.name for p in self.failures}
         first = self.failures[min(self.failures)]
         reasons = "; ".join(f"{names[p]}: {_told(self.failures[p])}" for p in sorted(self.failures))
@@ -322,11 +332,11 @@ class Attempt(Trial):
                 first, "add_note"
             ):  # Python 3.11
                 first.add_note(
-                    f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}"
+                    f"{self.knowledge.where(self.tuning.problem)}: every alternative failed: {reasons}"
                 )
             return first
         return NoAlternative(
-            f"{self.selector._where(self.tuning.problem)}: every alternative failed: {reasons}",
+            f"{self.knowledge.where(self.tuning.problem)}: every alternative failed: {reasons}",
             {names[p]: error for p, error in sorted(self.failures.items())},
         )
 
@@ -344,7 +354,7 @@ class Attempt(Trial):
         wrong = None
         if expected is not UNKNOWN:
             try:
-                compare(self.selector._check, expected, result)
+                compare(self.guard.check, expected, result)
                 candidate.trusted.add(self.stage)
             except WrongResult as error:
                 wrong = str(error)
@@ -363,24 +373,25 @@ class Attempt(Trial):
         """Book one answered call: what failed on the way, what it took, what was met inside."""
         if not trial.clean:
             self._pollute()
-        selector, tuning = self.selector, self.tuning
+        knowledge, tuning = self.knowledge, self.tuning
         disqualified = None
-        with selector._lock:
+        with knowledge.lock:
             if wrong is not None or self.failures:
                 disqualified = self._take_out(wrong)
-            if wrong is None:
-                self._book(trial, seconds)
+            if wrong is not None:
+                knowledge.conclude(tuning)
+            else:
                 if tuning.unverified:
                     tuning.answered(self.stage)
-            selector.conclude(tuning)
-        if selector.journal.undelivered:
-            selector.journal.deliver()
+                self._book(trial, seconds)
+        if knowledge.journal.undelivered:
+            knowledge.journal.deliver()
         if disqualified is not None:
             self._warn(disqualified)
 
     def _take_out(self, wrong: str | None) -> dict[str, str]:
         """Disqualify what failed on the way; the reasons by name, of those that were not out before."""
-        selector, tuning = self.selector, self.tuning
+        knowledge, tuning = self.knowledge, self.tuning
         reasons = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
         if wrong is not None:
             reasons[self.position] = f"wrong result: {wrong}"
@@ -390,57 +401,35 @@ class Attempt(Trial):
                 continue
             name = tuning.candidates[position].alternative.name
             disqualified[name] = reason
-            selector.journal.add(DisqualificationEntry(tuning.problem, name, reason))
+            knowledge.journal.add(DisqualificationEntry(tuning.problem, name, reason))
             if tuning.decision is not None and tuning.decision.position == position:
-                selector.reopen(tuning)
+                knowledge.reopen(tuning)
         return disqualified
 
     def _warn(self, disqualified: dict[str, str]) -> None:
         for name, reason in disqualified.items():
             warn(
-                f"{self.selector._where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
+                f"{self.knowledge.where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
                 f"another one answered the call"
             )
 
     def _book(self, trial: Trial, seconds: float) -> None:
-        selector, tuning, begun = self.selector, self.tuning, self.begun
-        clean = trial.clean
-        if (
-            not 0.0 <= seconds < inf
-        ):  # a clock that goes backwards says nothing about the alternative
-            seconds, clean = 0.0, False
-        if begun is None:
-            if selector._grouped:
-                return
-            whole, total = True, seconds
-        else:
-            begun.seconds += seconds
-            begun.clean = clean = begun.clean and clean
-            whole, total = tuning.passes.close_stage(begun, self.stage), begun.seconds
-        if not self.timed or tuning.decision is not None:
+        if self.timing is not None and self.guard.late is not None:
+            if self.timed and self.tuning.decision is None:
+                self.guard.late.wait(self, self.tuning, self.timing)
             return
-        if self.timing is not None and selector._late is not None:
-            selector._late.wait(self, tuning, self.timing)
-            return
-        candidate = tuning.candidates[self.position]
-        if trial.children is not None:
-            candidate.adopt(trial.children)
-        selector.journal.add_trial(
-            (tuning.problem, candidate.alternative.name, self.stage, seconds, clean)
+        self.knowledge.book(
+            self.tuning, trial, self.begun, self.stage, self.position, seconds, self._counts()
         )
-        selector.trials += 1
-        selector.trial_seconds += seconds
-        candidate.seconds += seconds
-        if whole:
-            candidate.calls += 1
-            if clean:
-                tuning.tell(self.position, total)
+
+    def _counts(self) -> bool:
+        """Whether the time is evidence: that of a stage whose pass nobody knows is none."""
+        return self.timed and (self.begun is not None or not self.knowledge.grouped)
 
     def book_late(self, seconds: float) -> None:
         """Book the time of a trial that ended before, now that it is known. Called with the lock held."""
         self.timing = None
         self._book(self, seconds)
-        self.selector.conclude(self.tuning)
 
 
 def _told(error: BaseException) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import time
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from math import isnan, nan
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection import registry
+from bestof.selection import original, registry
 from bestof.selection.alternative import parse_alternatives
 from bestof.selection.argument import (
     check_callable,
@@ -25,20 +23,25 @@ from bestof.selection.argument import (
     parse_rounds,
 )
 from bestof.selection.chooser import Chooser
+from bestof.selection.drift_watch import DriftWatch
 from bestof.selection.forced_choice import forced
-from bestof.selection.guard import validate_check
+from bestof.selection.guard import Guard, validate_check
+from bestof.selection.hot_path import HotPath
 from bestof.selection.journal import Entry, Journal
-from bestof.selection.new_problem import Neighbours
+from bestof.selection.knowledge import Knowledge
+from bestof.selection.late_times import LateTimes
+from bestof.selection.new_problem import Neighbours, NewProblems
 from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
+from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.report import ProblemReport, SelectorReport
-from bestof.selection.report_builder import report_problem, report_selector
+from bestof.selection.report_builder import Price, Yield, report_problem, report_selector
 from bestof.selection.store.protocol import Store
 from bestof.selection.timer import Timer
-from bestof.selection.tuning import Decision, Teaching
+from bestof.selection.tuning import Teaching
 
 
-class BestOf(Chooser):
+class BestOf(HotPath):
     """Picks the fastest of several alternatives for each problem, on the live calls.
 
     name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or for a group
@@ -103,8 +106,7 @@ class BestOf(Chooser):
     ) -> None:
         given = dict(locals())
         before = frozenset(vars(self))  # of a subclass, which copies are to have
-        for own in ("self", "__class__"):
-            del given[own]
+        del given["self"]
         check_name(name)
         where = f"BestOf({name!r})"
         parsed = parse_alternatives(name, alternatives)
@@ -128,26 +130,43 @@ class BestOf(Chooser):
             raise InvalidArgument(
                 f"{where}: check: needs restore= where alternatives change their arguments"
             )
-        super().__init__(
+        own_store = parse_own_store(where, store)
+        choice = PolicyChoice(own_policy, drift=parse_drift(where, drift) and timer is None)
+        guard = Guard(
+            validate_check(name, check), restore, clock, None if timer is None else LateTimes(timer)
+        )
+        self.name = name
+        self.get_problem_size = get_problem_size
+        self.journal = Journal(listener=on_event)
+        knowledge = self._knowledge = Knowledge(
             name,
             parsed,
-            get_problem_size,
-            policy=own_policy,
-            drift=parse_drift(where, drift) and timer is None,
-            check=validate_check(name, check),
+            choice=choice,
+            find_store=registry.shared_store if store is None else lambda: own_store,
             check_every=parse_check_every(where, check, check_every),
-            neighbours=neighbours,
-            patience=patience,
-            restore=restore,
-            store=parse_own_store(where, store),
-            store_named=store is not None,
-            clock=clock,
             max_problems=max_problems,
-            journal=Journal(listener=on_event),
-            forced=forced(name, names),
-            timer=timer,
+            journal=self.journal,
         )
+        self._watch = DriftWatch(knowledge, choice, clock)
+        new_problems = NewProblems(
+            knowledge,
+            choice,
+            self._watch,
+            neighbours,
+            patience,
+            forced(name, names),
+            asks_ahead=guard.is_plain and not knowledge.grouped,
+        )
+        # What the hot path reads, and what it calls where it cannot answer.
+        self._settled = knowledge.settled
+        self._first = knowledge.functions[0]
+        self._stage_count = knowledge.stage_count
+        self._long_way = Chooser(knowledge, guard, new_problems).answer  # type: ignore[method-assign]  # one call less
+        self._sampled = self._watch.sampled  # type: ignore[method-assign]  # as above
         self.alternatives = list(alternatives)
+        self.alternative_names = tuple(names)
+        self.versions = knowledge.versions
+        self.number = 0
         self.total_alternatives = len(parsed)
         self.total_rounds = paper.rounds
         self.pruning_speedup = paper.pruning_speedup
@@ -160,27 +179,66 @@ class BestOf(Chooser):
 
     def explain(self, *args: Any, **kwargs: Any) -> ProblemReport:
         """Return all that is known of one problem. Takes the arguments of a call (for a group: without the stage)."""
-        problem = self._problem("explain", args, kwargs)
-        with self._lock:
-            return report_problem(
-                problem,
-                self._decisions.get(problem),
-                self._tunings.get(problem),
-                self._alternatives,
-            )
+        problem, known = self._problem("explain", args, kwargs), self._knowledge
+        with known.lock:
+            decision, tuning = known.decisions.get(problem), known.tunings.get(problem)
+            return report_problem(problem, decision, tuning, known.alternatives)
 
     def report(self) -> SelectorReport:
-        """All that is known of every problem; `print` it, or read its fields."""
-        with self._lock:
+        """Return all that is known of every problem; `print` it, or read its fields."""
+        known = self._knowledge
+        with known.lock:
             return report_selector(
                 self.name,
-                len(self._stages[0]),
-                self._decisions,
-                self._tunings,
-                self._alternatives,
-                (self.trials, self.trial_seconds, self.loss_seconds),
-                (self.settled_calls, self.saved_seconds),
+                self.stages,
+                known.decisions,
+                known.tunings,
+                known.alternatives,
+                Price(known.trials, known.trial_seconds, known.loss_seconds),
+                Yield(known.settled_calls, known.saved_seconds),
             )
+
+    @property
+    def trials(self) -> int:
+        """The number of timed calls."""
+        return self._knowledge.trials
+
+    @property
+    def trial_seconds(self) -> float:
+        """What they took."""
+        return self._knowledge.trial_seconds
+
+    @property
+    def loss_seconds(self) -> float:
+        """The part of it that calls of the chosen alternatives would not have taken."""
+        return self._knowledge.loss_seconds
+
+    @property
+    def settled_calls(self) -> int:
+        """How many calls went straight to a winner, whether it then raised or not."""
+        return self._knowledge.settled_calls
+
+    @property
+    def saved_seconds(self) -> float:
+        """What these calls are estimated to have saved against the first alternative."""
+        return self._knowledge.saved_seconds
+
+    def flush(self) -> None:
+        """Keep the evidence of problems that are not settled yet, so that the next run goes on where this one ended."""
+        self._knowledge.flush()
+
+    def race_again(self, problem: Hashable) -> bool:
+        """Search a settled problem anew, as another rank of a job does; false if it is not settled here."""
+        return self._watch.race_again(problem)
+
+    def after_fork(self) -> None:
+        """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""
+        self._knowledge.after_fork()
+        self._watch.after_fork()
+
+    def asked_store(self) -> Store | None:
+        """Return the store, if this selector has met a problem; to find the default one may create it."""
+        return self._knowledge.asked_store()
 
     def print_as_table(self) -> None:
         """Print what is known of every problem."""
@@ -193,61 +251,44 @@ class BestOf(Chooser):
 
     def best_method_has_been_found(self, *args: Any, **kwargs: Any) -> bool:
         """Whether the problem of these arguments (for a group: without the stage) is settled."""
-        return self._problem("best_method_has_been_found", args, kwargs) in self._decisions
+        return (
+            self._problem("best_method_has_been_found", args, kwargs) in self._knowledge.decisions
+        )
 
     # What programs written for the original read
 
     @property
     def stages(self) -> int:
         """The number of functions of each alternative."""
-        return len(self._stages[0])
+        return len(self._first)
 
     @property
     def best_idx(self) -> dict[Hashable, int]:
         """The position of the chosen alternative by problem; -1 for a problem without a decision."""
-        return defaultdict(lambda: -1, ((p, d.position) for p, d in self._decided()))
+        return original.best_positions(self._knowledge)
 
     @property
     def best_name(self) -> dict[Hashable, str]:
         """The name of the chosen alternative by problem; "None" for a problem without a decision."""
-        return defaultdict(lambda: "None", ((p, d.alternative) for p, d in self._decided()))
+        return original.best_names(self._knowledge)
 
     @property
     def best_method(self) -> dict[Hashable, Any]:
         """The chosen function by problem; None for a problem without a decision, and in a selector of groups."""
-        found = () if self._grouped else self._decided()
-        return defaultdict(lambda: None, ((p, self._functions[d.position][0]) for p, d in found))
+        return original.best_functions(self._knowledge)
 
     @property
     def best_pipeline(self) -> dict[Hashable, Any]:
         """The chosen functions by problem, by stage; None for a problem without a decision, and without groups."""
-        found = self._decided() if self._grouped else ()
-        return defaultdict(lambda: None, ((p, list(self._functions[d.position])) for p, d in found))
+        return original.best_groups(self._knowledge)
 
     def medians(self) -> dict[Hashable, list[float]]:
         """Return the median seconds of each alternative in list order by problem; NaN for one without a sample."""
-        with self._lock:
-            known = {p: tuple(c.evidence() for c in t.candidates) for p, t in self._tunings.items()}
-            known.update((problem, d.evidence) for problem, d in self._decisions.items())
-        medians = {}
-        for problem, evidence in known.items():
-            seconds = {one.alternative: one.seconds for one in evidence}
-            found = [seconds.get(name) for name in self._names]
-            medians[problem] = [nan if took is None else took for took in found]
-        return medians
+        return original.medians(self._knowledge)
 
     def speedups(self) -> dict[Hashable, float]:
         """Return how many times the chosen alternative is faster than the slowest one, by measured problem."""
-        medians, found = self.medians(), {}
-        for problem, decision in self._decided():
-            times = [took for took in medians.get(problem, ()) if not isnan(took)]
-            if times and decision.seconds:
-                found[problem] = max(times) / decision.seconds
-        return found
-
-    def _decided(self) -> list[tuple[Hashable, Decision]]:
-        with self._lock:
-            return list(self._decisions.items())
+        return original.speedups(self._knowledge)
 
     @classmethod
     def use_always_the_first_alternative(cls, value: bool = True, update: bool = False) -> None:  # noqa: ARG003
@@ -263,14 +304,16 @@ class BestOf(Chooser):
         registry.use_first_only(False)
 
     def __repr__(self) -> str:
-        names = ", ".join(alternative.name for alternative in self._alternatives)
-        return f"<BestOf {self.name!r} of {names}; {len(self._decisions)} problems settled>"
+        names = ", ".join(alternative.name for alternative in self._knowledge.alternatives)
+        return (
+            f"<BestOf {self.name!r} of {names}; {len(self._knowledge.decisions)} problems settled>"
+        )
 
     def _problem(self, asked: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         try:
             problem = self.get_problem_size(*args, **kwargs)
         except Exception as error:
-            stage = ", for a group without the stage" if self._grouped else ""
+            stage = ", for a group without the stage" if self._stage_count else ""
             raise InvalidArgument(
                 f"BestOf({self.name!r}): {asked} takes the arguments of a call{stage}: "
                 f"{asked}{_signature(self.get_problem_size)}; "
@@ -314,7 +357,7 @@ class BestOf(Chooser):
         slots = {
             name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)
         }
-        return (attributes, slots), self.teachings()
+        return (attributes, slots), self._knowledge.teachings()
 
 
 def _signature(function: Callable[..., Hashable]) -> str:
@@ -356,5 +399,5 @@ def _fill(
     vars(made).update(attributes)
     for name, value in slots.items():
         setattr(made, name, value)
-    made.learn(teachings)
+    made._knowledge.learn(teachings)
     return made

@@ -6,18 +6,17 @@ import logging
 from collections.abc import Callable, Hashable
 from math import inf
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any
 
 from bestof.selection import registry
-from bestof.selection.alternative import Alternative
 from bestof.selection.earlier_race import EarlierRace
-from bestof.selection.journal import DriftEntry, Journal
+from bestof.selection.journal import DriftEntry
 from bestof.selection.knowledge import Knowledge
-from bestof.selection.new_problem import open_tuning
-from bestof.selection.policies import Drift, Fixed, Mixture, Neighbour, Race, Window
-from bestof.selection.policy import Policy, SearchingPolicy
-from bestof.selection.sample_interval import FIRST, calls_between
-from bestof.selection.store.protocol import Store
+from bestof.selection.open_tuning import open_tuning
+from bestof.selection.policies import Drift, Mixture, Neighbour
+from bestof.selection.policy import Policy, searches_at_any_time
+from bestof.selection.policy_choice import PolicyChoice
+from bestof.selection.sample_interval import calls_between
 from bestof.selection.trial import Trial, current_trial
 from bestof.selection.tuning import Decision
 from bestof.selection.winner import NEVER, PythonWinner
@@ -27,79 +26,50 @@ _log = logging.getLogger("bestof")
 _REST_DOUBLED = 10  # times at most, so that nine samples become 9,216
 
 
-class DriftWatch(Knowledge):
-    """Watches settled problems for drift. A decision that was ordered, and one by a policy that searches at its own
-    time only, is not watched; nor are calls that take the long way, so calls inside trials never count."""
+class DriftWatch:
+    """Times settled calls now and then, and reopens the race of a winner whose time has left that of its decision.
+
+    Calls that take the long way are not watched, so calls inside trials never count.
+    """
+
+    __slots__ = ("__weakref__", "_choice", "_clock", "_knowledge", "name")
 
     def __init__(
-        self,
-        name: str,
-        alternatives: tuple[Alternative, ...],
-        *,
-        policy: Policy | None,
-        drift: bool,
-        clock: Callable[[], float],
-        store: Store | None,
-        store_named: bool,
-        check_every: int | None,
-        max_problems: int,
-        journal: Journal,
+        self, knowledge: Knowledge, choice: PolicyChoice, clock: Callable[[], float]
     ) -> None:
-        super().__init__(
-            name,
-            alternatives,
-            store=store,
-            store_named=store_named,
-            check_every=check_every,
-            max_problems=max_problems,
-            journal=journal,
-        )
-        self._own_policy = policy
-        self._drift = drift
+        self.name = knowledge.name
+        self._knowledge = knowledge
+        self._choice = choice
         self._clock = clock
 
-    def _policy(self) -> Policy:
-        return self._own_policy or registry.shared_policy() or Race()
-
-    def _agreed(self, policy: Policy, problem: Hashable) -> Policy:
+    def agreed(self, policy: Policy, problem: Hashable) -> Policy:
         """Return the policy that all ranks of a job share, or `policy` where there is one rank."""
         agreement = registry.Defaults.agreement
         return policy if agreement is None else agreement.policy(self, problem, policy)
 
     def race_again(self, problem: Hashable) -> bool:
         """Search a settled problem anew, as another rank does; false if it is not settled here."""
-        with self._lock:
-            decision, winner = self._decisions.get(problem), self._winner(problem)
+        knowledge = self._knowledge
+        with knowledge.lock:
+            decision, winner = knowledge.decisions.get(problem), knowledge.winner(problem)
             if decision is None or winner is None:
                 return False
             self._race_again(decision, winner, decision.seconds or 0.0, None)
-        if self._notices:
-            self._warn()
-        if self.journal.undelivered:
-            self.journal.deliver()
+        if knowledge.notices:
+            knowledge.tell()
+        if knowledge.journal.undelivered:
+            knowledge.journal.deliver()
         return True
-
-    def _first_sample(self, decision: Decision) -> int:
-        others = sum(one.disqualified is None for one in decision.evidence) - 1
-        measured = decision.source in ("measured", "stored") and decision.seconds is not None
-        watched = (
-            self._drift
-            and measured
-            and others > 0
-            and not isinstance(self._policy(), Fixed | Window)
-        )
-        return FIRST if watched else NEVER
 
     def after_fork(self) -> None:
         """In a child process, too: what another thread of the parent was just sampling is watched on."""
-        super().after_fork()
-        for problem, winner in self._winners():
-            decision = self._decisions.get(problem)
-            first = NEVER if decision is None else self._first_sample(decision)
+        for problem, winner in self._knowledge.winners():
+            decision = self._knowledge.decisions.get(problem)
+            first = NEVER if decision is None else self._choice.first_sample(decision)
             if winner.sample_at == NEVER and first != NEVER:
                 winner.sample_at = winner.calls + first
 
-    def _sampled(
+    def sampled(
         self,
         winner: PythonWinner,
         problem: Hashable,
@@ -109,7 +79,7 @@ class DriftWatch(Knowledge):
     ) -> Any:
         # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled calls inside, and
         # those of other threads, stay on the hot path.
-        trial = Trial(self, problem, -1, None)
+        trial = Trial(self._knowledge, problem, -1, None)
         token = current_trial.set(trial)
         clock, seconds, result = self._clock, -1.0, None
         try:
@@ -130,30 +100,30 @@ class DriftWatch(Knowledge):
 
     def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
         """Take one sampled time. A settled call never waits: where another thread has the lock, the sample is lost."""
-        if not self._lock.acquire(blocking=False):
+        if not self._knowledge.lock.acquire(blocking=False):
             return
         try:
-            decision = self._decisions.get(problem)
-            if decision is None or winner is not self._winner(problem):
+            decision = self._knowledge.decisions.get(problem)
+            if decision is None or winner is not self._knowledge.winner(problem):
                 return  # replaced while it ran
-            drift = self._drifts.get(problem)
+            drift = self._knowledge.drifts.get(problem)
             if drift is None:
-                drift = self._drifts[problem] = _drift_of(decision, len(winner.functions))
+                drift = self._knowledge.drifts[problem] = _drift_of(decision, len(winner.functions))
             if drift.tell(seconds, stage) and drift.now is not None:
                 self._race_again(decision, winner, drift.now, drift.populations)
         except (
             Exception
         ) as error:  # of a policy, or of a problem that cannot be written: the call was answered
             winner.sample_at = NEVER
-            self._notices.append(
-                f"{self._where(problem)}: its drift is not watched any more: {type(error).__name__}: {error}"
+            self._knowledge.notices.append(
+                f"{self._knowledge.where(problem)}: its drift is not watched any more: {type(error).__name__}: {error}"
             )
         finally:
-            self._lock.release()
-        if self._notices:
-            self._warn()
-        if self.journal.undelivered:
-            self.journal.deliver()
+            self._knowledge.lock.release()
+        if self._knowledge.notices:
+            self._knowledge.tell()
+        if self._knowledge.journal.undelivered:
+            self._knowledge.journal.deliver()
 
     def _race_again(
         self,
@@ -163,25 +133,30 @@ class DriftWatch(Knowledge):
         populations: tuple[float, float] | None,
     ) -> None:
         """Search anew, with fresh samples; the winner so far comes first, and near-ties go to it."""
-        if self._first_sample(decision) == NEVER:  # the policy of the process is another one by now
+        if (
+            self._choice.first_sample(decision) == NEVER
+        ):  # the policy of the process is another one by now
             winner.sample_at = NEVER
             return
-        policy: Policy = Neighbour(decision.alternative, cast("SearchingPolicy", self._policy()))
-        if populations is not None:
-            policy = Mixture(decision.alternative)
-        policy = self._agreed(policy, decision.problem)
-        tuning = open_tuning(decision.problem, self._alternatives, self._stages, policy)
+        policy: Policy = Mixture(decision.alternative)
+        usual = self._choice.current()
+        if populations is None and searches_at_any_time(usual):
+            policy = Neighbour(decision.alternative, usual)
+        policy = self.agreed(policy, decision.problem)
+        tuning = open_tuning(
+            decision.problem, self._knowledge.alternatives, self._knowledge.stages, policy
+        )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)
         if len(tuning.remaining()) < 2:
             winner.sample_at = NEVER
             return
-        self.journal.add(
+        self._knowledge.journal.add(
             DriftEntry(decision.problem, reopening.alternative, reopening.before, reopening.after)
         )
         if _log.isEnabledFor(logging.INFO):
-            _log.info("%s: drift: %s", self._where(decision.problem), reopening)
-        self.reopen(tuning)
+            _log.info("%s: drift: %s", self._knowledge.where(decision.problem), reopening)
+        self._knowledge.reopen(tuning)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from bestof.errors import InvalidArgument, WrongResult
+from bestof.selection.late_times import LateTimes
 
 Check = float | Callable[[Any, Any], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a trial runs under: the comparison with the first alternative, the way to put arguments back, and the clock.
+
+    `late` takes the clock's place where the time of a call is known later.
+    """
+
+    check: Check
+    restore: Callable[..., Callable[[], object]] | None
+    clock: Callable[[], float]
+    late: LateTimes | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a trial is a timed call and nothing more."""
+        return self.check is None and self.restore is None and self.late is None
 
 
 def validate_check(selector: str, check: Any) -> Check:

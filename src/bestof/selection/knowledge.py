@@ -5,31 +5,40 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
+from math import inf
 
-from bestof.selection import registry
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.decision_store import DecisionStore
 from bestof.selection.duration import duration
+from bestof.selection.group_pass import Pass
 from bestof.selection.host import host
-from bestof.selection.hot_path import HotPath, Winner
+from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DecisionEntry, Journal
 from bestof.selection.notice import warn
 from bestof.selection.open_passes import OpenPasses
+from bestof.selection.open_tuning import open_tuning
 from bestof.selection.policies import Drift
+from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.store.protocol import Store
-from bestof.selection.tuning import Decision, Tuning, problem_text
-from bestof.selection.winner import NEVER, PythonWinner
+from bestof.selection.trial import Trial
+from bestof.selection.tuning import SAMPLES_KEPT, Decision, Teaching, Tuning, problem_text
+from bestof.selection.winner import PythonWinner
 
 _log = logging.getLogger("bestof")
 
 
-class Knowledge(HotPath):
-    """Problems on their way to a decision, and those that have one. Whatever threads share changes with `_lock` held;
-    warnings and listeners wait until it is free.
+class Knowledge:
+    """What one selector knows: its alternatives, its problems, and what was found out about them.
 
-    store_named: whether `store` was given, None being a store too. max_problems: of each kind so many are remembered.
+    A problem that is met gets a `Tuning` in `tunings`, where its trials are booked. With enough of these it gets a
+    `Decision` in `decisions`, which is written to the store, and a winner in `settled`, the dictionary that the hot
+    path reads. A problem that is not called any more moves from `settled` to `older`, and from there out of memory. A
+    winner that fails, or drifts, brings its problem back to `tunings`.
+
+    Whatever threads share changes with `lock` held. Warnings (`notices`) and entries for listeners wait until it is
+    free.
+    `max_problems`: how many settled and how many unsettled problems are remembered.
     """
 
     def __init__(
@@ -37,41 +46,34 @@ class Knowledge(HotPath):
         name: str,
         alternatives: tuple[Alternative, ...],
         *,
-        store: Store | None,
-        store_named: bool,
+        choice: PolicyChoice,
+        find_store: Callable[[], Store | None],
         check_every: int | None,
         max_problems: int,
         journal: Journal,
     ) -> None:
         self.name = name
-        self._alternatives = alternatives
-        self.alternative_names = tuple(alternative.name for alternative in alternatives)
+        self.alternatives = alternatives
         self.versions = tuple(alternative.version for alternative in alternatives)
-        self.number = 0
-        self._names = [alternative.name for alternative in alternatives]
-        self._grouped = alternatives[0].is_group
-        self._functions = tuple(alternative.stages for alternative in alternatives)
-        self._stages: tuple[dict[int, Function], ...] = tuple(
-            dict(enumerate(stages)) for stages in self._functions
+        self.names = [alternative.name for alternative in alternatives]
+        self.grouped = alternatives[0].is_group
+        self.functions = tuple(alternative.stages for alternative in alternatives)
+        self.stages: tuple[dict[int, Function], ...] = tuple(
+            dict(enumerate(stages)) for stages in self.functions
         )
-        self._first = self._functions[0]
-        self._stage_count = len(self._functions[0]) if self._grouped else 0
-        self._check_every = check_every
-        self._own_store = store
-        self._store_named = store_named
-        # Through a weak reference, for a circle would keep a dropped selector until the next collection.
-        this = weakref.ref(self)
-        self._stored = DecisionStore(name, lambda: _store_of(this()))
+        self.stage_count = len(self.functions[0]) if self.grouped else 0
+        self.check_every = check_every
+        self.choice = choice
+        self.stored = DecisionStore(name, find_store)
+        self._find_store = find_store
         self._max_problems = max_problems
-        self._lock = threading.RLock()
-        self._settled = {}
-        self._older: dict[Hashable, PythonWinner] = {}
-        self._decisions: dict[Hashable, Decision] = {}
-        self._tunings: dict[Hashable, Tuning] = {}
-        self._drifts: dict[
-            Hashable, Drift
-        ] = {}  # of the problems in `_settled` and `_older` that were sampled
-        self._notices: list[str] = []  # warnings for when the lock is free
+        self.lock = threading.RLock()
+        self.settled: dict[Hashable, PythonWinner] = {}
+        self.older: dict[Hashable, PythonWinner] = {}
+        self.decisions: dict[Hashable, Decision] = {}
+        self.tunings: dict[Hashable, Tuning] = {}
+        self.drifts: dict[Hashable, Drift] = {}  # of settled problems that were sampled
+        self.notices: list[str] = []  # warnings for when the lock is free
         self.journal = journal
         self.trials = 0
         self.trial_seconds = 0.0
@@ -81,107 +83,150 @@ class Knowledge(HotPath):
 
     # Winners
 
-    def _winner(self, problem: Hashable) -> PythonWinner | None:
-        winner = self._settled.get(problem)
+    def winner(self, problem: Hashable) -> PythonWinner | None:
+        winner = self.settled.get(problem)
         if winner is None:
-            winner = self._older.pop(problem, None)
+            winner = self.older.pop(problem, None)
             if winner is not None:
-                self._remember(problem, winner)
+                self.remember(problem, winner)
         return winner
 
-    def _remember(self, problem: Hashable, winner: PythonWinner) -> None:
+    def remember(self, problem: Hashable, winner: PythonWinner) -> None:
         """Two generations bound the memory without a write on the hot path: what was not used while the younger one
         filled up is forgotten."""
-        self._older.pop(problem, None)
-        if len(self._settled) >= self._max_problems // 2 and problem not in self._settled:
-            for forgotten, old in self._older.items():
+        self.older.pop(problem, None)
+        if len(self.settled) >= self._max_problems // 2 and problem not in self.settled:
+            for forgotten, old in self.older.items():
                 self._retire(forgotten, old)
-                self._decisions.pop(forgotten, None)
-            self._older, self._settled = self._settled, {}
-        self._settled[problem] = winner
+                self.decisions.pop(forgotten, None)
+            # The hot path holds `settled`: a call that misses it meanwhile waits for the lock, and finds `older`.
+            self.older = dict(self.settled)
+            self.settled.clear()
+        self.settled[problem] = winner
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
         """Book what a winner did before it is let go; a call that another thread makes right now may be missed."""
         self._retired_calls += winner.calls
         self._retired_seconds += self._saved_by(problem, winner)
-        self._drifts.pop(problem, None)
+        self.drifts.pop(problem, None)
 
     def _saved_by(self, problem: Hashable, winner: PythonWinner) -> float:
-        decision = self._decisions.get(problem)
+        decision = self.decisions.get(problem)
         gain = None if decision is None else decision.gain
         return 0.0 if gain is None else gain * winner.calls / len(winner.functions)
-
-    def _first_sample(self, decision: Decision) -> int:  # noqa: ARG002  for whoever watches for drift
-        """Which settled call of a decision is to be sampled first."""
-        return NEVER
 
     @property
     def settled_calls(self) -> int:
         """How many calls went straight to a winner, whether it then raised or not."""
-        with self._lock:
-            return self._retired_calls + sum(winner.calls for _, winner in self._winners())
+        with self.lock:
+            return self._retired_calls + sum(winner.calls for _, winner in self.winners())
 
     @property
     def saved_seconds(self) -> float:
         """What these calls are estimated to have saved: for each problem their number times the difference of the
         medians of the first alternative and the chosen one. Nothing is counted where either was not measured."""
-        with self._lock:
+        with self.lock:
             return self._retired_seconds + sum(
-                self._saved_by(problem, winner) for problem, winner in self._winners()
+                self._saved_by(problem, winner) for problem, winner in self.winners()
             )
 
-    def _winners(self) -> list[tuple[Hashable, PythonWinner]]:
-        return [*self._older.items(), *self._settled.items()]
+    def winners(self) -> list[tuple[Hashable, PythonWinner]]:
+        return [*self.older.items(), *self.settled.items()]
 
     # Searches
 
-    def _hold(self, tuning: Tuning) -> None:
-        while len(self._tunings) >= self._max_problems:
-            oldest = next(iter(self._tunings))
-            evicted = self._tunings.pop(oldest)
-            self._decisions.pop(oldest, None)
+    def hold(self, tuning: Tuning) -> None:
+        while len(self.tunings) >= self._max_problems:
+            oldest = next(iter(self.tunings))
+            evicted = self.tunings.pop(oldest)
+            self.decisions.pop(oldest, None)
             self._keep(evicted)
-        self._tunings[tuning.problem] = tuning
+        self.tunings[tuning.problem] = tuning
 
     def reopen(self, tuning: Tuning) -> None:
         """A problem that was settled is searched again, as its winner no longer runs, or has drifted. Called with the
         lock held."""
         problem = tuning.problem
-        winner = self._settled.pop(problem, None) or self._older.pop(problem, None)
+        winner = self.settled.pop(problem, None) or self.older.pop(problem, None)
         if winner is not None:
             self._retire(problem, winner)
-            decision = self._decisions.get(problem)
-            if self._grouped and decision is not None:
+            decision = self.decisions.get(problem)
+            if self.grouped and decision is not None:
                 earlier = winner.earlier
                 tuning.passes = earlier if isinstance(earlier, OpenPasses) else tuning.passes
                 tuning.passes.retire(winner, decision.position)
         tuning.decision = None
         tuning.unverified.clear()
-        self._decisions.pop(problem, None)
-        if self._tunings.get(problem) is not tuning:
-            self._hold(tuning)
+        self.decisions.pop(problem, None)
+        if self.tunings.get(problem) is not tuning:
+            self.hold(tuning)
 
     def conclude(self, tuning: Tuning) -> None:
         """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock held."""
         problem = tuning.problem
-        if self._tunings.get(problem) is not tuning and (
-            problem in self._tunings or problem in self._settled or problem in self._older
+        if self.tunings.get(problem) is not tuning and (
+            problem in self.tunings or problem in self.settled or problem in self.older
         ):
             return  # forgotten, and known again since by another search, whose decision stands
         if tuning.decision is None:
             winner = tuning.search.winner
             if winner is not None:
-                self._settle(
+                self.settle(
                     tuning, winner, "measured" if tuning.candidates[winner].samples else "only"
                 )
             elif tuning.lone is not None:
-                self._settle(tuning, tuning.lone, "only")
+                self.settle(tuning, tuning.lone, "only")
         elif (
-            self._tunings.get(tuning.problem) is tuning
+            self.tunings.get(tuning.problem) is tuning
         ):  # else it was published, and perhaps forgotten since
-            self._publish(tuning)
+            self.publish(tuning)
 
-    def _settle(self, tuning: Tuning, position: int, source: str) -> None:
+    def book(
+        self,
+        tuning: Tuning,
+        trial: Trial,
+        begun: Pass | None,
+        stage: int,
+        position: int,
+        seconds: float,
+        timed: bool,
+    ) -> None:
+        """Book one answered call: the stage of its pass, its time, what was met inside. Called with the lock held."""
+        clean, whole, total = trial.clean, True, seconds
+        if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing
+            seconds, total, clean = 0.0, 0.0, False
+        if begun is not None:
+            begun.seconds = total = begun.seconds + seconds
+            begun.clean = clean = begun.clean and clean
+            whole = tuning.passes.close_stage(begun, stage)
+        if tuning.decision is not None:
+            self.conclude(tuning)
+            return
+        search = tuning.search
+        if timed:
+            candidate = tuning.candidates[position]
+            if trial.children is not None:
+                candidate.adopt(trial.children)
+            self.journal.add_trial(
+                (tuning.problem, candidate.alternative.name, stage, seconds, clean)
+            )
+            self.trials += 1
+            self.trial_seconds += seconds
+            candidate.seconds += seconds
+            if whole:
+                candidate.calls += 1
+                if clean:
+                    if len(candidate.samples) < SAMPLES_KEPT:
+                        candidate.samples.append(total)
+                    tuning.asked = None
+                    tuning.unsaved = True
+                    search.tell(position, total)
+        if search.winner is not None or tuning.lone is not None:
+            self.conclude(tuning)
+        elif tuning.asks_ahead:
+            tuning.asked = search.ask()
+
+    def settle(self, tuning: Tuning, position: int, source: str) -> None:
         winner = tuning.candidates[position]
         evidence = tuple(
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
@@ -192,7 +237,7 @@ class Knowledge(HotPath):
         tuning.decision = decision
         tuning.asked = None
         tuning.calls = 0
-        self._decisions[tuning.problem] = decision
+        self.decisions[tuning.problem] = decision
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
         best = decision.seconds
         for candidate in tuning.candidates:
@@ -202,49 +247,86 @@ class Knowledge(HotPath):
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "%s: %s (%s)%s",
-                self._where(tuning.problem),
+                self.where(tuning.problem),
                 decision.alternative,
                 source,
                 _gain(decision),
             )
         if tuning.unsaved:
             self._save(tuning)
-        self._publish(tuning)
+        self.publish(tuning)
 
-    def _publish(self, tuning: Tuning) -> None:
+    def publish(self, tuning: Tuning) -> None:
         """Let calls of a settled problem take the hot path, as soon as nothing needs them on the long way."""
         decision, problem = tuning.decision, tuning.problem
         assert decision is not None
-        held = self._tunings.get(problem)
+        held = self.tunings.get(problem)
         if held is not tuning and (
-            held is not None or problem in self._settled or problem in self._older
+            held is not None or problem in self.settled or problem in self.older
         ):
             return  # an attempt of a search that another one has replaced since
-        if not tuning.unverified and not self._watches(tuning):
+        if not tuning.unverified and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
                 self._save(tuning)
-            self._tunings.pop(problem, None)
-            winner = Winner(self._functions[decision.position], self._first_sample(decision))
+            self.tunings.pop(problem, None)
+            winner = Winner(self.functions[decision.position], self.choice.first_sample(decision))
             tuning.passes.prune()
             if tuning.passes:
                 winner.earlier = tuning.passes
-            self._remember(problem, winner)
+            self.remember(problem, winner)
 
-    def _watches(self, tuning: Tuning) -> bool:
+    def watches(self, tuning: Tuning) -> bool:
         """Whether calls of a settled problem stay on the long way: to be compared every so often, or because the winner
         calls this selector again with the same problem, which would never end on the hot path."""
         assert tuning.decision is not None
         position = tuning.decision.position
-        if self._check_every is not None and position != tuning.remaining()[0]:
+        if self.check_every is not None and position != tuning.remaining()[0]:
             return True
         return tuning.candidates[position].recursive
+
+    # Copies
+
+    def teachings(self) -> list[Teaching]:
+        """Every decision, for a selector of the same alternatives."""
+        with self.lock:
+            taught = []
+            for problem, decision in self.decisions.items():
+                tuning = self.tunings.get(problem)
+                if tuning is None:
+                    taught.append(Teaching(decision))
+                else:
+                    recursive = tuning.candidates[decision.position].recursive
+                    taught.append(Teaching(decision, recursive, frozenset(tuning.unverified)))
+            return taught
+
+    def learn(self, teachings: Iterable[Teaching]) -> None:
+        """Take over decisions that a selector of the same alternatives has made."""
+        with self.lock:
+            for taught in teachings:
+                decision = taught.decision
+                if self.check_every is not None or taught.recursive or taught.unverified:
+                    tuning = open_tuning(
+                        decision.problem, self.alternatives, self.stages, self.choice.current()
+                    )
+                    if not tuning.candidates[decision.position].remains:
+                        continue
+                    tuning.inherit(taught)
+                    self.hold(tuning)
+                    self.decisions[decision.problem] = decision
+                    self.publish(tuning)
+                else:
+                    self.decisions[decision.problem] = decision
+                    winner = Winner(
+                        self.functions[decision.position], self.choice.first_sample(decision)
+                    )
+                    self.remember(decision.problem, winner)
 
     # The store
 
     def _save(self, tuning: Tuning) -> None:
         record = tuning.record(self.name, host(), time.time())
         if record is not None:
-            self._stored.save(record)
+            self.stored.save(record)
         tuning.unsaved = False  # not before: an interrupt in between would lose the record
 
     def _keep(self, tuning: Tuning) -> None:
@@ -258,35 +340,28 @@ class Knowledge(HotPath):
 
     def flush(self) -> None:
         """Keep the evidence of problems that are not settled yet, so that the next run goes on where this one ended."""
-        with self._lock:
-            for tuning in self._tunings.values():
+        with self.lock:
+            for tuning in self.tunings.values():
                 self._keep(tuning)
-
-    def _store(self) -> Store | None:
-        return self._own_store if self._store_named else registry.shared_store()
 
     def asked_store(self) -> Store | None:
         """Return the store, if this selector has met a problem; to find the default one may create it."""
-        return self._store() if self._decisions or self._tunings else None
+        return self._find_store() if self.decisions or self.tunings else None
 
     def after_fork(self) -> None:
         """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""
-        self._lock = threading.RLock()
-        for tuning in self._tunings.values():
+        self.lock = threading.RLock()
+        for tuning in self.tunings.values():
             tuning.passes.clear()
 
     # Words
 
-    def _warn(self) -> None:
-        while self._notices:
-            warn(self._notices.pop(0))
+    def tell(self) -> None:
+        while self.notices:
+            warn(self.notices.pop(0))
 
-    def _where(self, problem: Hashable) -> str:
+    def where(self, problem: Hashable) -> str:
         return f"BestOf({self.name!r}), problem {problem_text(problem)}"
-
-
-def _store_of(selector: Knowledge | None) -> Store | None:
-    return None if selector is None else selector._store()
 
 
 def _gain(decision: Decision) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from bestof.errors import InvalidArgument
-from bestof.selection.alternative import Alternative, Function
-from bestof.selection.policies import Neighbour, Race
-from bestof.selection.policy import Policy, Search
-from bestof.selection.problem import canonical
+from bestof.errors import NoAlternative, ProblemError
+from bestof.selection import registry
+from bestof.selection.drift_watch import DriftWatch
+from bestof.selection.forced_choice import ForcedChoice
+from bestof.selection.journal import DisqualificationEntry
+from bestof.selection.knowledge import Knowledge
+from bestof.selection.noise import is_noisy
+from bestof.selection.open_tuning import open_tuning, start_search
+from bestof.selection.policies import Neighbour
+from bestof.selection.policy import Policy, Search, always, has_short_form, searches_at_any_time
+from bestof.selection.policy_choice import PolicyChoice
+from bestof.selection.record import Record
 from bestof.selection.tuning import Candidate, Decision, Tuning
 
 Neighbours = Callable[[Any], Iterable[Hashable]]
@@ -19,42 +25,178 @@ Neighbours = Callable[[Any], Iterable[Hashable]]
 _NEIGHBOURS_READ = 64  # an iterable without an end must not hang the call
 # What took this many times as long as the decision at a neighbour is not tried: sizes shift ratios by less than that.
 HOPELESS = 3.0
-_SHORT_RACE = 8  # rounds, the default of Neighbour: enough to find a neighbour's decision wrong by more than the tie
 
 
-def open_tuning(
-    problem: Hashable,
-    alternatives: Sequence[Alternative],
-    stages: Sequence[dict[int, Function]],
-    policy: Policy,
-) -> Tuning:
-    """A problem on its way to a decision. An alternative whose `supports` raises does not apply, and is reported as
-    disqualified."""
-    candidates = []
-    for alternative, functions in zip(alternatives, stages, strict=True):
-        applies, reason = True, None
-        if alternative.supports is not None:
-            try:
-                applies = bool(alternative.supports(problem))
-            except Exception as error:
-                reason = f"supports raised {type(error).__name__}: {error}"
-        candidate = Candidate(alternative, functions, applies=applies)
-        candidate.disqualified = reason
-        candidates.append(candidate)
-    search = start_search(policy, [alternative.name for alternative in alternatives])
-    for position, candidate in enumerate(candidates):
-        if not candidate.remains:
-            search.drop(position)
-    return Tuning(problem, canonical(problem), candidates, search)
+class NewProblems:
+    """How a selector meets a problem for the first time in this process.
 
+    It asks which alternatives apply, obeys a forced or pinned choice, and recalls what earlier runs knew. What is then
+    left open is searched, by a short race if a similar problem has a decision.
+    """
 
-def start_search(policy: Policy, names: Sequence[str]) -> Search:
-    """The search of a policy; that of the default policy where it does not fit these names, as a policy for the whole
-    process that fixes an alternative which this selector does not have."""
-    try:
-        return policy.start(names)
-    except InvalidArgument:
-        return Race().start(names)
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        choice: PolicyChoice,
+        watch: DriftWatch,
+        neighbours: Neighbours | None,
+        patience: int,
+        forced: ForcedChoice | None,
+        *,
+        asks_ahead: bool,
+    ) -> None:
+        self._knowledge = knowledge
+        self._choice = choice
+        self._watch = watch
+        self._neighbours = neighbours
+        self._neighbours_failed = False
+        self._patience = patience
+        self._forced = forced
+        self._asks_ahead = asks_ahead
+        self._refused: set[ForcedChoice] = set()  # that could not be obeyed, and were told of
+
+    def meet(self, problem: Hashable) -> Tuning:
+        """Meet a problem for the first time in this process: ask who applies, and what earlier runs knew."""
+        policy = self._choice.current()
+        if self._neighbours is not None:
+            policy = self._neighbour_policy(policy, self._neighbours, problem)
+        try:
+            policy = self._watch.agreed(policy, problem)
+            tuning = open_tuning(
+                problem, self._knowledge.alternatives, self._knowledge.stages, policy
+            )
+        except ProblemError as error:
+            raise ProblemError(f"BestOf({self._knowledge.name!r}): {error}") from None
+        for candidate in tuning.candidates:
+            if candidate.disqualified is not None:
+                self._note_disqualified(problem, candidate)
+        remaining = tuning.remaining()
+        if not remaining:
+            raise NoAlternative(
+                f"{self._knowledge.where(problem)}: no alternative supports it; "
+                f"asked {', '.join(self._knowledge.names)}"
+            )
+        self._knowledge.stored.overdue = False
+        order = self._forced or self._knowledge.stored.pinned(tuning.key)
+        if order is not None and self._obey(order, tuning):
+            return tuning
+        if len(remaining) == 1:
+            self._knowledge.settle(tuning, remaining[0], "only")
+        elif always(policy) is not None and tuning.search.winner is not None:
+            self._knowledge.settle(tuning, tuning.search.winner, "forced")
+        else:
+            self._knowledge.hold(tuning)
+            self._recall(tuning)
+            tuning.awaits_store = self._knowledge.stored.overdue and tuning.decision is None
+            tuning.asks_ahead = self._asks_ahead and tuning.asks_ahead and not tuning.awaits_store
+        return tuning
+
+    def may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
+        """Forget a search that began before the store had answered, as soon as it has; return whether that was done.
+        A search with an open pass, or with a trial whose time is not known yet, is left alone until those are over."""
+        if tuning.decision is not None:
+            tuning.awaits_store = False
+        if stage > 0 or tuning.decision is not None or tuning.passes or tuning.out is not None:
+            return False
+        if not self._knowledge.stored.answers(tuning.key):
+            return False
+        del self._knowledge.tunings[tuning.problem]
+        return True
+
+    def _obey(self, order: ForcedChoice, tuning: Tuning) -> bool:
+        """Settle for what was ordered, verified by its first calls; false, and a warning, where that cannot be."""
+        record = self._knowledge.stored.load(tuning.key)
+        refusal = order.refusal(tuning.candidates, record)
+        if refusal is not None:
+            if order not in self._refused:
+                self._refused.add(order)
+                self._knowledge.notices.append(
+                    f"{self._knowledge.where(tuning.problem)}: {order.refused(refusal)}"
+                )
+            return False
+        self._knowledge.hold(tuning)
+        if record is not None:
+            tuning.replay(record)
+        tuning.unverified = set(self._knowledge.stages[0])
+        self._knowledge.settle(tuning, self._knowledge.names.index(order.alternative), order.source)
+        return True
+
+    def _neighbour_policy(
+        self, policy: Policy, neighbours: Neighbours, problem: Hashable
+    ) -> Policy:
+        try:
+            return neighbour_policy(
+                policy, neighbours, problem, self._knowledge.decisions, self._patience
+            )
+        except Exception as error:
+            if not self._neighbours_failed:
+                self._neighbours_failed = True
+                self._knowledge.notices.append(
+                    f"{self._knowledge.where(problem)}: neighbours raised "
+                    f"{type(error).__name__}: {error}; searching without"
+                )
+            return policy
+
+    def _tell_namesake(self, tuning: Tuning, record: Record) -> None:
+        """Warn once where the store's evidence is that of another function of this name, not of an earlier version."""
+        known = {evidence.alternative: evidence.version for evidence in record.evidence}
+        for candidate in tuning.candidates:
+            name, mine = candidate.alternative.name, candidate.alternative.version
+            other = known.get(name, mine)
+            there = (
+                registry.namesake(self._knowledge.name, self._knowledge.versions, other)
+                if other != mine
+                else None
+            )
+            if there is not None and registry.is_news("namesake", self._knowledge.name):
+                self._knowledge.notices.append(
+                    f"{self._knowledge.where(tuning.problem)}: the store's times of {name!r} are those of "
+                    f"another function, {there}; they order the first trials and decide "
+                    f"nothing; give each of the two selectors a name of its own"
+                )
+
+    def _note_disqualified(self, problem: Hashable, candidate: Candidate) -> None:
+        name, reason = candidate.alternative.name, candidate.disqualified or ""
+        self._knowledge.journal.add(DisqualificationEntry(problem, name, reason))
+        self._knowledge.notices.append(
+            f"{self._knowledge.where(problem)}: alternative {name!r} was disqualified: {reason}"
+        )
+
+    def _recall(self, tuning: Tuning) -> None:
+        record = self._knowledge.stored.load(tuning.key)
+        if record is not None:
+            self._tell_namesake(tuning, record)
+            search = self._verification(tuning, record)
+            if search is not None:
+                tuning.verify(record, search)
+                return
+            tuning.replay(record)
+        winner = tuning.search.winner
+        if winner is None and record is not None:
+            winner = tuning.stored_winner(record)
+        if winner is None:
+            if tuning.lone is not None:
+                self._knowledge.settle(tuning, tuning.lone, "only")
+            return
+        stored = bool(tuning.candidates[winner].samples)
+        if stored:
+            tuning.unverified = set(self._knowledge.stages[0])
+        self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
+
+    def _verification(self, tuning: Tuning, record: Record) -> Search | None:
+        """Return the search that verifies a stored decision whose samples were noisy; None if none is needed."""
+        policy = self._choice.current()
+        if not is_noisy(record.evidence, record.decision) or not searches_at_any_time(policy):
+            return None
+        known = {one.alternative: one.version for one in record.evidence}
+        for candidate in tuning.candidates:
+            name = candidate.alternative.name
+            if candidate.remains and name == record.decision:
+                if known.get(name) != candidate.alternative.version:
+                    return None
+                verified = Neighbour(name, policy)
+                return start_search(verified, self._knowledge.names)
+        return None
 
 
 def neighbour_policy(
@@ -67,14 +209,15 @@ def neighbour_policy(
     """A short race that begins with the decision of the first settled neighbour, after so many calls of it, without
     what was hopeless there; `policy` itself where none is settled, or where it is no race. Raises what `neighbours`
     raises."""
-    if not isinstance(policy, Race):
-        return policy
+    usual = policy
+    if not has_short_form(policy):
+        return usual
     for other in islice(neighbours(problem), _NEIGHBOURS_READ):
         decision = decisions.get(other)
         if decision is not None:
-            short = replace(policy, max_trials=min(_SHORT_RACE, policy.max_trials))
+            short = policy.shortened()
             return Neighbour(decision.alternative, short, _hopeless(decision), patience)
-    return policy
+    return usual
 
 
 def _hopeless(decision: Decision) -> frozenset[str]:

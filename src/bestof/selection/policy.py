@@ -7,7 +7,7 @@ that any run can be replayed from its recorded times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 
 class Search(Protocol):
@@ -39,7 +39,12 @@ class Search(Protocol):
 
 
 class Policy(Protocol):
-    """Makes a search for each problem that a selector meets."""
+    """Makes a search for each problem that a selector meets.
+
+    A policy may say three things of itself by attributes, which the functions below read. `always`: the name of the one
+    alternative that it decides for. `at_any_time`: false if it searches at its own time only, so that no decision of it
+    is searched again. `shortened()`: the policy that verifies what is expected to win.
+    """
 
     def start(self, alternatives: Sequence[str]) -> Search:
         """Begin the search for one problem among these names, in the order in which the user listed them."""
@@ -58,3 +63,25 @@ class SearchingPolicy(Protocol):
 
     def start(self, alternatives: Sequence[str]) -> OpenSearch:
         """Begin the search for one problem among these names, in the order in which the user listed them."""
+
+
+class Shortened(Protocol):
+    """A policy that has a short form."""
+
+    def shortened(self) -> SearchingPolicy:
+        """Return the policy that verifies what is expected to win, in fewer trials."""
+
+
+def always(policy: object) -> str | None:
+    """Return the alternative that a policy decides for without a search; None for a policy that searches."""
+    return getattr(policy, "always", None)
+
+
+def searches_at_any_time(policy: Policy) -> TypeGuard[SearchingPolicy]:
+    """Return whether a decision of this policy may be searched again."""
+    return bool(getattr(policy, "at_any_time", True))
+
+
+def has_short_form(policy: Policy) -> TypeGuard[Shortened]:
+    """Return whether a policy has a short form, for problems that resemble a settled one."""
+    return callable(getattr(policy, "shortened", None))

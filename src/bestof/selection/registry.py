@@ -13,8 +13,7 @@ from bestof.selection.argument import parse_any_policy
 from bestof.selection.forced_choice import orders
 from bestof.selection.identity import has_code_of, places
 from bestof.selection.notice import warn
-from bestof.selection.policies import Fixed
-from bestof.selection.policy import Policy
+from bestof.selection.policy import Policy, always
 from bestof.selection.report import Report, SelectorReport
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
@@ -97,8 +96,8 @@ def register(selector: Selector) -> None:
 
 def _meet_fixed(made: list[Selector]) -> None:
     policy = Defaults.policy
-    if isinstance(policy, Fixed) and any(
-        policy.name in selector.alternative_names for selector in made
+    if always(policy) is not None and any(
+        always(policy) in selector.alternative_names for selector in made
     ):
         Defaults.fixed_met = True
 
@@ -196,9 +195,9 @@ def unmet_orders() -> list[str]:
         if name not in _forced_met
     ]
     policy = Defaults.policy
-    if isinstance(policy, Fixed) and not Defaults.fixed_met:
+    if always(policy) is not None and not Defaults.fixed_met:
         unmet.append(
-            f"the policy fixed:{policy.name} was for no selector: none has an alternative of this name"
+            f"the policy fixed:{always(policy)} was for no selector: none has an alternative of this name"
         )
     return unmet + _unmet_pins()
 
@@ -210,7 +209,8 @@ def _unmet_pins() -> list[str]:
     stores = {id(store): store for store in (selector.asked_store() for selector in made) if store}
     unmet = []
     for store in stores.values():
-        for pin in getattr(store, "pins", list)():
+        listed = getattr(store, "pins", None)  # a user's store may keep none
+        for pin in listed() if callable(listed) else ():
             if pin.selector in names or store.records(pin.selector):
                 continue
             unmet.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.noise import is_noisy, spread
@@ -12,6 +13,21 @@ from bestof.selection.record import Evidence, Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport, Status
 from bestof.selection.store.protocol import Store
 from bestof.selection.tuning import Decision, Tuning, problem_text
+
+
+class Price(NamedTuple):
+    """What a selector has spent on finding out."""
+
+    trials: int
+    trial_seconds: float
+    loss_seconds: float
+
+
+class Yield(NamedTuple):
+    """What it has saved since."""
+
+    settled_calls: int
+    saved_seconds: float
 
 
 def report_problem(
@@ -68,11 +84,10 @@ def report_selector(
     decisions: Mapping[Hashable, Decision],
     tunings: Mapping[Hashable, Tuning],
     alternatives: Sequence[Alternative],
-    price: tuple[int, float, float],
-    yields: tuple[int, float],
+    price: Price,
+    gain: Yield,
 ) -> SelectorReport:
-    """A live selector; price: trials, their seconds, and what of these was lost; yields: settled calls, and the seconds
-    that these saved."""
+    """Return the report of a live selector."""
     problems = [
         report_problem(problem, decision, None, alternatives)
         for problem, decision in decisions.items()
@@ -82,7 +97,7 @@ def report_selector(
         for problem, tuning in tunings.items()
         if problem not in decisions
     ]
-    return SelectorReport(name, stages, tuple(problems), *price, *yields)
+    return SelectorReport(name, stages, tuple(problems), *price, *gain)
 
 
 def store_report(store: Store) -> Report:

@@ -21,7 +21,7 @@ layer = torch.nn.Conv2d(16, 16, 3, padding=1)
 for _ in range(40):
     x = torch.randn(2, 16, 28, 28, requires_grad=True)
     torch.nn.functional.max_pool2d(layer(x), 2).sum().backward()
-versions = {s.name: [one.version for one in s._alternatives] for s in selectors()}
+versions = {s.name: [one.version for one in s._knowledge.alternatives] for s in selectors()}
 sources = [[s.name, p.problem, p.decision, p.source] for s in selectors() for p in s.report().problems]
 print(json.dumps([versions, sources]))
 """

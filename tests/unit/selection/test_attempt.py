@@ -143,7 +143,9 @@ def test_a_trial_around_an_unsettled_choice_does_not_count() -> None:
     counted = [entry.counted for entry in outer.journal.entries() if isinstance(entry, TrialEntry)]
     assert counted == [False] * 4 + [True] * 2
     assert outer.explain(1).decision == "o"
-    assert [child.selector for child in outer._decisions[(1,)].evidence[0].children] == ["attempts"]
+    assert [child.selector for child in outer._knowledge.decisions[(1,)].evidence[0].children] == [
+        "attempts"
+    ]
 
 
 def test_an_interrupt_passes_through_and_leaves_no_trial_open() -> None:

@@ -99,7 +99,7 @@ def test_a_problem_function_that_changes_its_mind_costs_memory_within_bounds(
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: next(numbers), max_problems=8)
     assert {selector(1) for _ in range(500)} <= {"a", "b"}
     assert not selector.best_method_has_been_found(1)
-    assert len(selector._tunings) <= 8
+    assert len(selector._knowledge.tunings) <= 8
 
 
 def test_a_problem_function_that_takes_turns_settles_both_problems(program: Program) -> None:
@@ -123,7 +123,7 @@ def test_a_stage_whose_problem_is_another_is_answered_by_the_first_alternative(
     answers = {(selector(0, 1), selector(1, 1)) for _ in range(100)}
     assert answers == {("a0", "a1")}
     assert selector.trials == 100
-    assert len(selector._tunings) <= 8
+    assert len(selector._knowledge.tunings) <= 8
 
 
 def test_a_problem_whose_equality_raises_passes_its_error(program: Program) -> None:

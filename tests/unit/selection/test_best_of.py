@@ -195,11 +195,11 @@ def test_has_what_programs_of_the_original_use(capsys: pytest.CaptureFixture[str
 
 
 def test_the_papers_numbers_make_the_papers_policy() -> None:
-    assert BestOf("it", PAIRS, len)._own_policy is None
-    assert BestOf("it", PAIRS, len, 10, 10.0, 4)._own_policy == Rounds()
-    assert BestOf("it", PAIRS, len)._own_policy is None
-    assert BestOf("it", PAIRS, len, 3)._own_policy == Rounds(3)
-    assert BestOf("it", PAIRS, len, policy="race:tie=0.5")._own_policy == Race(tie=0.5)
+    assert BestOf("it", PAIRS, len)._knowledge.choice._own is None
+    assert BestOf("it", PAIRS, len, 10, 10.0, 4)._knowledge.choice._own == Rounds()
+    assert BestOf("it", PAIRS, len)._knowledge.choice._own is None
+    assert BestOf("it", PAIRS, len, 3)._knowledge.choice._own == Rounds(3)
+    assert BestOf("it", PAIRS, len, policy="race:tie=0.5")._knowledge.choice._own == Race(tie=0.5)
 
 
 def test_always_the_first_and_back(program: Program) -> None:

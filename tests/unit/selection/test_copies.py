@@ -42,10 +42,11 @@ def test_a_copy_starts_with_the_decisions_and_counts_for_itself(
     assert program.taken() == ["b", "b"]
     assert again.explain(1) == selector.explain(1)
     assert (again.settled_calls, selector.settled_calls, again.trials) == (1, 3, 0)
-    assert again._store() is selector._store() is store
+    assert again._knowledge._find_store() is selector._knowledge._find_store() is store
     assert again.total_rounds == 2
-    for name in ("_lock", "_settled", "_decisions", "_tunings", "journal", "_stored"):
-        assert getattr(again, name) is not getattr(selector, name)
+    assert again.journal is not selector.journal
+    for name in ("lock", "settled", "decisions", "tunings", "stored"):
+        assert getattr(again._knowledge, name) is not getattr(selector._knowledge, name)
     again(2)
     assert not selector.explain(2).settled
     assert selector.explain(2).alternatives[0].trials == 0

@@ -70,7 +70,7 @@ def test_passes_that_are_never_finished_neither_block_nor_grow(program: Program)
     selector = group(program, "a", "b")
     for _ in range(5000):
         assert selector(0, 1) == "a0"
-    assert len(selector._tunings[1,].passes) == 4096
+    assert len(selector._knowledge.tunings[1,].passes) == 4096
     for _ in range(4):
         stages = [selector(0, 1), selector(1, 1)]
         assert stages in (["a0", "a1"], ["b0", "b1"])
@@ -153,7 +153,7 @@ def test_hundreds_of_equal_layers_in_a_reopened_race(program: Program) -> None:
     for _ in range(40):
         layers.step(300)
     assert (layers.wrong, layers.selector.explain(0).decision) == (0, "a")
-    assert len(layers.selector._decisions["it"].history) == 1
+    assert len(layers.selector._knowledge.decisions["it"].history) == 1
 
 
 def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began_it(
@@ -164,10 +164,10 @@ def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began
     for layer in range(100):
         selector(0, layer)
         if layer == 10:
-            selector._tunings["it"].disqualify(2, "it failed")
-    selector._tunings["it"].disqualify(1, "it failed")  # as an attempt that fails does
-    with selector._lock:
-        selector.conclude(selector._tunings["it"])
+            selector._knowledge.tunings["it"].disqualify(2, "it failed")
+    selector._knowledge.tunings["it"].disqualify(1, "it failed")  # as an attempt that fails does
+    with selector._knowledge.lock:
+        selector._knowledge.conclude(selector._knowledge.tunings["it"])
     for layer in range(100, 500):
         selector(0, layer)
     for layer in reversed(range(500)):
@@ -266,7 +266,7 @@ def test_an_interrupted_stage_leaves_no_pass_to_be_finished(program: Program) ->
     )
     with pytest.raises(KeyboardInterrupt):
         selector(0, 1)
-    assert len(selector._tunings[1,].passes) == 0
+    assert len(selector._knowledge.tunings[1,].passes) == 0
 
 
 def test_a_group_that_fails_in_its_second_stage_is_replaced_and_its_time_is_no_sample(

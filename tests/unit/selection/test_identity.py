@@ -249,5 +249,5 @@ def test_a_copy_has_the_identity_of_its_original() -> None:
         return selector
 
     original = recursive()
-    versions = [one.version for one in original._alternatives]
-    assert [one.version for one in copy.copy(original)._alternatives] == versions
+    versions = [one.version for one in original._knowledge.alternatives]
+    assert [one.version for one in copy.copy(original)._knowledge.alternatives] == versions

@@ -20,9 +20,9 @@ def settle(selector: BestOf, problem: int, calls: int = 4) -> None:
 
 def held(selector: BestOf) -> int:
     return max(
-        len(selector._decisions),
-        len(selector._settled) + len(selector._older),
-        len(selector._tunings),
+        len(selector._knowledge.decisions),
+        len(selector._settled) + len(selector._knowledge.older),
+        len(selector._knowledge.tunings),
     )
 
 
@@ -31,7 +31,9 @@ def test_settled_problems_are_bounded(program: Program) -> None:
     for problem in range(100):
         settle(selector, problem)
         assert held(selector) <= 8
-    assert len(selector.report().problems) == len(selector._settled) + len(selector._older)
+    assert len(selector.report().problems) == len(selector._settled) + len(
+        selector._knowledge.older
+    )
 
 
 def test_unsettled_problems_are_bounded(program: Program) -> None:
@@ -55,7 +57,7 @@ def test_what_is_used_stays(program: Program) -> None:
     program.taken()
     for problem in range(100):
         settle(selector, problem)
-        assert (1000,) in selector._decisions
+        assert (1000,) in selector._knowledge.decisions
         program.taken()
         assert selector(1000) == "a"
         assert program.taken() == ["a"]
@@ -92,8 +94,8 @@ def test_what_is_watched_for_drift_is_bounded(program: Program) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=8)
     for problem in range(40):
         settle(selector, problem, calls=60)
-        assert len(selector._drifts) <= held(selector) <= 8
-    assert selector._drifts.keys() <= {*selector._settled, *selector._older}
+        assert len(selector._knowledge.drifts) <= held(selector) <= 8
+    assert selector._knowledge.drifts.keys() <= {*selector._settled, *selector._knowledge.older}
 
 
 def test_a_settled_problem_takes_less_than_a_kibibyte(program: Program) -> None:
@@ -176,8 +178,10 @@ def test_a_trial_that_outlives_its_problem_brings_no_winner_without_a_decision(
         [("slow", slow), ("b", program.function("b", 1.0))], lambda n: n, max_problems=2
     )
     assert [selector(2), selector(1)] == ["slow", "slow"]
-    assert 1 not in selector._decisions
-    assert {problem for problem, _ in selector._winners()} <= set(selector._decisions)
+    assert 1 not in selector._knowledge.decisions
+    assert {problem for problem, _ in selector._knowledge.winners()} <= set(
+        selector._knowledge.decisions
+    )
     for _ in range(8):
         selector(1)
     assert selector.best_method_has_been_found(1)

@@ -11,7 +11,7 @@ from fake_program import DictStore, Program
 from bestof import Alternative, view
 from bestof.errors import BestofWarning
 from bestof.selection.journal import DecisionEntry, DisqualificationEntry, Journal, TrialEntry
-from bestof.selection.new_problem import open_tuning
+from bestof.selection.open_tuning import open_tuning
 from bestof.selection.policies import Rounds
 from bestof.selection.report import Report, report_from_dict
 
@@ -22,7 +22,7 @@ def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> 
 
     def listen(entry: object) -> None:
         told.append(entry)
-        held.append(selector._lock._is_owned())  # type: ignore[attr-defined]  # of an RLock
+        held.append(selector._knowledge.lock._is_owned())  # type: ignore[attr-defined]  # of an RLock
 
     selector = program.selector({"a": 2.0, "b": 1.0}, on_event=listen, rounds=1)
     for _ in range(3):
@@ -124,9 +124,11 @@ def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> Non
         for _ in range(6):
             selector(problem)
     assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
-    with selector._lock:
-        tuning = open_tuning((29,), selector._alternatives, selector._stages, Rounds())
-        selector.reopen(tuning)
+    with selector._knowledge.lock:
+        tuning = open_tuning(
+            (29,), selector._knowledge.alternatives, selector._knowledge.stages, Rounds()
+        )
+        selector._knowledge.reopen(tuning)
     assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from fake_program import Program
 
 from bestof import BestOf
-from bestof.selection import plain_trial
+from bestof.selection.chooser import Chooser
 from bestof.selection.policies import Rounds, Window
 
 PROGRAMS: dict[str, Callable[[Program, dict[str, Any]], list[BestOf]]] = {}
@@ -174,14 +174,14 @@ def test_a_plain_trial_books_what_an_attempt_books(
     name: str, listened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_ones = 0
-    really = plain_trial.try_plainly
+    really = Chooser._try
 
     def counted(*args: Any) -> Any:
         nonlocal plain_ones
         plain_ones += 1
         return really(*args)
 
-    monkeypatch.setattr("bestof.selection.chooser.try_plainly", counted)
+    monkeypatch.setattr(Chooser, "_try", counted)
     told: list[Any] = []
     for restore in (
         None,
@@ -220,6 +220,6 @@ def test_a_policy_that_goes_by_steps_is_asked_at_the_call(program: Program) -> N
 def test_a_search_that_was_asked_ahead_is_asked_again_after_a_drop(program: Program) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0, "c": 3.0}, rounds=3)
     assert [selector(1), selector(1)] == ["a", "b"]
-    with selector._lock:
-        selector._tunings[1,].disqualify(2, "it failed")
+    with selector._knowledge.lock:
+        selector._knowledge.tunings[1,].disqualify(2, "it failed")
     assert [selector(1), selector(1)] == ["a", "b"]

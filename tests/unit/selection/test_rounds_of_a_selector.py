@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fake_program import Program
 
+from bestof import BestOf
+
 
 def test_alternatives_take_turns_until_exactly_rounds_times_n_calls(program: Program) -> None:
     selector = program.selector({"a": 3.0, "b": 1.0, "c": 2.0}, rounds=3)
@@ -63,11 +65,17 @@ def test_a_problem_function_that_changes_its_mind_is_asked_once_a_call(program: 
 def test_a_clock_that_is_no_clock_decides_nothing_and_breaks_nothing(
     program: Program, broken: float
 ) -> None:
-    selector = program.selector({"a": 1.0, "b": 2.0})
-    usual, steps = selector._clock, iter([0.0, broken] * 5)
-    selector._clock = lambda: next(steps)
+    steps = iter([0.0, broken] * 5)
+    pairs = [("a", program.function("a", 1.0)), ("b", program.function("b", 2.0))]
+    selector = BestOf(
+        "it",
+        pairs,
+        lambda x: x,
+        policy="rounds:rounds=2",
+        clock=lambda: next(steps, program.clock.now),
+        store="off",
+    )
     assert [selector(1) for _ in range(5)] == ["a"] * 5
-    selector._clock = usual
     assert selector.report().trial_seconds == 0.0
     for _ in range(4):
         selector(1)

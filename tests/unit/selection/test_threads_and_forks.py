@@ -61,7 +61,7 @@ def test_eight_threads_settle_every_problem(program: Program) -> None:
     hammer(work)
     assert [sum(one.values()) for one in answers] == [400] * 8
     assert len(store.kept) == store.saves == 5
-    assert selector._tunings == {}
+    assert selector._knowledge.tunings == {}
     assert len(selector._settled) == 5
 
 
@@ -97,9 +97,9 @@ def test_eight_threads_disqualify_once(program: Program) -> None:
 def test_eight_threads_and_ever_new_problems_stay_bounded(program: Program) -> None:
     selector = program.selector({"a": 1.0, "b": 2.0}, max_problems=16)
     hammer(lambda number: [selector((number * call) % 97) for call in range(600)] and None)
-    assert len(selector._decisions) <= 32
-    assert len(selector._settled) + len(selector._older) <= 16
-    assert len(selector._tunings) <= 16
+    assert len(selector._knowledge.decisions) <= 32
+    assert len(selector._settled) + len(selector._knowledge.older) <= 16
+    assert len(selector._knowledge.tunings) <= 16
 
 
 def test_reports_while_others_work(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,11 @@ def test_a_fork_while_another_thread_is_in_a_trial_and_holds_the_lock(program: P
     thread.start()
     assert inside.wait(60)
     holder = threading.Thread(
-        target=lambda: selector._lock.acquire() and leave.wait(60) and selector._lock.release()
+        target=lambda: (
+            selector._knowledge.lock.acquire()
+            and leave.wait(60)
+            and selector._knowledge.lock.release()
+        )
     )
     holder.start()
     try:
@@ -225,7 +229,9 @@ def test_passes_open_at_a_fork_belong_to_the_parent(program: Program) -> None:
     selector(0, 1)
     selector(1, 1)
     selector(0, 1)
-    assert in_child(lambda: len(selector._tunings[1,].passes) == 0 and selector(1, 1) == "a1")
+    assert in_child(
+        lambda: len(selector._knowledge.tunings[1,].passes) == 0 and selector(1, 1) == "a1"
+    )
     assert selector(1, 1) == "b1"
 
 

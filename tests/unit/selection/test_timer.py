@@ -44,9 +44,11 @@ def test_times_that_nobody_asks_for_again_are_forgotten_with_their_problems() ->
     it = selector(device, max_problems=4)
     for size in range(50):
         it(size)
-        assert it._tunings[size].out is not None
+        assert it._knowledge.tunings[size].out is not None
     gc.collect()
-    waiting = [one for one in gc.get_objects() if type(one) is Attempt and one.selector is it]
+    waiting = [
+        one for one in gc.get_objects() if type(one) is Attempt and one.owner is it._knowledge
+    ]
     assert 0 < len(waiting) <= 8
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies.argument import check_names
@@ -17,6 +18,12 @@ class Fixed:
     """
 
     name: str
+    at_any_time: ClassVar[bool] = False
+
+    @property
+    def always(self) -> str:
+        """The alternative that it decides for."""
+        return self.name
 
     def start(self, alternatives: Sequence[str]) -> FixedSearch:
         """Begin settled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from operator import truediv
 
@@ -37,6 +37,8 @@ BEYOND_DRIFT = 2.0
 # From so many rounds on, medians within ALIKE are a near-tie, as the selectors around this one need to know: which of
 # the two wins changes their own times by less than that.
 _TIE_SHOWS = 5
+
+_SHORT = 8  # rounds of a race that verifies
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,10 @@ class Race:
         check_pairs("Race", "handicaps", self.handicaps)
         for name, seconds in self.handicaps:
             check_number("Race", f"handicaps: {name}", seconds, 0.0, inf)
+
+    def shortened(self) -> Race:
+        """Return the short race that finds an expected winner wrong by more than the tie."""
+        return replace(self, max_trials=min(_SHORT, self.max_trials))
 
     def start(self, alternatives: Sequence[str]) -> RaceSearch:
         """Begin the search for one problem; at least one name, no name twice."""

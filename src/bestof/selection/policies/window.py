@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies.argument import check_count, check_names
@@ -35,6 +36,7 @@ class Window:
 
     start_step: int
     stop_step: int
+    at_any_time: ClassVar[bool] = False
     policy: SearchingPolicy = field(default_factory=Race)
     _progress: _Progress = field(default_factory=_Progress, init=False, repr=False, compare=False)
 

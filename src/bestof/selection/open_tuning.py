@@ -1,0 +1,47 @@
+"""The state of a problem that is met: which alternatives apply, and the search that begins."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from bestof.errors import InvalidArgument
+from bestof.selection.alternative import Alternative, Function
+from bestof.selection.policies import Race
+from bestof.selection.policy import Policy, Search
+from bestof.selection.problem import canonical
+from bestof.selection.tuning import Candidate, Tuning
+
+
+def open_tuning(
+    problem: Hashable,
+    alternatives: Sequence[Alternative],
+    stages: Sequence[dict[int, Function]],
+    policy: Policy,
+) -> Tuning:
+    """A problem on its way to a decision. An alternative whose `supports` raises does not apply, and is reported as
+    disqualified."""
+    candidates = []
+    for alternative, functions in zip(alternatives, stages, strict=True):
+        applies, reason = True, None
+        if alternative.supports is not None:
+            try:
+                applies = bool(alternative.supports(problem))
+            except Exception as error:
+                reason = f"supports raised {type(error).__name__}: {error}"
+        candidate = Candidate(alternative, functions, applies=applies)
+        candidate.disqualified = reason
+        candidates.append(candidate)
+    search = start_search(policy, [alternative.name for alternative in alternatives])
+    for position, candidate in enumerate(candidates):
+        if not candidate.remains:
+            search.drop(position)
+    return Tuning(problem, canonical(problem), candidates, search)
+
+
+def start_search(policy: Policy, names: Sequence[str]) -> Search:
+    """The search of a policy; that of the default policy where it does not fit these names, as a policy for the whole
+    process that fixes an alternative which this selector does not have."""
+    try:
+        return policy.start(names)
+    except InvalidArgument:
+        return Race().start(names)
