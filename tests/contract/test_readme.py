@@ -21,8 +21,8 @@ def test_the_selector_prints_a_report(capsys: pytest.CaptureFixture[str]) -> Non
     exec(EXAMPLES[0], {})
     shown = capsys.readouterr().out
     assert shown.startswith("total\n")
-    assert "3000: numpy" in shown
-    assert "settled calls saved" in shown
+    assert "3000: " in shown
+    assert "trials took" in shown
 
 
 def test_the_plan_computes_the_same_and_is_saved(
