@@ -43,7 +43,9 @@ def call(argv: Sequence[str]) -> int:
     pairs = {by: compare(steadies[0], steadies[1], by, per) for by in fields}
     between = suspects_between(*steadies)
     if options.picture is not None:
-        titles = [f"{name}: {one.title}" for name, one in zip("AB", profiles, strict=True)]
+        titles = [
+            f"{name}: {Path(one.title).name}" for name, one in zip("AB", profiles, strict=True)
+        ]
         draw_comparison(titles, steadies, scales, per, options.picture)
     if options.json:
         print(json.dumps(_content(profiles, steadies, scales, per, pairs), indent=2))

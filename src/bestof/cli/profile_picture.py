@@ -26,14 +26,13 @@ def draw_profile(profile: Profile, path: str) -> None:
         if span.module or span.module_class:
             _add(modules.setdefault(span.module or f"({span.module_class})", {}), span)
     slowest = sorted(modules, key=lambda name: -sum(modules[name].values()))[:_MODULES]
-    bars = [
-        *(Bar(f"phase {name}", parts) for name, parts in phases.items()),
-        *(Bar(name, modules[name]) for name in slowest),
+    panels = [
+        [Bar(name, parts) for name, parts in phases.items()],
+        [Bar(name, modules[name]) for name in slowest],
     ]
     coverage = "" if steady.coverage is None else f", coverage {steady.coverage:.1%}"
-    draw_stacked_bars(
-        bars, f"{profile.title}: {steady.wall * 1e3:.1f} ms a step{coverage}", Path(path)
-    )
+    title = f"{Path(profile.title).name}: {steady.wall * 1e3:,.0f} ms a step{coverage}"
+    draw_stacked_bars(panels, title, Path(path))
 
 
 def draw_comparison(
@@ -53,7 +52,7 @@ def draw_comparison(
             _add(phases.setdefault(span.phase, {}), span, scale)
         bars.append(Bar(title, whole))
         bars += [Bar(f"{title[:1]} {name}", parts) for name, parts in phases.items()]
-    draw_stacked_bars(bars, "where the time goes", Path(path), unit=f"ms a {per}")
+    draw_stacked_bars([bars], "where the time goes", Path(path), unit=f"ms a {per}")
 
 
 def need_matplotlib(path: str | None) -> None:

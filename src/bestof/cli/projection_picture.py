@@ -24,8 +24,8 @@ def draw_projection(title: str, done: Projection, path: str) -> None:
                     least = min(one.seconds, one.calls * best.seconds(cold))
                     parts[_name(one)] = parts.get(_name(one), 0.0) + least
             bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
-    text = f"{title}: {done.coverage:.0%} of the step replayed"
-    draw_stacked_bars(bars, text, Path(path))
+    text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed"
+    draw_stacked_bars([bars], text, Path(path))
 
 
 def _name(one: Problem) -> str:

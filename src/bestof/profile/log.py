@@ -96,6 +96,11 @@ class Log:
             self.examples.append(text[:200])
 
 
+def contains_line(text: str) -> bool:
+    """Return whether oneDNN, MKL or bestof wrote the text, or a part of it."""
+    return _PREFIX.search(text) is not None
+
+
 def read_lines(texts: Iterable[str]) -> Log:
     """Read a log from its lines."""
     log = Log()

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,46 +30,68 @@ OTHERS = "others"
 
 
 def draw_stacked_bars(
-    bars: Sequence[Bar], title: str, path: Path, unit: str = "ms a step", kinds: int = 8
+    panels: Sequence[Sequence[Bar]],
+    title: str,
+    path: Path,
+    unit: str = "ms a step",
+    kinds: int = 8,
 ) -> None:
     """Draw to `path`, in the format of its ending. Needs matplotlib.
 
-    The `kinds` that take longest have a colour each; the rest is summed as others.
+    Panels stand one above the other, each with a scale of its own. The `kinds` that take longest have a colour each;
+    the rest is summed as others.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
+    from matplotlib.patches import Patch  # noqa: PLC0415  as above
 
+    panels = [bars for bars in panels if bars]
     totals: dict[str, float] = {}
-    for bar in bars:
+    for bar in (bar for bars in panels for bar in bars):
         for kind, seconds in bar.parts.items():
             totals[kind] = totals.get(kind, 0.0) + seconds
-    shown = sorted((kind for kind in totals if kind != OTHERS), key=lambda kind: -totals[kind])[
-        :kinds
+    shown = sorted(totals, key=lambda kind: -totals[kind])[:kinds]
+    rows = [len(bars) for bars in panels]
+    height = 1.4 + 0.3 * sum(rows) + 0.5 * len(rows)
+    figure = Figure(figsize=(9.0, height), dpi=120, layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[one + 1 for one in rows])
+    for axes, bars in zip(grid.flat, panels, strict=True):
+        _draw(axes, bars, shown)
+    grid.flat[-1].set_xlabel(unit, fontsize=9)
+    handles = [
+        Patch(color=_colour(number, kind), label=kind)
+        for number, kind in enumerate([*shown, OTHERS])
     ]
-    figure = Figure(figsize=(9.0, 1.6 + 0.34 * len(bars)), dpi=150, layout="constrained")
-    axes = figure.subplots()
+    grid.flat[0].legend(
+        handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
+    )
+    figure.savefig(path)
+
+
+def _draw(axes: Axes, bars: Sequence[Bar], shown: Sequence[str]) -> None:
     places = range(len(bars))
     left = [0.0] * len(bars)
     for number, kind in enumerate([*shown, OTHERS]):
         widths = [
-            bar.parts.get(kind, 0.0)
-            if kind != OTHERS
-            else sum(seconds for name, seconds in bar.parts.items() if name not in shown)
+            1e3
+            * (
+                sum(seconds for name, seconds in bar.parts.items() if name not in shown)
+                if kind == OTHERS
+                else bar.parts.get(kind, 0.0)
+            )
             for bar in bars
         ]
-        if not any(widths):
-            continue
-        colour = "#bbbbbb" if kind == OTHERS else _COLOURS[number % len(_COLOURS)]
-        axes.barh(
-            places, [1e3 * one for one in widths], left=left, color=colour, label=kind, height=0.72
-        )
-        left = [one + 1e3 * width for one, width in zip(left, widths, strict=True)]
+        axes.barh(places, widths, left=left, color=_colour(number, kind), height=0.72)
+        left = [one + width for one, width in zip(left, widths, strict=True)]
     for place, total in zip(places, left, strict=True):
-        axes.text(total, place, f" {total:.4g}", va="center", fontsize=7)
+        text = f"{total:,.0f}" if total >= 100 else f"{total:.3g}"
+        axes.text(total, place, f" {text}", va="center", fontsize=7)
     axes.set_yticks(places, [bar.label for bar in bars], fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.08)
-    axes.set_xlabel(unit, fontsize=9)
-    axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.savefig(path)
+
+
+def _colour(number: int, kind: str = "") -> str:
+    return "#bbbbbb" if kind == OTHERS else _COLOURS[number % len(_COLOURS)]
