@@ -44,6 +44,14 @@ from bestof.selection.tuning import Teaching
 class BestOf(HotPath):
     """Picks the fastest of several alternatives for each problem, on the live calls.
 
+    It is called like the function that it replaces. `get_problem_size` says which problem a call is. While a problem is
+    unsettled, its policy names an alternative for each call, and the call is timed. With enough times the problem is
+    settled: it has a decision, which the store keeps, and its calls go straight to the winner. Settled calls are timed
+    now and then, and the race is reopened if the winner has drifted.
+
+    The parts: `Knowledge` holds problems and decisions, `NewProblems` opens a problem, `Chooser` answers unsettled
+    calls, `DriftWatch` times settled ones. `HotPath` answers settled calls without any of them.
+
     name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or for a group
     `(name, [f0, f1, ...])`, or `Alternative` objects; the first is the reference. get_problem_size: called with the
     arguments of each call (without the stage), returns a hashable value that says which problem it is.

@@ -156,7 +156,16 @@ class Teaching:
 
 
 class Tuning:
-    """One problem of one selector until it is settled, and a little longer while its decision is verified."""
+    """The state of one problem of one selector on its way to a decision.
+
+    It begins when the problem is first called, or when its race is reopened. `candidates` are the alternatives in list
+    order, with their samples. `search` is the policy's state: it names the next alternative, is told every sample that
+    counts, and names the winner. `passes` are the passes of a group that are under way.
+
+    It ends when the search has a winner. `decision` is then set, and `Knowledge` drops the tuning. It lives on while a
+    stored decision is verified, while results are compared now and then (`check_every`), and if the winner calls its
+    selector again with the same problem.
+    """
 
     __slots__ = (
         "asked",

@@ -45,6 +45,11 @@ _SHORT = 8  # rounds of a race that verifies
 class Race:
     """Calls the alternatives in turn, and drops each once its times say that it is slower than the best.
 
+    A race goes round by round: each contender is called once. After a round the race is judged. The contender with the
+    lowest median is the leader. A contender that is slower than the leader by more than `tie`, at the stated
+    confidence, leaves. The race is over when one contender is left, or when those left are a tie. The first of them in
+    the list then wins, so that noise cannot flip a near-tie between runs.
+
     The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a fifth. The n-th
     samples of two alternatives were taken side by side, so their ratio is free of drift; an alternative leaves when
     enough of its ratios to the leader exceed 1 + `tie` that noise explains it with a probability of at most
