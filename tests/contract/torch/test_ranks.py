@@ -98,6 +98,9 @@ class Toy:
         self.noise = noise
         self.random = random.Random(1000 * seed + rank)
         self.called: list[str] = []
+        self.changes = (
+            False  # whether the best one is slower from the first trial of a reopened race on
+        )
         alternatives = [(name, self.alternative(name)) for name in SECONDS]
         self.selector = BestOf(
             "toy", alternatives, lambda x: x, policy="race", clock=lambda: self.now
@@ -106,6 +109,8 @@ class Toy:
     def alternative(self, name: str) -> Callable[[int], None]:
         def call(problem: int) -> None:
             self.called.append(name)
+            if self.changes and self.decision() is None:
+                self.seconds["best"] = 8.0
             self.now += self.seconds[name] * (1.0 + self.noise * self.random.random())
 
         return call
@@ -224,8 +229,9 @@ def drifts(rank: int, folder: Path) -> Any:
         decision = toy.decision()
         if decision == "best" and len(history) == 0:
             history.append(decision)
-        # Only one rank meets the change by itself: the others would keep their decision.
-        if (history and rank == 0) or (history and toy.decision() is None):
+        # Only rank 0 meets the change by itself: the other one would keep its decision.
+        toy.changes = bool(history)
+        if history and rank == 0:
             toy.seconds["best"] = 8.0
     return [*history, toy.decision()]
 
