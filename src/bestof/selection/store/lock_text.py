@@ -109,7 +109,7 @@ class _Level:
 
 
 def _places(text: str) -> Iterator[_Place]:
-    """Yield every value of a text that is JSON, apart from NaN and repeated names, in its order."""
+    """Yield every value of a JSON text in its order, up to where it is no JSON."""
     levels: list[_Level] = []
     line, last = 1, 0
     for found in _TOKEN.finditer(text):
@@ -118,6 +118,8 @@ def _places(text: str) -> Iterator[_Place]:
         last = found.start()
         inner = levels[-1] if levels else None
         if token in "}]":
+            if not levels:
+                return
             levels.pop()
         elif token == ",":
             if inner is not None:
@@ -125,7 +127,10 @@ def _places(text: str) -> Iterator[_Place]:
         elif token == ":":
             continue
         elif inner is not None and inner.is_object and inner.name is None:
-            inner.name = json.loads(token)
+            try:
+                inner.name = json.loads(token)
+            except ValueError:
+                return
             inner.repeated = inner.name in inner.names
             inner.names.add(inner.name)
         else:

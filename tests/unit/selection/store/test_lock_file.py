@@ -214,6 +214,9 @@ CHANGED = [
         r"line 11: the field 'version' stands there twice in one object",
     ),
     ("1234.57", "Infinity", r"line 11: Infinity is not a number in JSON"),
+    ('"pins": [', '"pins"] , "x" NaN, [', r"line 3: not JSON"),
+    ('{\n"format": 1', '{\n"format": NaN, }]} {1: "\\x"', r"line 2: NaN is not a number|not JSON"),
+    ('"version": "2.1"', '"version": "2.1", "version": NaN}]}]}]', r"line 11: "),
     ("1234.57", "9" * 5000, r"line 1: a number cannot be read"),
     ("1234.57", "[" * 100_000, r"line 1: .* nested too deeply"),
     (
