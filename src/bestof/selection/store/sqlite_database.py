@@ -158,6 +158,10 @@ class SqliteDatabase:
                     result = action(self._connected())
                     finished = True
                     return result
+                except UnicodeDecodeError as error:  # a damaged name in a message of SQLite
+                    if attempt == 2:
+                        raise Unavailable(str(error), busy=False) from error
+                    self._set_aside(error)
                 except sqlite3.DatabaseError as error:
                     if not is_damaged(error) or attempt == 2:
                         raise Unavailable(str(error), busy=is_busy(error)) from error
@@ -247,7 +251,7 @@ class SqliteDatabase:
                 self.disconnect()  # closing rolls back
                 raise
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+    def _set_aside(self, error: Exception) -> None:
         self.disconnect()
         with self._folder_lock.shared(False):
             if self._identity is None or not self._identity.is_that_of(identity(self._path)):
