@@ -1,10 +1,12 @@
-"""Does `bt.tune_dataloader` find a setting as fast as the best fixed one, and how long does it take?
+"""Does `bt.tune_dataloader` find a setting as fast as the best fixed one, and how long does it
+take?
 
     python benchmarks/data_loading.py [rounds]
 
-A training that is bound by data decodes JPEG photographs; one that is not has its samples in memory. Every fixed
-setting runs in turn, in as many rounds as given (3), and its fastest round counts. Then the found setting runs beside
-the best fixed one, in turn too, and the ratio is printed. Needs Pillow and scikit-learn.
+A training that is bound by data decodes JPEG photographs; one that is not has its samples in
+memory. Every fixed setting runs in turn, in as many rounds as given (3), and its fastest round
+counts. Then the found setting runs beside the best fixed one, in turn too, and the ratio is
+printed. Needs Pillow and scikit-learn.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Does the selection engine reach what it is to reach? Prints the table, measured beside reach; exit status 1 if not.
+"""Does the selection engine reach what it is to reach? Prints the table, measured beside reach;
+exit status 1 if not.
 
-    python benchmarks/engine.py [costs] [locks] [decisions] [store] [--seed 7] [--repeats 100] [--quick]
+    python benchmarks/engine.py [costs] [locks] [decisions] [store] [--seed 7] [--repeats 100]
+    [--quick]
 
-Each row names the command that shows more of it. Times need a machine that does nothing else. `--quick` runs every row
-for a moment, to see that it runs.
+Each row names the command that shows more of it. Times need a machine that does nothing else.
+`--quick` runs every row for a moment, to see that it runs.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ def decisions(seed: int, repeats: int) -> Iterator[Row]:
 
 def costs(repeats: int, calls: int) -> Iterator[Row]:
     """What calls cost beyond what they call."""
-    # A process of its own, as a user runs it: here NumPy's objects would make every collection of garbage longer.
+    # A process of its own, as a user runs it: here NumPy's objects would make every collection of
+    # garbage longer.
     command = [sys.executable, "-m", "bestof", "bench", "dispatch", "--json"]
     options = ["--repeats", str(repeats), "--calls", str(calls)]
     ran = subprocess.run([*command, *options], capture_output=True, text=True, check=True)

@@ -1,7 +1,9 @@
-"""How much faster is the native focal loss than PyTorch's? Ratios: one process, in turn, on one pool of threads.
+"""How much faster is the native focal loss than PyTorch's? Ratios: one process, in turn, on one
+pool of threads.
 
-The reference is the formula that torchvision and most detectors use (binary cross entropy with logits, p_t, a power),
-summed, forward and backward: in eager mode, and compiled by torch.compile. A ratio above 1 means that ours is faster.
+The reference is the formula that torchvision and most detectors use (binary cross entropy with
+logits, p_t, a power), summed, forward and backward: in eager mode, and compiled by torch.compile. A
+ratio above 1 means that ours is faster.
 
     python benchmarks/focal_loss.py --threads 2
     python benchmarks/focal_loss.py --threads 1 --cpu-time      # on a busy machine

@@ -1,13 +1,17 @@
-"""Replay recorded and synthetic times through the policies: how well, how soon and how steadily do they decide?
+"""Replay recorded and synthetic times through the policies: how well, how soon and how steadily do
+they decide?
 
-    python benchmarks/policies.py [--repeats 100] [--seed 1] [--policy race --policy rounds:rounds=5] [--detail]
+    python benchmarks/policies.py [--repeats 100] [--seed 1] [--policy race --policy
+    rounds:rounds=5] [--detail]
 
-A trace is a table: the time that each alternative would take at each call. The policy sees only what it asks for; its
-regret is what its first 150 calls take beyond as many of the best alternative, in calls of the best and by true times,
-so that a late call is nobody's fault. The column `w/cold` adds what the first calls took beyond usual ones, which
-everybody pays who tries an alternative at all. The true time is what a synthetic trace was made from, the median of a
-recorded one. `steady` counts the traces whose best is ahead by more than 5 % and on which all repeats decided alike.
-The last two tables hold the figures beside what is to be reached, and the price of a race of many unlike alternatives.
+A trace is a table: the time that each alternative would take at each call. The policy sees only
+what it asks for; its regret is what its first 150 calls take beyond as many of the best
+alternative, in calls of the best and by true times, so that a late call is nobody's fault. The
+column `w/cold` adds what the first calls took beyond usual ones, which everybody pays who tries an
+alternative at all. The true time is what a synthetic trace was made from, the median of a recorded
+one. `steady` counts the traces whose best is ahead by more than 5 % and on which all repeats
+decided alike. The last two tables hold the figures beside what is to be reached, and the price of a
+race of many unlike alternatives.
 Seeded: the same arguments print the same figures.
 """
 
@@ -103,10 +107,11 @@ NOISES: dict[str, Noise] = {
 
 
 def synthetic(instances: int, seed: int) -> Iterator[Trace]:
-    """Every noise with every number of alternatives: gaps from half a percent to 8 times, evenly in their logarithm.
+    """Every noise with every number of alternatives: gaps from half a percent to 8 times, evenly in
+    their logarithm.
 
-    The last instance of each is made of near-ties alone (up to 1.5 %) beside one alternative 30 % behind. First calls
-    are 1 to 10 times as slow.
+    The last instance of each is made of near-ties alone (up to 1.5 %) beside one alternative 30 %
+    behind. First calls are 1 to 10 times as slow.
     """
     for kind, noise in NOISES.items():
         for n in COUNTS:
@@ -132,7 +137,8 @@ def synthetic(instances: int, seed: int) -> Iterator[Trace]:
 
 
 def recorded(folder: Path, seed: int) -> Iterator[Trace]:
-    """The files in `folder`: each as a whole, and as random selections of its alternatives, begun at any row."""
+    """The files in `folder`: each as a whole, and as random selections of its alternatives, begun
+    at any row."""
     for path in sorted(folder.glob("*.csv")):
         with path.open() as file:
             rows = list(csv.reader(file))
@@ -217,8 +223,8 @@ def table(
     """Print one line a policy and number of alternatives."""
     print(f"\n{title}")
     print(
-        f"{'policy':34} {'n':>4} {'traces':>6} {'good %':>7} {'regret':>8} {'ratio':>6} {'w/cold':>6}"
-        f" {'settle':>6} {'steady':>9}"
+        f"{'policy':34} {'n':>4} {'traces':>6} {'good %':>7} {'regret':>8} {'ratio':>6} "
+        f"{'w/cold':>6} {'settle':>6} {'steady':>9}"
     )
     reference = results[next(iter(policies))]
     for name in policies:
@@ -240,8 +246,9 @@ def table(
             settle = float(np.median([s for _, o in chosen for s in o.settled]))
             clear = [steady(o) == 1.0 for t, o in chosen if t.clear]
             print(
-                f"{name:34} {label:>4} {len(chosen):6} {100 * share:7.2f} {regret:8.2f} {regret / peer:6.2f}"
-                f" {(regret + cold) / (peer + frozen):6.2f} {settle:6.0f} {sum(clear):4}/{len(clear):<4}"
+                f"{name:34} {label:>4} {len(chosen):6} {100 * share:7.2f} {regret:8.2f} "
+                f"{regret / peer:6.2f} {(regret + cold) / (peer + frozen):6.2f} {settle:6.0f} "
+                f"{sum(clear):4}/{len(clear):<4}"
             )
 
 
@@ -281,7 +288,8 @@ def reach(
 
 
 def price(policies: dict[str, Policy], repeats: int, seed: int) -> None:
-    """Print what a race of eleven unlike alternatives takes beyond as many calls of the best, in calls of the best.
+    """Print what a race of eleven unlike alternatives takes beyond as many calls of the best, in
+    calls of the best.
 
     Three percent of noise; first calls are 1 to 10 times as slow, which is not counted.
     """
@@ -308,12 +316,14 @@ def price(policies: dict[str, Policy], repeats: int, seed: int) -> None:
                 calls[chosen] += 1
         calls /= repeats
         print(
-            f"{name:34} {float(calls @ (truth - 1.0)):8.1f} {calls.sum():6.1f}   {' '.join(f'{n:.1f}' for n in calls)}"
+            f"{name:34} {float(calls @ (truth - 1.0)):8.1f} {calls.sum():6.1f}   "
+            f"{' '.join(f'{n:.1f}' for n in calls)}"
         )
 
 
 def main() -> None:
-    """Print a table over the recorded traces, one over the synthetic ones, one over both, and the two summaries."""
+    """Print a table over the recorded traces, one over the synthetic ones, one over both, and the
+    two summaries."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -359,8 +369,9 @@ def main() -> None:
                 if good(trace, outcome) < 1.0 or (trace.clear and steady(outcome) < 1.0):
                     ratios = " ".join(f"{ratio:.3f}" for ratio in trace.truth / trace.truth.min())
                     print(
-                        f"{name:34} {trace.name:28} {100 * good(trace, outcome):7.1f} {np.mean(outcome.regret):8.2f}"
-                        f" {np.median(outcome.settled):6.0f} {Counter(outcome.winners).most_common()} of {ratios}"
+                        f"{name:34} {trace.name:28} {100 * good(trace, outcome):7.1f} "
+                        f"{np.mean(outcome.regret):8.2f} {np.median(outcome.settled):6.0f} "
+                        f"{Counter(outcome.winners).most_common()} of {ratios}"
                     )
 
 

@@ -1,9 +1,11 @@
-"""Record what several implementations of one thing really take, call by call, for `policies.py` to replay.
+"""Record what several implementations of one thing really take, call by call, for `policies.py` to
+replay.
 
     python benchmarks/record_traces.py [--rows 160] [--out benchmarks/traces]
 
-Writes one CSV a trace: the header names the alternatives, every row holds one call of each, side by side, in units of
-10 ns. Each group is recorded alone, and again beside a process that takes a core in bursts.
+Writes one CSV a trace: the header names the alternatives, every row holds one call of each, side by
+side, in units of 10 ns. Each group is recorded alone, and again beside a process that takes a core
+in bursts.
 """
 
 from __future__ import annotations
@@ -112,8 +114,9 @@ def neighbour() -> None:
 def record(group: Group, rows: int, seconds: float = 10.0) -> list[list[int]]:
     """One row a round; the first is kept, cold as it is; fewer rows where `seconds` are over.
 
-    Between any two calls lies other work on 2 MiB, as in a program that has more to do than this one operation: without
-    it a whole trace of a short call would fit into one burst of the neighbour.
+    Between any two calls lies other work on 2 MiB, as in a program that has more to do than this
+    one operation: without it a whole trace of a short call would fit into one burst of the
+    neighbour.
     """
     table = []
     other = np.ones(2**19, np.float32)

@@ -1,10 +1,11 @@
 """Is a selector safe under many threads? Prints a small table; exit status 1 if not.
 
-`--threads N --seconds S`: N threads call a handful of selectors (plain, grouped, nested, checked, forgetful, in a store
-on disk) at once, with alternatives that fail, go wrong and drift at random moments; others report, flush, copy and drop
-selectors meanwhile. Every answer is compared with what a function alone would give. Afterwards every problem must
-settle within so many calls, no trial may be left open, and memory must be within its bounds. Threads switch every 10
-microseconds, and their clocks are fakes, so that races are reopened hundreds of times a second.
+`--threads N --seconds S`: N threads call a handful of selectors (plain, grouped, nested, checked,
+forgetful, in a store on disk) at once, with alternatives that fail, go wrong and drift at random
+moments; others report, flush, copy and drop selectors meanwhile. Every answer is compared with what
+a function alone would give. Afterwards every problem must settle within so many calls, no trial may
+be left open, and memory must be within its bounds. Threads switch every 10 microseconds, and their
+clocks are fakes, so that races are reopened hundreds of times a second.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CALLS_TO_SETTLE = 20_000
 
 
 class Machine:
-    """A clock for each thread, moved by the alternatives that it calls, and weather that changes their times."""
+    """A clock for each thread, moved by the alternatives that it calls, and weather that changes
+    their times."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -146,7 +148,8 @@ class Stress:
             self.compare(name, selector, x)
 
     def compare(self, name: str, selector: BestOf, x: int) -> None:
-        """One call of a selector that is no group; what a settled alternative raises is the program's."""
+        """One call of a selector that is no group; what a settled alternative raises is the
+        program's."""
         try:
             answer = selector(x)
         except OSError:

@@ -1,10 +1,12 @@
-"""Is the store safe under many writers, and under processes that die? Prints a small table; exit status 1 if not.
+"""Is the store safe under many writers, and under processes that die? Prints a small table; exit
+status 1 if not.
 
-`--processes N`: N processes begin to write at the same moment, each its own problems and its own evidence in shared
-ones; nothing may be lost, no error or warning raised. `--kills N`: a writer is killed (SIGKILL) N times at a random
-moment; the store must open every time without a warning, and hold every decision that was flushed.
-`--selectors N`: N processes decide the same problems at once by a selector each; every problem must end with the right
-decision. `--seconds S`: all three, again and again for so long, small.
+`--processes N`: N processes begin to write at the same moment, each its own problems and its own
+evidence in shared ones; nothing may be lost, no error or warning raised. `--kills N`: a writer is
+killed (SIGKILL) N times at a random moment; the store must open every time without a warning, and
+hold every decision that was flushed. `--selectors N`: N processes decide the same problems at once
+by a selector each; every problem must end with the right decision. `--seconds S`: all three, again
+and again for so long, small.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ BAD = (
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Run `work` in a child; its process id. The child's exit status is 1 where it raised or warned."""
+    """Run `work` in a child; its process id. The child's exit status is 1 where it raised or
+    warned."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -159,7 +162,8 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
 
 
 def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
-    """Small crowds, kills and quorums until the time is over; the counts of all of them, added up."""
+    """Small crowds, kills and quorums until the time is over; the counts of all of them, added
+    up."""
     end, rounds = time.perf_counter() + seconds, 0
     sums = dict.fromkeys(BAD, 0)
     while rounds == 0 or time.perf_counter() < end:
@@ -234,8 +238,8 @@ def one_kill(path: Path, kill: int) -> dict[str, str]:
     while chunk := os.read(reports_read, 65536):
         text += chunk
     os.close(reports_read)
-    # A problem saved again may hold the decision after the promised one: the save that the kill interrupted.
-    # It is left out: the next in turn would be (kill, n % 50).
+    # A problem saved again may hold the decision after the promised one: the save that the kill
+    # interrupted. It is left out: the next in turn would be (kill, n % 50).
     lines = text.decode().splitlines()
     promises = dict(line.rsplit("=", 1) for line in lines)
     promises.pop(f"({kill}, {len(lines) % 50})", None)

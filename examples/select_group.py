@@ -1,8 +1,8 @@
 """Choose two functions together.
 
-This is the second listing of the BestOf paper. The forward pass of a layer may keep what its backward
-pass can use. Which way is faster depends on both passes, so bestof chooses them as one. A call names
-the stage first, 0 or 1. It needs NumPy only.
+This is the second listing of the BestOf paper. The forward pass of a layer may keep what its
+backward pass can use. Which way is faster depends on both passes, so bestof chooses them as one. A
+call names the stage first, 0 or 1. It needs NumPy only.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Choose the fastest transposition for each shape, on the program's own calls.
 
-This is the first listing of the BestOf paper. Tensors go from channels last (NHWC) to channels first
-(NCHW); the best order of the loops depends on their shape. It needs NumPy only.
+This is the first listing of the BestOf paper. Tensors go from channels last (NHWC) to channels
+first (NCHW); the best order of the loops depends on their shape. It needs NumPy only.
 """
 
 import numpy as np

@@ -98,7 +98,8 @@ def read_cifar10(folder):
 
 
 def read_digits():
-    """Return the same of scikit-learn's digits: 8x8 grey of 0 to 16, enlarged, on three channels."""
+    """Return the same of scikit-learn's digits: 8x8 grey of 0 to 16, enlarged, on three
+    channels."""
     digits = load_digits()
     images = np.kron(digits.images, np.ones((4, 4))) * (255 / 16)
     return np.repeat(images.astype(np.uint8)[:, None], 3, axis=1), digits.target.astype(np.int64)

@@ -1,7 +1,8 @@
 """For every test: no decisions of this machine's user are read or written, and nothing is fetched.
 
 A test marked `long` runs by `make test-all` only. `long(every=10)` is for tests with hundreds of
-parameters: one in ten of them stays in `make test`, always the same ones. All of `hostile/` is long.
+parameters: one in ten of them stays in `make test`, always the same ones. All of `hostile/` is
+long.
 """
 
 import os

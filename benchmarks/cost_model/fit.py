@@ -3,12 +3,12 @@
     python benchmarks/cost_model/fit.py benchmarks/cost_model/cascade_lake.csv [--json FILE]
 
 The file comes from `measure.py`. The estimate of an alternative is a sum of terms, each a constant
-times a quantity of the problem: operations, bytes, elements. This program fits all constants at once,
-by least squares of the relative error, none below zero. Their unit is the time of one addition or
-multiplication at the best rate that the native GEMM reached in the file.
+times a quantity of the problem: operations, bytes, elements. This program fits all constants at
+once, by least squares of the relative error, none below zero. Their unit is the time of one
+addition or multiplication at the best rate that the native GEMM reached in the file.
 
-It prints each constant beside the one in use, how well both sets predict the times, and how often each
-would leave out the alternative that was fastest.
+It prints each constant beside the one in use, how well both sets predict the times, and how often
+each would leave out the alternative that was fastest.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def read(path: Path) -> list[Sample]:
 
 
 def terms_of(alternative: str, direction: str, problem: ConvProblem) -> Terms | None:
-    """Return what each constant is multiplied with; None if the estimate is no sum of these terms."""
+    """Return what each constant is multiplied with; None if the estimate is no sum of these
+    terms."""
     operands = _operand_bytes(problem)
     touched = {"touch": operands}
     converted = {} if problem.channels_last else {"conversion": operands}
@@ -131,7 +132,8 @@ def _along(results: int, size: int) -> int:
 
 
 def _direct(direction: str, problem: ConvProblem) -> float:
-    """Return the operations, idle lanes counted: vectors lie along the channels of what is computed."""
+    """Return the operations, idle lanes counted: vectors lie along the channels of what is
+    computed."""
     backward = direction == "input gradient"
     lanes = problem.weight_shape[1] if backward else problem.weight_shape[0] // problem.groups
     return _dense(problem) * _lanes(lanes)
@@ -197,7 +199,8 @@ def ratios(
 
 
 def left_out(samples: Sequence[Sample], constants: Mapping[str, float]) -> tuple[int, int]:
-    """Return how many of the fastest alternatives the margin leaves out, and of how many problems."""
+    """Return how many of the fastest alternatives the margin leaves out, and of how many
+    problems."""
     groups: dict[tuple[ConvProblem, str], list[Sample]] = defaultdict(list)
     for one in samples:
         groups[one.problem, one.direction].append(one)

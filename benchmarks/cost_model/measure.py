@@ -2,9 +2,9 @@
 
     python benchmarks/cost_model/measure.py benchmarks/cost_model/cascade_lake.csv
 
-A line of the file is one alternative of one pass: the median of five calls by one thread. The clock is
-the processor time of the process, so a busy machine preempts without being counted; what other programs
-take of caches and memory bandwidth remains in the times.
+A line of the file is one alternative of one pass: the median of five calls by one thread. The clock
+is the processor time of the process, so a busy machine preempts without being counted; what other
+programs take of caches and memory bandwidth remains in the times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from bestof.bench.convolution.alternatives import measure_conv
 
 COLUMNS = ("notation", "layout", "pass", "alternative", "seconds", "spread")
 
-# Layers of VGG16, ResNet, MobileNetV2 and a CIFAR network, in batches that keep a call below a second.
+# Layers of VGG16, ResNet, MobileNetV2 and a CIFAR network, in batches that keep a call below a
+# second.
 NOTATIONS = (
     "i3x224x224,k64x3x3,b1,p1",
     "i3x224x224,k64x7x7,b1,s2,p3",

@@ -1,4 +1,5 @@
-"""How far from PyTorch's own results those of alternatives may be: the user's choice, in three words."""
+"""How far from PyTorch's own results those of alternatives may be: the user's choice, in three
+words."""
 
 from __future__ import annotations
 

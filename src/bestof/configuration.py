@@ -1,4 +1,5 @@
-"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is changed.
+"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is
+changed.
 
 The command line checks a file before the program runs, so this module must not import torch.
 """
@@ -24,12 +25,13 @@ ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Con
 class Configuration:
     """The settings of all keys.
 
-    Of `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that the packed copies of
-    weights may take, 0 for no such copies. pooling: whether maximum pooling is chosen too.
-    Of `memory`: keep_freed: whether memory that is freed stays in the process.
-    Of `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of one loader may
-    take together. workers: the least and the highest number of workers to try, None for what the processors allow.
-    Of `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen.
+    Of `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that
+    the packed copies of weights may take, 0 for no such copies. pooling: whether maximum pooling is
+    chosen too. Of `memory`: keep_freed: whether memory that is freed stays in the process. Of
+    `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
+    one loader may take together. workers: the least and the highest number of workers to try, None
+    for what the processors allow. Of `ranks`: ranks: whether the ranks of a distributed job agree
+    on what is chosen.
     """
 
     enable: bool = True
@@ -51,7 +53,8 @@ EVERYTHING = Configuration(dataloader=True)
 def parse_configuration(config: ConfigurationLike) -> Configuration:
     """The settings of `config`; what it leaves out keeps its default.
 
-    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named) or a wrong type.
+    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named)
+    or a wrong type.
     """
     if config is None:
         return Configuration()

@@ -1,4 +1,5 @@
-"""The errors of this project: one root, and a class for each thing that a caller may want to tell apart."""
+"""The errors of this project: one root, and a class for each thing that a caller may want to tell
+apart."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class BestofWarning(RuntimeWarning):
 
 
 class InvalidArgument(BestofError, ValueError):
-    """An argument that cannot be used; the message names it, and says what was expected and what came."""
+    """An argument that cannot be used; the message names it, and says what was expected and what
+    came."""
 
 
 class ProblemError(BestofError, TypeError):
@@ -57,7 +59,8 @@ class BenchError(BestofError, RuntimeError):
 
 
 class TorchError(BestofError, RuntimeError):
-    """The integration into PyTorch cannot do what was asked of it in the present state of the process."""
+    """The integration into PyTorch cannot do what was asked of it in the present state of the
+    process."""
 
 
 class ProfileError(BestofError, RuntimeError):

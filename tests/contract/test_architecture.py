@@ -1,4 +1,5 @@
-"""What the import linter cannot see: compiled modules, and what importing the package brings with it."""
+"""What the import linter cannot see: compiled modules, and what importing the package brings with
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ OWNERS = {
 
 
 def imports_of_each_module() -> dict[str, set[str]]:
-    """The modules of the package that each module imports, those for type checking and inside functions included."""
+    """The modules of the package that each module imports, those for type checking and inside
+    functions included."""
     paths = {}
     for path in SOURCE.rglob("*.py"):
         parts = ("bestof", *path.relative_to(SOURCE).with_suffix("").parts)

@@ -1,4 +1,5 @@
-"""The constants of the estimates: their script computes what the code computes, from committed times."""
+"""The constants of the estimates: their script computes what the code computes, from committed
+times."""
 
 from __future__ import annotations
 

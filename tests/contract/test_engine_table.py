@@ -27,7 +27,8 @@ ROWS = (
 
 
 def test_every_row_is_printed_beside_its_reach() -> None:
-    """Run for a moment: what it measures then says nothing, apart from the rows that must be nought at any time."""
+    """Run for a moment: what it measures then says nothing, apart from the rows that must be nought
+    at any time."""
     ran = subprocess.run(  # 1 where a time misses its reach
         [sys.executable, str(PROGRAM), "--quick"],
         check=False,

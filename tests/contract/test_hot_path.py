@@ -1,4 +1,5 @@
-"""What the settled call promises, natively and in plain Python; one suite over one table, hence past 400 lines."""
+"""What the settled call promises, natively and in plain Python; one suite over one table, hence
+past 400 lines."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _winner(
 
 
 def _selector(kind: type[PythonHotPath], *, stages: int = 0, **attributes: Any) -> Any:
-    """Problem 1 is settled; a group has so many stages, and its winner answers the second by `_second_stage`."""
+    """Problem 1 is settled; a group has so many stages, and its winner answers the second by
+    `_second_stage`."""
 
     class Selector(kind):  # type: ignore[valid-type,misc]  # its parent is what the test is parametrised by
         def _long_way(
@@ -563,7 +565,8 @@ def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
         tracemalloc.stop()
     assert [sys.getrefcount(one) for one in watched] == counts
     assert len(gc.get_objects()) - objects < 100
-    # Less than one pointer a call: of so many that 5 KB of the interpreter's own do not look like a leak.
+    # Less than one pointer a call: of so many that 5 KB of the interpreter's own do not look like a
+    # leak.
     assert grown < 5000 * 8
 
 

@@ -1,4 +1,5 @@
-"""README: its Python examples run, its links lead somewhere, and its first page defines the words."""
+"""README: its Python examples run, its links lead somewhere, and its first page defines the
+words."""
 
 from __future__ import annotations
 

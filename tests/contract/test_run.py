@@ -1,4 +1,5 @@
-"""`bestof run` over the real engine and a real store: what is remembered, and what is said of it."""
+"""`bestof run` over the real engine and a real store: what is remembered, and what is said of
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`bestof run --config FILE`: checked before the program runs, and in force when it imports PyTorch."""
+"""`bestof run --config FILE`: checked before the program runs, and in force when it imports
+PyTorch."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ LAYERS = (
     (56, 256, 64, 1, 1, 1),
     (28, 512, 1024, 1, 1, 2),
 )
-# Results of a tile. A row that is missing here is held to the promise where even tiles of MOST x MOST
-# results are enough for blocks.
+# Results of a tile. A row that is missing here is held to the promise where even tiles of MOST x
+# MOST results are enough for blocks.
 MOST = 6
 TILES = {
     "winograd2": (2, 2),

@@ -1,4 +1,5 @@
-"""What settled problems do when their winner drifts; the last test runs all others in plain Python too.
+"""What settled problems do when their winner drifts; the last test runs all others in plain Python
+too.
 
 One suite, hence past 400 lines.
 """
@@ -30,7 +31,8 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trial import current_trial, detours
 from bestof.selection.winner import NEVER
 
-# On the fake clock calls take seconds, so samples lie 8 to 24 calls apart: nine of them within so many.
+# On the fake clock calls take seconds, so samples lie 8 to 24 calls apart: nine of them within so
+# many.
 WINDOW = FIRST + 9 * 24
 
 

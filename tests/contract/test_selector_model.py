@@ -24,10 +24,11 @@ PROBLEMS = st.sampled_from((0, 1, 2))
 
 
 class Model:
-    """One problem, as the paper says it: in turn, so many rounds, the lowest median, the first of equals.
+    """One problem, as the paper says it: in turn, so many rounds, the lowest median, the first of
+    equals.
 
-    Once settled, a call now and then is a sample; nine of these whose median is far off begin the rounds again, the
-    winner first.
+    Once settled, a call now and then is a sample; nine of these whose median is far off begin the
+    rounds again, the winner first.
     """
 
     def __init__(self, pinned: str | None) -> None:

@@ -1,5 +1,5 @@
-"""Every stage of a pass is answered by who began it, whatever is decided meanwhile; the last test runs all others in
-plain Python too."""
+"""Every stage of a pass is answered by who began it, whatever is decided meanwhile; the last test
+runs all others in plain Python too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from bestof.selection.winner import PASSES_KEPT
 
 
 class Machine:
-    """A clock, alternatives whose seconds can be changed, and threads that call when they are told to."""
+    """A clock, alternatives whose seconds can be changed, and threads that call when they are told
+    to."""
 
     def __init__(self, threads: int, stages: int = 2, **seconds: float) -> None:
         self.now = 0.0
@@ -215,7 +216,8 @@ def test_abandoned_passes_are_forgotten_once_their_thread_has_begun_as_many_as_a
 def test_passes_of_many_threads_inside_each_other_through_many_races(
     seed: int, stages: int, make: Make
 ) -> None:
-    """Each thread begins passes and finishes its youngest, in any order of the threads, while times change."""
+    """Each thread begins passes and finishes its youngest, in any order of the threads, while times
+    change."""
     machine = make(threads=6, stages=stages, a=3.0, b=1.0, c=2.0)
     chance = random.Random(seed)
     begun: list[list[tuple[str, int]]] = [

@@ -316,7 +316,8 @@ _PLACES = st.none() | st.sampled_from(["", "a"])
 
 
 class SqliteAgainstDict(RuleBasedStateMachine):
-    """SqliteStore, through any number of reopenings, against a dict that is written down here once more."""
+    """SqliteStore, through any number of reopenings, against a dict that is written down here once
+    more."""
 
     @initialize()
     def begin(self) -> None:

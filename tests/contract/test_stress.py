@@ -1,4 +1,5 @@
-"""Threads and processes that do all that a program may do, for a while: two seconds, or a minute under BESTOF_FUZZ."""
+"""Threads and processes that do all that a program may do, for a while: two seconds, or a minute
+under BESTOF_FUZZ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Stores whose file another process holds, slows down, or cannot lock: what calls wait, and what is lost."""
+"""Stores whose file another process holds, slows down, or cannot lock: what calls wait, and what is
+lost."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def waits(
     library: Path | None = None,
     mode: str = "",
 ) -> dict[str, Any]:
-    """Run waits.py over a store that is held (`read`: for readers too) or whose file system misbehaves."""
+    """Run waits.py over a store that is held (`read`: for readers too) or whose file system
+    misbehaves."""
     folder.mkdir(parents=True)
     path = folder / "decisions.sqlite"
     store = SqliteStore(path)

@@ -1,4 +1,5 @@
-"""Stores, lock files and plans with bytes changed at random: a clear error or a good answer, and nothing else."""
+"""Stores, lock files and plans with bytes changed at random: a clear error or a good answer, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def lock_files(folder: Path, count: int, seed: int) -> Counter[str]:
 
 
 def plans(folder: Path, count: int, seed: int) -> Counter[str]:
-    """Load mutated plans, half of them with checksums that are right again; call what could be loaded."""
+    """Load mutated plans, half of them with checksums that are right again; call what could be
+    loaded."""
     import torch  # noqa: PLC0415  the other two need no torch
     from torch import nn  # noqa: PLC0415
 
@@ -174,7 +176,8 @@ def values(content: Any) -> Any:
 
 
 def in_processes(one: Callable[[random.Random, int], str], count: int, seed: int) -> Counter[str]:
-    """Count what becomes of so many mutations; children take them in batches, and a crash is counted."""
+    """Count what becomes of so many mutations; children take them in batches, and a crash is
+    counted."""
     found: Counter[str] = Counter()
     for begin in range(0, count, BATCH):
         numbers = range(begin, min(begin + BATCH, count))

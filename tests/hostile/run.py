@@ -1,4 +1,5 @@
-"""Do the worst to bestof's files and processes, and count. Exit status 1 if anything is lost, crashes or waits.
+"""Do the worst to bestof's files and processes, and count. Exit status 1 if anything is lost,
+crashes or waits.
 
 Without options: as long as the figures in docs/store.md say. Each option sets how much of one kind.
 """

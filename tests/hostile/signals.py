@@ -20,7 +20,8 @@ class Alarm(BaseException):
 
 
 def interrupt_calls(folder: Path, signals: int, seed: int) -> dict[str, int]:
-    """Raise from a handler so many times while a selector decides problems; then ask another process's questions."""
+    """Raise from a handler so many times while a selector decides problems; then ask another
+    process's questions."""
     path = folder / "decisions.sqlite"
     store = SqliteStore(path)
     pairs = [("a", lambda n: n), ("b", lambda n: n + 0)]
@@ -73,7 +74,8 @@ def interrupt_calls(folder: Path, signals: int, seed: int) -> dict[str, int]:
 
 
 def end_by_signal(folder: Path, count: int, seed: int) -> dict[str, int]:
-    """End processes by SIGTERM, SIGINT or SIGKILL at random moments; every store opens, and whole."""
+    """End processes by SIGTERM, SIGINT or SIGKILL at random moments; every store opens, and
+    whole."""
     chance = random.Random(seed)
     path = folder / "ended.sqlite"
     failures = 0

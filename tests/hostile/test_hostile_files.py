@@ -1,4 +1,5 @@
-"""Stores, lock files and plans with bytes changed at random, in short; `make hostile` does it at length."""
+"""Stores, lock files and plans with bytes changed at random, in short; `make hostile` does it at
+length."""
 
 from __future__ import annotations
 

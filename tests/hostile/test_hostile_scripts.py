@@ -1,4 +1,5 @@
-"""Programs that fork, spawn, use threads, TorchScript, vmap, autocast or DDP, each in a process of its own."""
+"""Programs that fork, spawn, use threads, TorchScript, vmap, autocast or DDP, each in a process of
+its own."""
 
 from __future__ import annotations
 

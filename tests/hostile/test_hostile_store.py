@@ -1,4 +1,5 @@
-"""A store under kills, crowds, holders, signals and file systems that misbehave; `make hostile` does it at length."""
+"""A store under kills, crowds, holders, signals and file systems that misbehave; `make hostile`
+does it at length."""
 
 from __future__ import annotations
 

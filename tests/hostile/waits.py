@@ -1,9 +1,11 @@
-"""How long calls of a selector wait for its store. Prints JSON; run as a program, perhaps with a shim preloaded.
+"""How long calls of a selector wait for its store. Prints JSON; run as a program, perhaps with a
+shim preloaded.
 
-`waits.py FOLDER CALLS`: every call meets a new problem, so that it asks for pins and evidence, and is the only trial
-of a race, so that a decision is saved. What a call waits is taken where it waits, in `Job.wait`: a machine that is
-busy with other things makes every line of a program slow, and this one too: `late` is how much later than asked the
-system wakes a thread that waits for nothing. The `asked` waits are bounds that the store sets itself.
+`waits.py FOLDER CALLS`: every call meets a new problem, so that it asks for pins and evidence, and
+is the only trial of a race, so that a decision is saved. What a call waits is taken where it waits,
+in `Job.wait`: a machine that is busy with other things makes every line of a program slow, and this
+one too: `late` is how much later than asked the system wakes a thread that waits for nothing. The
+`asked` waits are bounds that the store sets itself.
 """
 
 from __future__ import annotations

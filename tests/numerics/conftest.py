@@ -1,4 +1,5 @@
-"""Every test runs once for each instruction set of the processor; scratch is poisoned and guarded."""
+"""Every test runs once for each instruction set of the processor; scratch is poisoned and
+guarded."""
 
 from __future__ import annotations
 

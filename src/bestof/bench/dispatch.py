@@ -188,8 +188,8 @@ def _trials(policy: Policy, around: Callable[[Work], Work], calls: int, threads:
         _call_problems(selector, problems)  # each is met for the first time here
     before = sum(selector.trials for selector in selectors)
     order = [problem for problem in problems for _ in range(_TRIALS)]
-    # Some trials first bring the code into the caches. The loops of the other rows are long enough to
-    # do that themselves.
+    # Some trials first bring the code into the caches. The loops of the other rows are long enough
+    # to do that themselves.
     around(partial(_call_problems, _on_trial(policy), order[: 4 * _TRIALS]))()
     took = _elapsed([around(partial(_call_problems, selector, order)) for selector in selectors])
     took -= _elapsed([partial(_call_direct, len(order))] * threads)

@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             None  # documented to mean that there is no stream; spares the failing flush at exit
         )
         return 1
-    # A program runs outside of the `try` above: its errors are its own, even if they are BestofErrors.
+    # A program runs outside of the `try` above: its errors are its own, even if they are
+    # BestofErrors.
     return outcome if isinstance(outcome, int) else outcome()
 
 

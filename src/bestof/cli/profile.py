@@ -124,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """Our own options; whether a module is meant; the script or module and its arguments, exactly as they came."""
+    """Our own options; whether a module is meant; the script or module and its arguments, exactly
+    as they came."""
     position = 0
     while position < len(argv):
         word = argv[position]
@@ -156,7 +157,8 @@ def _prepare(
     script: Script, options: argparse.Namespace, tell: Callable[[Profile, TextIO], None]
 ) -> None:
     schedules: list[Schedule] = []
-    # First in, last out: the handlers of the program and of everything that it imports run before the tables.
+    # First in, last out: the handlers of the program and of everything that it imports run before
+    # the tables.
     atexit.register(_finish, script.name, schedules, os.getpid(), tell)
     for name in _FILES:
         if getattr(options, name) is not None:
@@ -193,7 +195,8 @@ def _finish(
         found = schedules[0].stop()
         if found is None:
             raise ProfileError(
-                f"{name} ended before --skip steps had passed, so nothing was recorded; pass a smaller --skip"
+                f"{name} ended before --skip steps had passed, so nothing was recorded; pass a "
+                "smaller --skip"
             )
         tell(_with_peak(found), sys.stderr)
     except BestofError as error:
@@ -213,7 +216,8 @@ def _tell(
     profile: Profile,
     stream: TextIO,
 ) -> None:
-    """Write the files that were asked for, and print the tables; a stream may be closed, or None."""
+    """Write the files that were asked for, and print the tables; a stream may be closed, or
+    None."""
     if options.keep is not None:
         profile.save(options.keep)
     if options.trace is not None:

@@ -17,7 +17,8 @@ _MODULES = 20
 
 
 def draw_profile(profile: Profile, path: str) -> None:
-    """Draw the phases and the slowest modules of the steady step to `path`, in the format of its ending."""
+    """Draw the phases and the slowest modules of the steady step to `path`, in the format of its
+    ending."""
     steady = steady_of(profile)
     phases: dict[str, dict[str, float]] = {}
     modules: dict[str, dict[str, float]] = {}

@@ -1,4 +1,5 @@
-"""The tables of a profile: what is said first, then a breakdown by each field that was asked for."""
+"""The tables of a profile: what is said first, then a breakdown by each field that was asked
+for."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[s
 
 
 def profile_csv(profile: Profile, fields: Sequence[Sequence[str]]) -> str:
-    """Return all rows as CSV: the column `by` names the breakdown, `key` joins its fields by a slash."""
+    """Return all rows as CSV: the column `by` names the breakdown, `key` joins its fields by a
+    slash."""
     steady = steady_of(profile)
     text = io.StringIO()
     names = [name for name in Row.__slots__ if name != "keys"]
@@ -109,14 +111,15 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
 
 
 def _gap_lines(profile: Profile, steady: Steady) -> Iterator[str]:
-    """How the unexplained time is cut up: one long gap asks for another remedy than a thousand short ones."""
+    """How the unexplained time is cut up: one long gap asks for another remedy than a thousand
+    short ones."""
     found = fragmentation_of(gaps_of(profile))
     if found and steady.wall > 0:
         longest = max((one.longest for one in found), key=lambda gap: gap.seconds)
         parts = ", ".join(f"{one.phase} {one.count:.0f}" for one in found[:4])
         yield (
-            f"gaps a step: {sum(one.count for one in found):.0f} ({parts}); the longest {longest.seconds * 1e3:.3f} ms "
-            f"between {longest.before} and {longest.after}"
+            f"gaps a step: {sum(one.count for one in found):.0f} ({parts}); the longest "
+            f"{longest.seconds * 1e3:.3f} ms between {longest.before} and {longest.after}"
         )
 
 

@@ -141,8 +141,8 @@ def _lines(done: Projection, peak: Peak, rows: int) -> Iterator[str]:
     replayed = [one for one in done.problems if one.measured]
     same = sum(one.same_implementation for one in replayed)
     yield (
-        f"{len(replayed)} of {len(done.problems)} distinct problems replayed with {done.threads} threads, "
-        f"{same} by the implementation of their lines"
+        f"{len(replayed)} of {len(done.problems)} distinct problems replayed with {done.threads} "
+        f"threads, {same} by the implementation of their lines"
     )
     yield (
         f"coverage: {done.coverage:.1%} of the step's {done.wall * 1e3:.2f} ms was replayed; "
@@ -218,8 +218,8 @@ def _row(one: Problem) -> tuple[str, ...]:
 def _warnings(done: Projection) -> Iterator[str]:
     if done.disturbance.others > _OTHERS:
         yield (
-            f"warning: other processes took {done.disturbance.others:.0%} of the processors meanwhile: the times "
-            "are higher than the machine's"
+            f"warning: other processes took {done.disturbance.others:.0%} of the processors "
+            "meanwhile: the times are higher than the machine's"
         )
     if done.disturbance.faults > _FAULTS * 1000:
         yield f"warning: {done.disturbance.faults:.0f} page faults a measurement: memory was short"
@@ -249,8 +249,8 @@ def _advice(done: Projection, rows: int) -> Iterator[str]:
         more = f" and {len(one.modules) - 3} more" if len(one.modules) > 3 else ""
         factor = one.seconds / (one.seconds - saved) if one.seconds > saved else 0.0
         yield (
-            f"  {saved * 1e3:8.3f} ms a step: {modules}{more}: {one.primitive} {one.direction} {factor:.1f} times "
-            f"as fast by {best.name}"
+            f"  {saved * 1e3:8.3f} ms a step: {modules}{more}: {one.primitive} {one.direction} "
+            f"{factor:.1f} times as fast by {best.name}"
         )
 
 

@@ -116,7 +116,8 @@ def _prepare(
     configuration: Configuration | None,
     accuracy: Accuracy | None,
 ) -> None:
-    # Handlers run last in, first out. So those of the program and its imports run before the summary.
+    # Handlers run last in, first out. So those of the program and its imports run before the
+    # summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
     after_import("torch", partial(_tune_torch, configuration, accuracy))
 
@@ -141,7 +142,8 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
 
 
 def _tells() -> bool:
-    """Return whether this process tells how its job went: of the ranks that torchrun starts, rank 0 does."""
+    """Return whether this process tells how its job went: of the ranks that torchrun starts, rank 0
+    does."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 

@@ -1,4 +1,5 @@
-"""`bestof store export`, `import` and `merge`: decisions and pins as a file that can be reviewed and shared."""
+"""`bestof store export`, `import` and `merge`: decisions and pins as a file that can be reviewed
+and shared."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def _export(store: Store, options: argparse.Namespace) -> int:
             f"cannot write {options.file!r}: {error.strerror or error}"
         ) from error
     print(
-        f"exported {plural(len(records), 'problem')} and {plural(len(pins), 'pin')} to {options.file}"
+        f"exported {plural(len(records), 'problem')} and {plural(len(pins), 'pin')} to "
+        f"{options.file}"
     )
     return 0
 
@@ -52,7 +54,8 @@ def _merge(store: Store, options: argparse.Namespace) -> int:
 
 
 def _take_in(store: Store, path: str, *, theirs: bool) -> int:
-    """Unite the file with the store in one transaction; of two pins for a place, `theirs` tells whose stays."""
+    """Unite the file with the store in one transaction; of two pins for a place, `theirs` tells
+    whose stays."""
     text = _read(path)
     records, pins = import_records(text), import_pins(text)
     stayed = store.unite(records, pins, theirs=theirs)

@@ -23,7 +23,8 @@ def problem_of(
     groups: int,
     dtype: str = "float32",
 ) -> _native.Problem:
-    """Return the problem that arguments of `conv2d` describe; raise KernelError if there is none."""
+    """Return the problem that arguments of `conv2d` describe; raise KernelError if there is
+    none."""
     return _checked_problem(
         x_shape,
         w_shape,

@@ -1,4 +1,5 @@
-"""The ways in which one distinct problem of a profile can be computed: oneDNN's, MKL's and bestof's."""
+"""The ways in which one distinct problem of a profile can be computed: oneDNN's, MKL's and
+bestof's."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _REFERENCES = ("ref", "ref_int8", "gemm_ref", "simple")
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way: `kind` is `same` (the call as it was logged), `onednn` (its free choice), `implementation`
-    (another one of oneDNN's) or `bestof`. `bind` returns a function on buffers of its own; `free` ends it."""
+    """One way: `kind` is `same` (the call as it was logged), `onednn` (its free choice),
+    `implementation` (another one of oneDNN's) or `bestof`. `bind` returns a function on buffers of
+    its own; `free` ends it."""
 
     kind: str
     name: str
@@ -77,7 +79,8 @@ _TYPES = {"f32": torch.float32, "f64": torch.float64}
 
 
 def _product(line: Line) -> Alternative:
-    """A matrix product of MKL, by PyTorch, with its transpositions; MKL counts by columns, so operands swap."""
+    """A matrix product of MKL, by PyTorch, with its transpositions; MKL counts by columns, so
+    operands swap."""
     dtype = _TYPES.get(dtype_of(line.implementation))
     if line.primitive != "matmul" or dtype is None:
         raise Unsupported(f"{line.implementation} is not replayed")

@@ -1,7 +1,8 @@
 """Tell which module each operation belongs to, that of the backward pass included.
 
-In the forward pass the innermost range of a module encloses the operation. In the backward pass the node of autograd
-carries the number that it was given in the forward pass, and so the module of the operation that made it.
+In the forward pass the innermost range of a module encloses the operation. In the backward pass the
+node of autograd carries the number that it was given in the forward pass, and so the module of the
+operation that made it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def modules_of(operations: Sequence[Operation]) -> dict[Operation, Module]:
         elif one.name.startswith(BACKWARD):
             module = made.get((one.forward_thread, one.sequence), module)
         elif one.sequence >= 0 and not _in_backward(one):
-            # The last operation with a number made the node: those before it had peeked at the number.
+            # The last operation with a number made the node: those before it had peeked at the
+            # number.
             made[one.thread, one.sequence] = module
         found[one] = module
     return found

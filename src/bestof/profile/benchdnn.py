@@ -38,8 +38,8 @@ def _convolution(line: Line) -> str:
         for name, role in (("s", "src"), ("w", "wei"), ("d", "dst"))
     )
     return (
-        f"benchdnn --conv --mode=P --dir={direction} --dt={_dtypes(line, 'src', 'wei', 'dst')} {tags} "
-        f"{line.problem.replace('_', '')}"
+        f"benchdnn --conv --mode=P --dir={direction} --dt={_dtypes(line, 'src', 'wei', 'dst')} "
+        f"{tags} {line.problem.replace('_', '')}"
     )
 
 
@@ -54,5 +54,6 @@ def _matmul(line: Line) -> str:
     problem = ":".join(line.problem.split(":")[:2])
     return (
         f"benchdnn --matmul --mode=P --dt={_dtypes(line, 'src', 'wei', 'dst')} "
-        f"--stag={_tag(line, 'src')} --wtag={_tag(line, 'wei')} --dtag={_tag(line, 'dst')} {problem}"
+        f"--stag={_tag(line, 'src')} --wtag={_tag(line, 'wei')} --dtag={_tag(line, 'dst')} "
+        f"{problem}"
     )

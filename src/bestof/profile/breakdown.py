@@ -1,4 +1,5 @@
-"""Sum a steady step by one or more fields of its spans: module, operation, primitive, direction, and so on."""
+"""Sum a steady step by one or more fields of its spans: module, operation, primitive, direction,
+and so on."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from bestof.profile.steady import Steady
 class Row:
     """One line of a breakdown. `share` is that of the wall time of a step.
 
-    `rate` is FLOP/s and `bandwidth` bytes/s, over the time of the spans whose work is known; None where none is.
-    `roofline` is the least time that the peaks of the machine allow that work, over the time it took.
+    `rate` is FLOP/s and `bandwidth` bytes/s, over the time of the spans whose work is known; None
+    where none is. `roofline` is the least time that the peaks of the machine allow that work, over
+    the time it took.
     """
 
     keys: tuple[str, ...]

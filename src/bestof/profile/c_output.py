@@ -1,9 +1,9 @@
 """Divert what C code prints, and nothing else.
 
-oneDNN and MKL write their verbose lines to C's `stdout`. In glibc that is a variable: while it points to a file of
-ours, the lines go there. Descriptor 1 stays as it is, so Python's own output, its order, and `isatty` do not change;
-a program may even close the descriptor. What other C code prints meanwhile is handed on to descriptor 1 as soon as
-`drain` sees it.
+oneDNN and MKL write their verbose lines to C's `stdout`. In glibc that is a variable: while it
+points to a file of ours, the lines go there. Descriptor 1 stays as it is, so Python's own output,
+its order, and `isatty` do not change; a program may even close the descriptor. What other C code
+prints meanwhile is handed on to descriptor 1 as soon as `drain` sees it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CHUNK = 1 << 20
 class COutput:
     """Diverts C's stdout between `start` and `stop`, and calls `take` with each complete line.
 
-    `take` returns True for a line that it keeps. The other lines are written to descriptor 1. It is called by one
-    thread at a time.
+    `take` returns True for a line that it keeps. The other lines are written to descriptor 1. It is
+    called by one thread at a time.
     """
 
     def __init__(self, take: Callable[[str], bool]) -> None:
@@ -104,7 +104,8 @@ class _Diversion:
 
 @cache
 def _diversion() -> _Diversion:
-    """The one of the process. It is never closed: C code may have copied the pointer while it was `stdout`."""
+    """The one of the process. It is never closed: C code may have copied the pointer while it was
+    `stdout`."""
     libc, _ = _library()
     file = os.memfd_create("bestof-profile", os.MFD_CLOEXEC)
     # Appending keeps lines of several threads whole.
@@ -123,6 +124,7 @@ def _library() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         return libc, ctypes.c_void_p.in_dll(libc, "stdout")
     except ValueError as error:
         raise ProfileError(
-            f"cannot divert the output of C code: the C library of {sys.platform} has no variable `stdout`; "
-            "write the lines of ONEDNN_VERBOSE=1 to a file, and give bestof profile that file"
+            f"cannot divert the output of C code: the C library of {sys.platform} has no "
+            "variable `stdout`; write the lines of ONEDNN_VERBOSE=1 to a file, and give bestof "
+            "profile that file"
         ) from error

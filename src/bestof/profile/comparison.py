@@ -1,4 +1,5 @@
-"""Compare two profiles, normalised by step and by sample: what became slower, what is in one and not in the other."""
+"""Compare two profiles, normalised by step and by sample: what became slower, what is in one and
+not in the other."""
 
 from __future__ import annotations
 
@@ -34,14 +35,16 @@ class Pair:
 
 
 def scale_of(steady: Steady, per: str) -> float:
-    """Return what a step's seconds are multiplied by; InvalidArgument where the samples of a step are unknown."""
+    """Return what a step's seconds are multiplied by; InvalidArgument where the samples of a step
+    are unknown."""
     if per == "step":
         return 1.0
     if per != "sample":
         raise InvalidArgument(f"profiles are compared by step or by sample; got {per!r}")
     if not steady.samples:
         raise InvalidArgument(
-            "the profiles cannot be compared by sample: one does not tell the batch of a step; compare by step"
+            "the profiles cannot be compared by sample: one does not tell the batch of a step; "
+            "compare by step"
         )
     return 1.0 / steady.samples
 

@@ -1,7 +1,8 @@
 """A memory descriptor, as oneDNN's verbose lines write it.
 
-Three spellings exist. Since oneDNN 3.6: `src:f32:a:blocked:abcd::f0`. From 1.0 to 3.5: `src_f32::blocked:abcd:f0`,
-with a field for strides since 3.0. An absent tensor has the data type `undef`.
+Three spellings exist. Since oneDNN 3.6: `src:f32:a:blocked:abcd::f0`. From 1.0 to 3.5:
+`src_f32::blocked:abcd:f0`, with a field for strides since 3.0. An absent tensor has the data type
+`undef`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ BYTES = {
 class Descriptor:
     """One tensor of a primitive: its role (`src`, `wei`, `bia`, `dst`, ...), data type and layout.
 
-    `properties` holds flags such as `a` (chosen by oneDNN) and `p` (padded). `strides` is empty for dense tensors.
+    `properties` holds flags such as `a` (chosen by oneDNN) and `p` (padded). `strides` is empty for
+    dense tensors.
     """
 
     role: str
@@ -37,7 +39,8 @@ class Descriptor:
 
 
 def parse_descriptors(text: str) -> tuple[Descriptor, ...]:
-    """Parse the field of memory descriptors; ValueError for a word in none of the known spellings."""
+    """Parse the field of memory descriptors; ValueError for a word in none of the known
+    spellings."""
     return tuple(_parse(word) for word in text.split())
 
 
@@ -56,7 +59,8 @@ def _parse(word: str) -> Descriptor:
 
 
 def _split(head: str) -> tuple[str, str]:
-    """Split `src_f32`; the role may contain an underscore (`src_iter_f32`), and so may the type (`f8_e5m2`)."""
+    """Split `src_f32`; the role may contain an underscore (`src_iter_f32`), and so may the type
+    (`f8_e5m2`)."""
     parts = head.split("_")
     for cut in range(1, len(parts)):
         dtype = "_".join(parts[cut:])

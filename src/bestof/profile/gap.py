@@ -1,4 +1,5 @@
-"""Gaps: stretches of a step in which neither a line nor an operation runs on the main thread. Python runs there."""
+"""Gaps: stretches of a step in which neither a line nor an operation runs on the main thread.
+Python runs there."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from bestof.profile.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One gap; `before` and `after` name the operations around it, `phase` is that of the one after it."""
+    """One gap; `before` and `after` name the operations around it, `phase` is that of the one after
+    it."""
 
     step: int
     phase: str
@@ -31,7 +33,8 @@ class Fragmentation:
 
 
 def gaps_of(profile: Profile) -> list[Gap]:
-    """Return the gaps inside of steps, in the order of time; the first step is left out where there are others."""
+    """Return the gaps inside of steps, in the order of time; the first step is left out where there
+    are others."""
     first = 1 if len(profile.steps) > 1 else 0
     found = []
     ended, before, step = 0.0, "", -1

@@ -1,8 +1,8 @@
 """One line that a library printed about one call: oneDNN's verbose line, MKL's, or bestof's own.
 
-A line is read once, from text, and never changed. It says what ran (primitive, implementation, direction), on which
-problem (descriptors, attributes, problem text), for how long, and, where the library tells, when it began. Breakdowns
-count its work, projections replay it.
+A line is read once, from text, and never changed. It says what ran (primitive, implementation,
+direction), on which problem (descriptors, attributes, problem text), for how long, and, where the
+library tells, when it began. Breakdowns count its work, projections replay it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from bestof.profile.descriptor import Descriptor
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A call that was executed. `began` is seconds since the epoch, None where the line has no timestamp."""
+    """A call that was executed. `began` is seconds since the epoch, None where the line has no
+    timestamp."""
 
     source: str  # onednn, mkl, bestof
     primitive: str
@@ -35,7 +36,8 @@ class Line:
 
     @property
     def dtype(self) -> str:
-        """The data types of the tensors that are there, without repetition: `f32`, or `u8:s8:s32`."""
+        """The data types of the tensors that are there, without repetition: `f32`, or
+        `u8:s8:s32`."""
         present = (one.dtype for one in self.descriptors if not one.absent and one.role != "bia")
         return ":".join(dict.fromkeys(present))
 
@@ -48,7 +50,8 @@ class Line:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two lines the same call on the same problem; times and implementations are left out."""
+        """What makes two lines the same call on the same problem; times and implementations are
+        left out."""
         tensors = " ".join(
             f"{one.role}:{one.dtype}:{one.tag}:{one.strides}" for one in self.descriptors
         )

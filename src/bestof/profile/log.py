@@ -1,7 +1,8 @@
 """A log of verbose lines: what was executed, what was refused, and what could not be understood.
 
-A log is read leniently. A line of another program is passed over; a line of oneDNN or MKL that cannot be parsed is
-counted, and the first few are kept to be shown. Nothing that a file contains raises an error.
+A log is read leniently. A line of another program is passed over; a line of oneDNN or MKL that
+cannot be parsed is counted, and the first few are kept to be shown. Nothing that a file contains
+raises an error.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Log:
         try:
             self.lines.append(onednn.parse(text, words, fields))
         except ValueError:
-            # A log of several processes may mix versions: the common order is tried before giving up.
+            # A log of several processes may mix versions: the common order is tried before giving
+            # up.
             try:
                 self.lines.append(onednn.parse(text, words, onednn.FIELDS))
             except ValueError:
@@ -112,7 +114,8 @@ def read_lines(texts: Iterable[str]) -> Log:
 def read_log(path: str | Path) -> Log:
     """Read a log file; bytes that are not UTF-8 are replaced.
 
-    Raises ProfileError if the file cannot be opened, is empty, or contains no line of oneDNN or MKL.
+    Raises ProfileError if the file cannot be opened, is empty, or contains no line of oneDNN or
+    MKL.
     """
     try:
         content = Path(path).read_bytes().decode("utf-8", errors="replace")
@@ -125,7 +128,7 @@ def read_log(path: str | Path) -> Log:
         raise ProfileError(f"the log {str(path)!r} is empty; set ONEDNN_VERBOSE=1 for the program")
     if not log.lines and not log.unknown and not log.refusals:
         raise ProfileError(
-            f"the log {str(path)!r} contains no executed primitive of oneDNN or MKL in {log.foreign} lines; "
-            "set ONEDNN_VERBOSE=1 for the program"
+            f"the log {str(path)!r} contains no executed primitive of oneDNN or MKL in "
+            f"{log.foreign} lines; set ONEDNN_VERBOSE=1 for the program"
         )
     return log

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A trial, a decision, or a drift, by `track`: trials, decisions, drift. Times are seconds of the capture."""
+    """A trial, a decision, or a drift, by `track`: trials, decisions, drift. Times are seconds of
+    the capture."""
 
     track: str
     name: str

@@ -1,4 +1,5 @@
-"""Read the verbose lines of MKL: matrix products in float32, and vector functions, go there and not to oneDNN."""
+"""Read the verbose lines of MKL: matrix products in float32, and vector functions, go there and not
+to oneDNN."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from bestof.profile.line import Line
 PREFIX = "MKL_VERBOSE"
 
 _CALL = re.compile(
-    r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[\d.]+)(?P<unit>ns|us|ms|s)\b(?P<rest>.*)"
+    r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) "
+    r"(?P<time>[\d.]+)(?P<unit>ns|us|ms|s)\b(?P<rest>.*)"
 )
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 # The data type by the first letter of a BLAS or LAPACK name.
@@ -49,13 +51,15 @@ def parse(text: str) -> Line:
 
 
 def dtype_of(implementation: str) -> str:
-    """Return the data type that the name of a call tells (`mkl:sgemm`: f32), empty for another name."""
+    """Return the data type that the name of a call tells (`mkl:sgemm`: f32), empty for another
+    name."""
     letter = implementation.removeprefix("mkl:")[:1].upper()
     return _DTYPES.get(letter, "")
 
 
 def _problem(name: str, arguments: list[str]) -> str:
-    """The sizes of a matrix product as `MxKxN`-free text `m10n4k4608`; else every argument that is no address."""
+    """The sizes of a matrix product as `MxKxN`-free text `m10n4k4608`; else every argument that is
+    no address."""
     if _GEMM.match(name) and len(arguments) >= 5:
         m, n, k = arguments[2:5]
         return f"m{m}n{n}k{k}"

@@ -1,7 +1,8 @@
-"""Ranges in PyTorch's profiler that tell which module runs, by hooks on every module's forward pass.
+"""Ranges in PyTorch's profiler that tell which module runs, by hooks on every module's forward
+pass.
 
-A module is named by its path within the outermost module that is running, as in `layer3.0.conv1`. The hooks are global,
-so the program's modules are not touched.
+A module is named by its path within the outermost module that is running, as in `layer3.0.conv1`.
+The hooks are global, so the program's modules are not touched.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from bestof.profile.operation import MODULE
 class ModuleNames:
     """Names the running modules between `start` and `stop`.
 
-    `samples` holds the batch of each call of an outermost module, 0 where its first tensor has none.
+    `samples` holds the batch of each call of an outermost module, 0 where its first tensor has
+    none.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,8 @@ class ModuleNames:
                 return
 
     def _learn(self, root: nn.Module) -> None:
-        """Note the names below a module. It may have changed since its last call, so each call looks anew."""
+        """Note the names below a module. It may have changed since its last call, so each call
+        looks anew."""
         for name, module in root.named_modules():
             self._names[id(module)] = name
 

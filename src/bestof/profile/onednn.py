@@ -1,7 +1,7 @@
 """Read the verbose lines of oneDNN, of every version since 1.0.
 
-A `template:` line names the fields of the lines behind it. Where a log has none (oneDNN before 1.8, or a log that was
-cut), the order that all versions share is taken.
+A `template:` line names the fields of the lines behind it. Where a log has none (oneDNN before 1.8,
+or a log that was cut), the order that all versions share is taken.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def is_execution(words: Sequence[str]) -> bool:
 
 
 def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
-    """Parse the line of an executed primitive; ValueError where it does not have the fields of the template."""
+    """Parse the line of an executed primitive; ValueError where it does not have the fields of the
+    template."""
     _, rest = _operation(words)
     names = [name for name in fields if name != "timestamp"]
     if len(rest) != len(names):
@@ -79,7 +80,8 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
 
 
 def _operation(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the component, and the words from the operation on; a timestamp and the component stand before it."""
+    """Return the component, and the words from the operation on; a timestamp and the component
+    stand before it."""
     rest = list(words)
     component = ""
     if rest and _NUMBER.match(rest[0]):

@@ -1,7 +1,8 @@
 """The oneDNN inside of PyTorch, by its C functions.
 
-PyTorch does not export them, but they stand in the symbol table of its library. A version that is not known here, and
-a reorder of a small tensor that comes out wrong, raise ProfileError: nothing is replayed by guesswork.
+PyTorch does not export them, but they stand in the symbol table of its library. A version that is
+not known here, and a reorder of a small tensor that comes out wrong, raise ProfileError: nothing is
+replayed by guesswork.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Unsupported(ProfileError):
 
 
 class Library:
-    """Calls oneDNN. Descriptors, primitives and memories are addresses, which the caller destroys."""
+    """Calls oneDNN. Descriptors, primitives and memories are addresses, which the caller
+    destroys."""
 
     def __init__(self) -> None:
         found = addresses(_LIBRARY, [*_SIGNATURES, *_OTHERS])
@@ -117,7 +119,8 @@ class Library:
     def descriptor(
         self, sizes: Sequence[int], dtype: str, tag: str, strides: Sequence[int] = ()
     ) -> int:
-        """Return a memory descriptor; the tag may be `any`. Strides, in elements, take its place."""
+        """Return a memory descriptor; the tag may be `any`. Strides, in elements, take its
+        place."""
         dimensions = dims(sizes)
         if strides and tag != ANY:
             name = "dnnl_memory_desc_create_with_strides"
@@ -138,7 +141,8 @@ class Library:
         return int(self._size(descriptor))
 
     def layout(self, primitive: int, what: int) -> int:
-        """Return the descriptor that a primitive descriptor chose for a tensor; 0 where it has none."""
+        """Return the descriptor that a primitive descriptor chose for a tensor; 0 where it has
+        none."""
         return int(self._query(primitive, what, 0) or 0)
 
     def scratchpad(self, primitive: int) -> int:

@@ -1,4 +1,5 @@
-"""Build a primitive of oneDNN from a verbose line: with the layouts of the line, or with those that oneDNN prefers."""
+"""Build a primitive of oneDNN from a verbose line: with the layouts of the line, or with those that
+oneDNN prefers."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Primitive:
         return sum(one.bytes for one in self.operands)
 
     def bind(self) -> Callable[[], None]:
-        """Return a function that runs it on buffers of its own, which live as long as the function."""
+        """Return a function that runs it on buffers of its own, which live as long as the
+        function."""
         # Of finite values: denormals would slow some kernels down.
         buffers = [torch.ones(-(-one.bytes // 4) + 16) for one in self.operands]
         memories = {
@@ -75,8 +77,8 @@ def _aligned(buffer: torch.Tensor) -> int:
 def primitives_of(library: Library, line: Line, free_layouts: bool) -> Iterator[Primitive]:
     """Yield the implementations in oneDNN's order, the one that it chooses first.
 
-    `free_layouts` leaves the layouts to oneDNN in place of those of the line. Raises Unsupported for a line that
-    cannot be replayed, with the reason.
+    `free_layouts` leaves the layouts to oneDNN in place of those of the line. Raises Unsupported
+    for a line that cannot be replayed, with the reason.
     """
     build = _BUILDERS.get(line.primitive)
     if build is None:
@@ -106,7 +108,8 @@ def _primitive(
 ) -> Primitive:
     operands = []
     for number, query, given in roles.values():
-        # Only a tensor whose layout was left open has to be asked for. The answer lives as long as `description`.
+        # Only a tensor whose layout was left open has to be asked for. The answer lives as long as
+        # `description`.
         asked = given or library.layout(description, query)
         descriptor = library.create("dnnl_memory_desc_clone", asked)
         operands.append(Operand(number, descriptor, library.bytes_of(descriptor)))
@@ -118,7 +121,8 @@ def _primitive(
     return Primitive(library, library.implementation(description), handle, tuple(operands))
 
 
-# A primitive descriptor, its tensors, and its hint, which oneDNN reads again for each further implementation.
+# A primitive descriptor, its tensors, and its hint, which oneDNN reads again for each further
+# implementation.
 Built = tuple[int, dict[str, tuple[int, int, int]], int]
 
 

@@ -15,8 +15,9 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the arguments;
-    `concrete` holds the arguments that are numbers, lists of numbers or truth values, None for the others."""
+    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the
+    arguments; `concrete` holds the arguments that are numbers, lists of numbers or truth values,
+    None for the others."""
 
     name: str
     start: int
@@ -40,7 +41,8 @@ class Operation:
 
 
 def operations_of(events: Iterable[Any]) -> list[Operation]:
-    """Return the processor's events of Kineto in the order of their beginnings, with parents and children."""
+    """Return the processor's events of Kineto in the order of their beginnings, with parents and
+    children."""
     found = [
         Operation(
             name=event.name(),

@@ -1,8 +1,10 @@
-"""Lines for bestof's own kernels, in the form of oneDNN's, from what PyTorch's profiler recorded around them.
+"""Lines for bestof's own kernels, in the form of oneDNN's, from what PyTorch's profiler recorded
+around them.
 
-A settled convolution runs in C++ below `aten::convolution` or `aten::convolution_backward`. The profiler knows the
-operation's sizes, strides and pads, and its self time is that of the kernel. The algorithm is the decision of the
-selector. A step of a plan is a range that carries all of this in its name.
+A settled convolution runs in C++ below `aten::convolution` or `aten::convolution_backward`. The
+profiler knows the operation's sizes, strides and pads, and its self time is that of the kernel. The
+algorithm is the decision of the selector. A step of a plan is a range that carries all of this in
+its name.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def _free(one: Operation) -> int:
 
 
 def _geometry(one: Operation) -> tuple[Any, ...] | None:
-    """Shapes of input and weights, stride, padding, dilation, groups; None for what is no 2-D convolution."""
+    """Shapes of input and weights, stride, padding, dilation, groups; None for what is no 2-D
+    convolution."""
     if len(one.concrete) < 9 or len(one.shapes) < 3:
         return None
     backward = one.name == _BACKWARD
@@ -61,7 +64,8 @@ def _geometry(one: Operation) -> tuple[Any, ...] | None:
 
 
 def operation_notation(one: Operation) -> str | None:
-    """Return the problem of a convolution's operation in bestof's notation, None for another operation."""
+    """Return the problem of a convolution's operation in bestof's notation, None for another
+    operation."""
     geometry = _geometry(one)
     return None if geometry is None else _notation(*geometry)
 
@@ -91,7 +95,8 @@ def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Lin
 
 
 def _of_step(one: Operation) -> Line | None:
-    """The line of a plan's step: `bestof.kernel:ALGORITHM:PROBLEM:MODULE`; None where operators of PyTorch do it."""
+    """The line of a plan's step: `bestof.kernel:ALGORITHM:PROBLEM:MODULE`; None where operators of
+    PyTorch do it."""
     algorithm, problem, _ = one.name[len(KERNEL) :].split(":", 2)
     if 2 * _free(one) < one.end - one.start:
         return None

@@ -1,4 +1,5 @@
-"""The peaks of this machine: multiply-adds that wait for nothing, and a copy that no cache holds."""
+"""The peaks of this machine: multiply-adds that wait for nothing, and a copy that no cache
+holds."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ class Peak:
     bandwidth: float
 
     def least(self, span: Span) -> float:
-        """Return the least seconds that a span's work can take; that of other types than float32 is not known."""
+        """Return the least seconds that a span's work can take; that of other types than float32 is
+        not known."""
         arithmetic = span.flops / self.flops if span.dtype in ("f32", "") else 0.0
         return max(arithmetic, span.bytes / self.bandwidth)
 
 
 def measure_peak() -> Peak:
-    """Measure, with the number of threads that PyTorch uses, for about a second; the best round counts.
+    """Measure, with the number of threads that PyTorch uses, for about a second; the best round
+    counts.
 
     On a machine that other programs load the peaks come out lower than they are.
     """

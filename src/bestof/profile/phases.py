@@ -1,4 +1,5 @@
-"""Tell which phase of a step each operation belongs to: loading, preparation, forward, loss, backward, optimizer."""
+"""Tell which phase of a step each operation belongs to: loading, preparation, forward, loss,
+backward, optimizer."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def phases_of(operations: Iterable[Operation]) -> dict[Operation, str]:
             if own == "loss" and not trains:
                 own = "other"
         elif one.parent is not None and phases[one.parent] in ("loading", "backward", "optimizer"):
-            # A forward pass that runs again in the backward pass (checkpoints), or a closure's in the optimizer.
+            # A forward pass that runs again in the backward pass (checkpoints), or a closure's in
+            # the optimizer.
             own = phases[one.parent]
         phases[one] = own
         if one.parent is None:

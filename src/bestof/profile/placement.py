@@ -1,7 +1,8 @@
 """Place the lines of a log into the operations of PyTorch that issued them.
 
-A line of oneDNN tells when it began: it belongs to the innermost operation that was running then. A line of MKL tells
-no time: it stands between its neighbours of oneDNN, and its sizes are those of an operand of the operation.
+A line of oneDNN tells when it began: it belongs to the innermost operation that was running then. A
+line of MKL tells no time: it stands between its neighbours of oneDNN, and its sizes are those of an
+operand of the operation.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _ISSUERS = ("conv", "mkldnn", "onednn", "linear", "mm", "matmul", "lstm", "gru",
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A line, its interval in nanoseconds since the epoch, and its operation, None where none was found."""
+    """A line, its interval in nanoseconds since the epoch, and its operation, None where none was
+    found."""
 
     line: Line
     start: int
@@ -56,7 +58,8 @@ class Placed:
 
 
 def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed]:
-    """Place each line; the lines are in the order of the log, the operations in that of their beginnings."""
+    """Place each line; the lines are in the order of the log, the operations in that of their
+    beginnings."""
     threads: dict[int, list[Operation]] = {}
     for one in operations:
         if not one.annotation:
@@ -77,7 +80,8 @@ def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed
             continue
         owner = products[found]
         next_product = found + 1 if owner.name in _PRODUCTS else found
-        # A product is the last that its operation does: what stands before it prepares the operands.
+        # A product is the last that its operation does: what stands before it prepares the
+        # operands.
         start = max(owner.start, owner.end - round(line.seconds * 1e9))
         placed.append(Placed(_sized(line, owner), start, owner.end, owner))
     return placed
@@ -92,7 +96,8 @@ def _sized(line: Line, owner: Operation) -> Line:
 
 
 def _bounds(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """For each line, the end of the last line with a time before it, and the beginning of the next behind it."""
+    """For each line, the end of the last line with a time before it, and the beginning of the next
+    behind it."""
     low, lows = 0, []
     for line in lines:
         lows.append(low)
@@ -134,7 +139,8 @@ def _issues(operation: Operation) -> bool:
 def _product(
     line: Line, products: Sequence[Operation], first: int, low: int, high: int
 ) -> int | None:
-    """The index of the operation whose operands have the sizes of the line; else of one that calls any products."""
+    """The index of the operation whose operands have the sizes of the line; else of one that calls
+    any products."""
     wanted = {value for value in sizes_of(line.problem).values() if value > 1}
     fallback = None
     looked = 0

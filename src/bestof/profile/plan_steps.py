@@ -1,4 +1,5 @@
-"""Ranges in PyTorch's profiler around the steps of plans, which tell algorithm, problem and module."""
+"""Ranges in PyTorch's profiler around the steps of plans, which tell algorithm, problem and
+module."""
 
 from __future__ import annotations
 

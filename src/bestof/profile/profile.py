@@ -1,7 +1,7 @@
 """A profile: everything that was captured of a program, or read from a log, on one time line.
 
-It is a value. `capture` and `read_log` make one, files keep one, and breakdown, comparison, trace and projection read
-it. Times are seconds from the beginning of the capture.
+It is a value. `capture` and `read_log` make one, files keep one, and breakdown, comparison, trace
+and projection read it. Times are seconds from the beginning of the capture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _FORMAT = "bestof profile 1"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of training, or one call of the model; `samples` is its batch, 0 where it is unknown."""
+    """One step of training, or one call of the model; `samples` is its batch, 0 where it is
+    unknown."""
 
     start: float
     end: float
@@ -38,9 +39,10 @@ class Step:
 class Profile:
     """`wall` is the time of the capture; 0 for a log without timestamps, whose coverage is unknown.
 
-    `lines` counts the lines of oneDNN, MKL and bestof; `unattributed` those of them that no operation issued, and
-    `unknown` those that could not be understood, with `examples`. `host` tells processor, threads and versions.
-    `marks` are what bestof's selectors did. `peak` is what the machine reaches at most, None where it was not measured.
+    `lines` counts the lines of oneDNN, MKL and bestof; `unattributed` those of them that no
+    operation issued, and `unknown` those that could not be understood, with `examples`. `host`
+    tells processor, threads and versions. `marks` are what bestof's selectors did. `peak` is what
+    the machine reaches at most, None where it was not measured.
     """
 
     title: str
@@ -87,7 +89,8 @@ def load_profile(path: str | Path) -> Profile:
 def _from_content(content: Any, path: str) -> Profile:
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
         raise ProfileError(
-            f"{path!r} is not a profile of this version; write one by bestof profile --keep FILE.json"
+            f"{path!r} is not a profile of this version; write one by bestof profile --keep "
+            "FILE.json"
         )
     try:
         content["spans"] = tuple(Span(**one) for one in content["spans"])

@@ -1,8 +1,8 @@
 """Project a profile: replay every distinct problem alone, and say how fast the step could be.
 
-Each problem is run as it was logged, as oneDNN would choose it, by each other implementation, and by bestof's kernels,
-hot and cold. Weighed by its calls, the best of a ceiling over the observed time is the efficiency: a bracket, as
-caches are neither always hot nor always cold in a program.
+Each problem is run as it was logged, as oneDNN would choose it, by each other implementation, and
+by bestof's kernels, hot and cold. Weighed by its calls, the best of a ceiling over the observed
+time is the efficiency: a bracket, as caches are neither always hot nor always cold in a program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Disturbance, Times, Watch, times_of
 
-# Of the time for a problem, the replay of the logged call gets this share; the rest is shared by the others.
+# Of the time for a problem, the replay of the logged call gets this share; the rest is shared by
+# the others.
 _SAME = 0.25
 # More seconds than these a problem gain nothing.
 _MOST = 2.0
@@ -52,7 +53,8 @@ class Measured:
 class Problem:
     """One distinct problem of a step: `calls` of them took `seconds` in all, for `modules`.
 
-    `reason` tells why it was not replayed; `roofline` is the least seconds of a call by the peaks, None without them.
+    `reason` tells why it was not replayed; `roofline` is the least seconds of a call by the peaks,
+    None without them.
     """
 
     key: str
@@ -112,7 +114,8 @@ class Projection:
         return self.replayed / self.wall if self.wall > 0 else 0.0
 
     def projected(self, ceiling: str, cold: bool) -> float:
-        """Return the seconds of the replayed lines at a ceiling; no problem counts as slower than it was observed."""
+        """Return the seconds of the replayed lines at a ceiling; no problem counts as slower than
+        it was observed."""
         total = 0.0
         for one in self.problems:
             best = one.ceiling(CEILINGS[ceiling], cold)
@@ -128,7 +131,8 @@ class Projection:
         return sum(min(one.seconds, one.calls * (one.roofline or 0.0)) for one in known)
 
     def advice(self) -> list[tuple[Problem, Measured, float]]:
-        """Return what to do: the problem, the faster way, and the seconds of a step that it saves; the most first.
+        """Return what to do: the problem, the faster way, and the seconds of a step that it saves;
+        the most first.
 
         The greater of the hot and the cold time is taken, so that caches promise nothing.
         """
@@ -164,7 +168,8 @@ class Kept:
                     kept.known[content["key"]] = [Measured(**one) for one in content["measured"]]
                 except (ValueError, KeyError, TypeError) as error:
                     raise ProfileError(
-                        f"{str(path)!r} does not hold measurements in line {number} ({error}); name another file"
+                        f"{str(path)!r} does not hold measurements in line {number} ({error}); "
+                        "name another file"
                     ) from error
         return kept
 
@@ -214,8 +219,9 @@ def project(
 ) -> Projection:
     """Replay the problems of a step with as many threads as it had, for about `seconds` in all.
 
-    Problems that no time is left for are not replayed, and counted as such; a later run with the same `kept`
-    continues. `tell` is called with the number of problems done, that of all, and what is next.
+    Problems that no time is left for are not replayed, and counted as such; a later run with the
+    same `kept` continues. `tell` is called with the number of problems done, that of all, and what
+    is next.
     """
     found = problems_of(steady, threads, peak)
     ends, watch, calls = perf_counter() + seconds, Watch(), 0
@@ -252,7 +258,8 @@ def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Prob
 
 
 def _measure(line: Line, seconds: float) -> Iterator[Measured]:
-    """Time each way to compute a line; a way that fails is left out, unless it is the logged call."""
+    """Time each way to compute a line; a way that fails is left out, unless it is the logged
+    call."""
     names: set[str] = set()
     others = seconds * (1 - _SAME)
     for place, one in enumerate(alternatives_of(line)):

@@ -1,4 +1,5 @@
-"""Capture a region of a program: the lines of oneDNN and MKL, and the operations of PyTorch, at the same time."""
+"""Capture a region of a program: the lines of oneDNN and MKL, and the operations of PyTorch, at the
+same time."""
 
 from __future__ import annotations
 
@@ -34,11 +35,13 @@ _running = threading.Lock()
 
 
 class Recorder:
-    """A capture between `start` and `stop`; also a context manager, with the profile in `profile` afterwards.
+    """A capture between `start` and `stop`; also a context manager, with the profile in `profile`
+    afterwards.
 
-    What was captured is kept where the region raises. A second capture inside of one raises ProfileError, and so does
-    a capture inside of `torch.profiler.profile`. `dispatch` also records why oneDNN refused implementations; it has an
-    effect only where oneDNN has not run before in the process.
+    What was captured is kept where the region raises. A second capture inside of one raises
+    ProfileError, and so does a capture inside of `torch.profiler.profile`. `dispatch` also records
+    why oneDNN refused implementations; it has an effect only where oneDNN has not run before in the
+    process.
     """
 
     def __init__(self, title: str = "region", dispatch: bool = False) -> None:
@@ -70,13 +73,15 @@ class Recorder:
         try:
             if torch._C._autograd._profiler_enabled():
                 raise ProfileError(
-                    "PyTorch's profiler is already running; capture outside of torch.profiler.profile"
+                    "PyTorch's profiler is already running; capture outside of "
+                    "torch.profiler.profile"
                 )
             self._output.start()
         except BaseException:
             _running.release()
             raise
-        # oneDNN reads this when it prints its first line. Who asked for lines by himself goes on getting them.
+        # oneDNN reads this when it prints its first line. Who asked for lines by himself goes on
+        # getting them.
         self._forwards = _level() > 0
         os.environ.setdefault(_STAMP, "1")
         # Kineto would tell of its own beginning and end.
@@ -89,7 +94,8 @@ class Recorder:
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
         )
         if self._dispatch:
-            # oneDNN has no function for this: it reads the variable when it runs for the first time.
+            # oneDNN has no function for this: it reads the variable when it runs for the first
+            # time.
             self._environment, os.environ[_VERBOSE] = os.environ.get(_VERBOSE), _DISPATCH
         _set_verbose(1, onednn=not self._dispatch and not _asks_for_executions())
         self._profiler.start()
@@ -149,7 +155,8 @@ class Recorder:
             self.stop()
 
     def _take(self, text: str) -> bool:
-        # Reading a line takes 30 us, which the program would wait for: it waits until the end of the capture.
+        # Reading a line takes 30 us, which the program would wait for: it waits until the end of
+        # the capture.
         if not contains_line(text):
             return False
         self._texts.append(text)
@@ -171,7 +178,8 @@ def _level() -> int:
 
 
 def _asks_for_executions() -> bool:
-    """Whether the environment names categories of lines, executions among them: a level would replace these."""
+    """Whether the environment names categories of lines, executions among them: a level would
+    replace these."""
     return any(word in os.environ.get(_VERBOSE, "") for word in ("all", "profile"))
 
 

@@ -1,7 +1,7 @@
 """Begin and end a recording by the steps of a program that knows nothing of it.
 
-A step ends with an optimizer's step. Without gradients it is a call of an outermost module. The recording begins and
-ends where an outermost module is about to be called, so that no range is cut.
+A step ends with an optimizer's step. Without gradients it is a call of an outermost module. The
+recording begins and ends where an outermost module is about to be called, so that no range is cut.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Schedule:
             self._begin()
 
     def stop(self) -> Profile | None:
-        """End the recording if it is running; the profile, None where the program ended before it began."""
+        """End the recording if it is running; the profile, None where the program ended before it
+        began."""
         if self._state == "running":
             self._end()
         self._unhook()

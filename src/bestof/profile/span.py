@@ -1,8 +1,9 @@
 """A span: one piece of a profile's time line, with everything that is known of it.
 
-There are two kinds. A *line* is a call that oneDNN, MKL or bestof reported. An *operation* is one of PyTorch's, with
-`self_seconds` for what no line and no inner operation explains. The self times of all spans of a thread add up to the
-time that is explained; a breakdown sums them by one of the fields.
+There are two kinds. A *line* is a call that oneDNN, MKL or bestof reported. An *operation* is one
+of PyTorch's, with `self_seconds` for what no line and no inner operation explains. The self times
+of all spans of a thread add up to the time that is explained; a breakdown sums them by one of the
+fields.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Times are seconds; `start` counts from the beginning of the capture. Unknown text is empty."""
+    """Times are seconds; `start` counts from the beginning of the capture. Unknown text is
+    empty."""
 
     kind: str  # line, operation
     source: str  # onednn, mkl, bestof, pytorch

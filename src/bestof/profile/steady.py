@@ -1,7 +1,8 @@
 """The steady step of a profile: what one step takes when nothing disturbs it.
 
-Steps that issue the same spans in the same order are aligned, and the least time of each position is taken. A profile
-whose steps all differ is represented by the step of median time; one without steps, by all of it.
+Steps that issue the same spans in the same order are aligned, and the least time of each position
+is taken. A profile whose steps all differ is represented by the step of median time; one without
+steps, by all of it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from bestof.profile.span import Span
 class Steady:
     """The spans of one step; `aligned` of `steps` steps were the same.
 
-    `coverage` is the share of the steps' wall time that their spans on the main thread explain, None where the wall
-    time is unknown. `wall` is such that the spans of the main thread cover that share of it. `samples` is 0 where the
-    batch is unknown.
+    `coverage` is the share of the steps' wall time that their spans on the main thread explain,
+    None where the wall time is unknown. `wall` is such that the spans of the main thread cover that
+    share of it. `samples` is 0 where the batch is unknown.
     """
 
     spans: tuple[Span, ...]

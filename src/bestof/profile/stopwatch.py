@@ -1,4 +1,5 @@
-"""Time a function alone: hot, on the same memory again and again, and cold, on memory that no cache holds."""
+"""Time a function alone: hot, on the same memory again and again, and cold, on memory that no cache
+holds."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _FALLBACK_CACHE = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The least seconds of a call, hot and cold. `cold` is None where one set of buffers was too large to rotate."""
+    """The least seconds of a call, hot and cold. `cold` is None where one set of buffers was too
+    large to rotate."""
 
     hot: float
     cold: float | None
@@ -26,14 +28,16 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What else happened meanwhile: the share of the processors that others took, and page faults a call."""
+    """What else happened meanwhile: the share of the processors that others took, and page faults a
+    call."""
 
     others: float
     faults: float
 
 
 def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float) -> Times:
-    """Time a function that `bind` binds to fresh buffers of `bytes_`, for about `seconds`, one half hot, one cold.
+    """Time a function that `bind` binds to fresh buffers of `bytes_`, for about `seconds`, one half
+    hot, one cold.
 
     The least time is taken: others can only make a call slower.
     """
@@ -52,7 +56,8 @@ def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float
 
 
 def _least(runs: list[Callable[[], None]], seconds: float) -> float:
-    """The least time of a call; each of the runs is called at least twice, unless that takes too long."""
+    """The least time of a call; each of the runs is called at least twice, unless that takes too
+    long."""
     least, ends, turn = float("inf"), perf_counter() + seconds, 0
     while True:
         run = runs[turn % len(runs)]
@@ -93,7 +98,8 @@ class Watch:
 
 
 def _state() -> tuple[float, float, float, int]:
-    """Seconds that all processors were busy, that have passed on all of them, of this process; its page faults."""
+    """Seconds that all processors were busy, that have passed on all of them, of this process; its
+    page faults."""
     with open("/proc/stat", encoding="utf-8") as file:
         fields = [int(one) / 100 for one in file.readline().split()[1:9]]
     idle = fields[3] + fields[4]

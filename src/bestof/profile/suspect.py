@@ -1,7 +1,7 @@
 """Suspects: what a profile shows that usually can be had for less, each with its reason and remedy.
 
-One function looks for one thing, and one row of `_RULES` names it. A rule tells what the time is at stake, not what
-the remedy saves: that is for a projection, or a second profile, to say.
+One function looks for one thing, and one row of `_RULES` names it. A rule tells what the time is at
+stake, not what the remedy saves: that is for a projection, or a second profile, to say.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def _reorders(steady: Steady) -> Iterator[Suspect]:
         yield Suspect(
             "reorders around every convolution",
             _seconds(reorders),
-            f"{len(reorders)} reorders stand around {len(convolutions)} convolutions: activations or weights "
-            "change their layout at each call",
-            "bring model and input into memory_format=torch.channels_last; or bestof.torch.enable(), whose "
-            "kernels read both layouts; for inference bestof.torch.optimize(), which packs the weights once",
+            f"{len(reorders)} reorders stand around {len(convolutions)} convolutions: "
+            "activations or weights change their layout at each call",
+            "bring model and input into memory_format=torch.channels_last; or "
+            "bestof.torch.enable(), whose kernels read both layouts; for inference "
+            "bestof.torch.optimize(), which packs the weights once",
         )
 
 
@@ -90,9 +91,10 @@ def _references(steady: Steady) -> Iterator[Suspect]:
         yield Suspect(
             "reference implementation",
             _seconds(spans),
-            f"oneDNN runs {name} of {module or 'no module'} ({spans[0].problem}) by {spans[0].implementation}, "
-            "which is not optimized",
-            "ONEDNN_VERBOSE=dispatch tells why the others refused; change the layout, the type or the pads",
+            f"oneDNN runs {name} of {module or 'no module'} ({spans[0].problem}) by "
+            f"{spans[0].implementation}, which is not optimized",
+            "ONEDNN_VERBOSE=dispatch tells why the others refused; change the layout, the type "
+            "or the pads",
         )
 
 
@@ -113,8 +115,8 @@ def _norms(steady: Steady) -> Iterator[Suspect]:
             "norm that fell apart",
             sum(_seconds(spans) for spans in apart.values()),
             f"{len(apart)} modules of class {kind} run as separate multiplications and additions",
-            "fold a frozen norm into the convolution before it (bestof.torch.optimize does so), or use "
-            "nn.BatchNorm2d in eval mode",
+            "fold a frozen norm into the convolution before it (bestof.torch.optimize does so), "
+            "or use nn.BatchNorm2d in eval mode",
         )
 
 
@@ -144,7 +146,8 @@ def _optimizer(steady: Steady) -> Iterator[Suspect]:
 
 
 def _chains(steady: Steady) -> Iterator[Suspect]:
-    """Runs of elementwise operations of one module and phase: each reads and writes memory again."""
+    """Runs of elementwise operations of one module and phase: each reads and writes memory
+    again."""
     chain: list[Span] = []
     chains: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in [*steady.spans, None]:
@@ -164,8 +167,8 @@ def _chains(steady: Steady) -> Iterator[Suspect]:
         yield Suspect(
             "chain bound by memory",
             _seconds(spans),
-            f"{len(spans)} elementwise operations in a row ({module or phase}), each of which reads and writes "
-            "its tensors",
+            f"{len(spans)} elementwise operations in a row ({module or phase}), each of which "
+            "reads and writes its tensors",
             "bestof.kernels.focal_loss computes a sigmoid focal loss in one pass"
             if focal
             else "torch.compile fuses such chains",
@@ -199,7 +202,8 @@ def _weight_gradients(first: Steady, second: Steady) -> Iterator[Suspect]:
         yield Suspect(
             "weight gradient of a frozen layer",
             sum(_seconds(spans) for spans in extra.values()),
-            f"{len(names)} modules get a weight gradient in B and none in A: {', '.join(names[:5])}",
+            f"{len(names)} modules get a weight gradient in B and none in A: "
+            f"{', '.join(names[:5])}",
             "where they are frozen, parameter.requires_grad_(False) before the forward pass",
         )
 
@@ -229,8 +233,10 @@ def _fallen_back(first: Steady, second: Steady) -> Iterator[Suspect]:
         yield Suspect(
             "type that fell back to float32",
             _seconds(back),
-            f"{len(back)} calls that compute in a half type in A compute in float32 in B, as in {back[0].module}",
-            "look for an operation before them that returns float32, or that stands outside of autocast",
+            f"{len(back)} calls that compute in a half type in A compute in float32 in B, as in "
+            f"{back[0].module}",
+            "look for an operation before them that returns float32, or that stands outside of "
+            "autocast",
         )
 
 

@@ -1,7 +1,7 @@
 """Addresses of functions that a loaded library contains and does not export.
 
-The symbol table of an ELF file (`.symtab`) lists local functions too, until somebody strips it. Their address in the
-process is the table's value plus the place where the library is loaded.
+The symbol table of an ELF file (`.symtab`) lists local functions too, until somebody strips it.
+Their address in the process is the table's value plus the place where the library is loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 def addresses(library: str, wanted: Collection[str]) -> dict[str, int]:
     """Return the addresses, in this process, of the wanted functions that the library has.
 
-    `library` is the end of its file name. Raises ProfileError where it is not loaded, or has no symbol table.
+    `library` is the end of its file name. Raises ProfileError where it is not loaded, or has no
+    symbol table.
     """
     path, base = _loaded(library)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -46,7 +46,8 @@ def merge(
 ) -> Profile:
     """Make the profile of a capture from `began` to `ended`, in nanoseconds since the epoch.
 
-    `samples` holds the batch of each call of an outermost module, in their order; `decisions` what bestof chose.
+    `samples` holds the batch of each call of an outermost module, in their order; `decisions` what
+    bestof chose.
     """
     placed = place(log.lines, operations)
     placed += own_lines(operations, placed, decisions)
@@ -86,7 +87,8 @@ def merge(
 
 
 def from_log(title: str, log: Log) -> Profile:
-    """Make a profile of a log alone: without modules and phases, and without what reaches neither oneDNN nor MKL."""
+    """Make a profile of a log alone: without modules and phases, and without what reaches neither
+    oneDNN nor MKL."""
     stamps = [line.began for line in log.lines if line.began is not None]
     began = min(stamps, default=0.0)
     clock, spans = 0.0, []
@@ -111,13 +113,14 @@ def from_log(title: str, log: Log) -> Profile:
 def _silent(
     operations: Sequence[Operation], inside: Mapping[Operation, Sequence[Placed]]
 ) -> Iterator[str]:
-    """Tell where oneDNN ran and printed nothing: the program may have set the level of its lines."""
+    """Tell where oneDNN ran and printed nothing: the program may have set the level of its
+    lines."""
     calls = [one for one in operations if one.name == "aten::mkldnn_convolution"]
     silent = sum(one not in inside for one in calls)
     if silent:
         yield (
-            f"{silent} of {len(calls)} calls of oneDNN printed no line: the program switched them off, by "
-            "torch.backends.mkldnn.verbose or ONEDNN_VERBOSE"
+            f"{silent} of {len(calls)} calls of oneDNN printed no line: the program switched "
+            "them off, by torch.backends.mkldnn.verbose or ONEDNN_VERBOSE"
         )
 
 
@@ -133,7 +136,8 @@ def _main_thread(operations: Sequence[Operation]) -> int:
 def _steps(
     operations: Sequence[Operation], thread: int, samples: Sequence[int], began: int
 ) -> list[Step]:
-    """Steps end with an optimizer's step; where there is none, each call of the outermost module is one."""
+    """Steps end with an optimizer's step; where there is none, each call of the outermost module is
+    one."""
     calls = [one for one in operations if one.parent is None and one.name.startswith(MODULE)]
     batches = dict(zip(calls, samples, strict=False))
     models = [one for one in calls if not one.name.split(":")[1].endswith("Loss")]
@@ -161,7 +165,8 @@ def _spans(
 ) -> list[Span]:
     """The span of an operation and of the lines that it issued itself."""
     inner = sum(child.end - child.start for child in one.children if not child.annotation)
-    # Ranges inside of an operation (a checkpoint's modules) are transparent: what they hold is inside too.
+    # Ranges inside of an operation (a checkpoint's modules) are transparent: what they hold is
+    # inside too.
     inner += sum(_held(child) for child in one.children if child.annotation)
     free = max(0, one.end - one.start - inner)
     printed = sum(placed.end - placed.start for placed in lines)

@@ -1,7 +1,7 @@
 """Write a profile as a trace in Chrome's format, which Perfetto and chrome://tracing open.
 
-Each thread of the program is a track of nested operations; modules, phases, lines, and trials and decisions of bestof
-stand on tracks of their own. Times are microseconds.
+Each thread of the program is a track of nested operations; modules, phases, lines, and trials and
+decisions of bestof stand on tracks of their own. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _stretches(profile: Profile, track: str, fields: Sequence[str]) -> Iterator[
     for span in [*(one for one in profile.spans if one.thread == profile.thread), None]:
         key = None if span is None else tuple(getattr(span, name) for name in fields)
         if begun is not None and (key != begun[1] or span is None):
-            # The next stretch cuts one whose last span reaches into it, as a track holds no overlap.
+            # The next stretch cuts one whose last span reaches into it, as a track holds no
+            # overlap.
             until = end if span is None else min(end, span.start)
             if any(begun[1]):
                 name = " ".join(word for word in begun[1] if word)

@@ -1,7 +1,7 @@
 """Count the work of a line exactly: floating-point operations, and bytes that must be moved.
 
-A convolution multiplies only where its window meets the image: taps on the padding are not counted. The bytes are each
-tensor once, read or written; a kernel that fits no cache moves more.
+A convolution multiplies only where its window meets the image: taps on the padding are not counted.
+The bytes are each tensor once, read or written; a kernel that fits no cache moves more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def sizes_of(problem: str) -> dict[str, int]:
 
 
 def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: int) -> int:
-    """Count the pairs of result and tap, on one axis, that meet the image; `dilation` is 0 for a dense window."""
+    """Count the pairs of result and tap, on one axis, that meet the image; `dilation` is 0 for a
+    dense window."""
     total = 0
     for place in range(results):
         first = place * stride - pad
@@ -35,7 +36,8 @@ def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: 
 
 
 def flops_of(line: Line) -> int:
-    """Return the floating-point operations of a call; 0 where the primitive moves data or its sizes are unknown."""
+    """Return the floating-point operations of a call; 0 where the primitive moves data or its sizes
+    are unknown."""
     if line.primitive in _CONVOLUTIONS:
         # A line of bestof may stand for both gradients: each does the work of the forward pass.
         passes = line.direction.count("+") + 1
@@ -96,7 +98,8 @@ def _matmul(line: Line) -> int:
 
 
 def _matrices(line: Line) -> tuple[list[int], list[int]]:
-    """The shapes of `2x3x4:2x4x5`; since 1.x the result's may follow, or `mb2k3n4` stand instead."""
+    """The shapes of `2x3x4:2x4x5`; since 1.x the result's may follow, or `mb2k3n4` stand
+    instead."""
     shapes = [_shape(text) for text in line.problem.split(":")[:2]]
     if len(shapes) < 2:
         raise ValueError(line.problem)
@@ -117,7 +120,8 @@ def _inner_product(line: Line) -> int:
     return 2 * size["mb"] * size["ic"] * size["oc"] * image
 
 
-# The gates of each kind of recurrent cell: as many products of the state and of the input are taken in each step.
+# The gates of each kind of recurrent cell: as many products of the state and of the input are taken
+# in each step.
 _GATES = {"vanilla_rnn": 1, "vanilla_lstm": 4, "vanilla_gru": 3, "lbr_gru": 3}
 
 

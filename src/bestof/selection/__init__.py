@@ -1,4 +1,5 @@
-"""The selection engine: what to call for each problem, found out on the live calls. Standard library only."""
+"""The selection engine: what to call for each problem, found out on the live calls. Standard
+library only."""
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf

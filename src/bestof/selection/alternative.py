@@ -16,10 +16,11 @@ Function = Callable[..., Any]
 class Alternative:
     """A named implementation; the pair `(name, function)` is its short form.
 
-    `function` is anything callable, or a sequence of them: a group, one function a stage, chosen as one.
-    `depends` are texts that its speed depends on, such as `"torch==2.13.0"`: stored evidence of another version is not
-    believed. `supports(problem)` is its polite refusal: where it returns false, the alternative does not apply.
-    `mutates` declares that a call may change its arguments, so that a failed call cannot simply be answered by another.
+    `function` is anything callable, or a sequence of them: a group, one function a stage, chosen as
+    one. `depends` are texts that its speed depends on, such as `"torch==2.13.0"`: stored evidence
+    of another version is not believed. `supports(problem)` is its polite refusal: where it returns
+    false, the alternative does not apply. `mutates` declares that a call may change its arguments,
+    so that a failed call cannot simply be answered by another.
     """
 
     name: str
@@ -41,7 +42,8 @@ class Alternative:
 
     @property
     def version(self) -> str:
-        """The identity that its evidence is valid for, see `identity.py`; worked out once, when a selector is made."""
+        """The identity that its evidence is valid for, see `identity.py`; worked out once, when a
+        selector is made."""
         if self._version is None:
             object.__setattr__(self, "_version", version_of(self.stages, self.depends))
         assert self._version is not None
@@ -49,7 +51,8 @@ class Alternative:
 
 
 def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:
-    """Alternatives from the pairs (or Alternative objects) that a user lists. Raises InvalidArgument."""
+    """Alternatives from the pairs (or Alternative objects) that a user lists. Raises
+    InvalidArgument."""
     where = f"BestOf({selector!r}): alternatives"
     if isinstance(alternatives, str | bytes) or not isinstance(alternatives, Sequence):
         raise InvalidArgument(
@@ -73,7 +76,8 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
             repr(alternative.name) for alternative in parsed if not alternative.is_group
         )
         raise InvalidArgument(
-            f"{where}: either all are groups or none is; {plain} has one function, others have a list"
+            f"{where}: either all are groups or none is; {plain} has one function, others have a "
+            "list"
         )
     if len({len(alternative.stages) for alternative in parsed}) > 1:
         lengths = ", ".join(

@@ -1,4 +1,5 @@
-"""The checks of what a selector is made from: each message names the argument, what was expected, and what came."""
+"""The checks of what a selector is made from: each message names the argument, what was expected,
+and what came."""
 
 from __future__ import annotations
 
@@ -41,9 +42,11 @@ def parse_any_policy(policy: Any) -> Policy:
 def parse_own_policy(
     where: str, policy: Any, rounds: Rounds | None, names: Sequence[str]
 ) -> Policy | None:
-    """The policy that a selector was given as an object, as text, or by the paper's three numbers; None for none.
+    """The policy that a selector was given as an object, as text, or by the paper's three numbers;
+    None for none.
 
-    It is started once, so that one which does not fit these alternatives is refused where it was given.
+    It is started once, so that one which does not fit these alternatives is refused where it was
+    given.
     """
     if policy is None:
         return rounds
@@ -56,7 +59,8 @@ def parse_own_policy(
 
 
 def parse_own_store(where: str, store: Any) -> Store | None:
-    """The store that a selector was given as an object or as a URL; None where it is to be without one."""
+    """The store that a selector was given as an object or as a URL; None where it is to be without
+    one."""
     if isinstance(store, str):
         return open_store(store)
     if store is not None and not all(
@@ -69,7 +73,8 @@ def parse_own_store(where: str, store: Any) -> Store | None:
 
 
 def parse_check_every(where: str, check: object, check_every: object) -> int | None:
-    """Return `check_every` as an integer or None; raise InvalidArgument unless it stands beside a check."""
+    """Return `check_every` as an integer or None; raise InvalidArgument unless it stands beside a
+    check."""
     if check_every is None:
         return None
     count = check_count(where, "check_every", check_every, 1)
@@ -97,13 +102,15 @@ def parse_rounds(
 
 
 def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> None:
-    """Raise InvalidArgument unless `neighbours` is None, or a callable beside a policy that it can shorten."""
+    """Raise InvalidArgument unless `neighbours` is None, or a callable beside a policy that it can
+    shorten."""
     if neighbours is None:
         return
     check_callable(where, "neighbours", neighbours)
     if policy is not None and not has_short_form(policy):
         raise InvalidArgument(
-            f"{where}: neighbours: a neighbour's decision is verified by a short race; got the policy {policy!r}"
+            f"{where}: neighbours: a neighbour's decision is verified by a short race; got the "
+            f"policy {policy!r}"
         )
 
 
@@ -122,7 +129,8 @@ def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) 
 
 
 def parse_drift(where: str, drift: object) -> bool:
-    """Whether a selector watches for drift: what it was told, else what BESTOF_DRIFT says, else yes."""
+    """Whether a selector watches for drift: what it was told, else what BESTOF_DRIFT says, else
+    yes."""
     if isinstance(drift, bool):
         return drift
     if drift is not None:

@@ -1,4 +1,5 @@
-"""One call of an unsettled problem: run an alternative under guard and clock, and answer by another where it fails."""
+"""One call of an unsettled problem: run an alternative under guard and clock, and answer by another
+where it fails."""
 
 from __future__ import annotations
 
@@ -27,10 +28,11 @@ _NO_FAILURES: dict[int, Exception] = {}  # of every attempt until something fail
 
 
 class Attempt(Trial):
-    """Answers one call, and is the trial of the alternative that it runs first: one object fewer in every trial.
+    """Answers one call, and is the trial of the alternative that it runs first: one object fewer in
+    every trial.
 
-    `timed` is false where the time says nothing; `begun` is the pass that the call belongs to; `settled`: who answers
-    is known, so that a trial around this call may count.
+    `timed` is false where the time says nothing; `begun` is the pass that the call belongs to;
+    `settled`: who answers is known, so that a trial around this call may count.
     """
 
     __slots__ = (
@@ -76,7 +78,8 @@ class Attempt(Trial):
         self.failures: dict[int, Exception] = _NO_FAILURES
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the first alternative that gives one; an awaitable, where alternatives are coroutines."""
+        """The result of the first alternative that gives one; an awaitable, where alternatives are
+        coroutines."""
         knowledge = self.knowledge
         if self.parent is not None:
             self.parent.meets(knowledge.name, self.problem, settled=self.settled)
@@ -157,7 +160,8 @@ class Attempt(Trial):
     def _expected(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], object] | None
     ) -> Any:
-        """The first alternative's result on the same arguments, for the first trial of each other one."""
+        """The first alternative's result on the same arguments, for the first trial of each other
+        one."""
         reference = self.tuning.remaining()[0]
         if reference in self.failures or self.position == reference:
             return UNKNOWN
@@ -211,12 +215,13 @@ class Attempt(Trial):
         return self._own(expected, undo)
 
     def _reference_trial(self, reference: int) -> Trial:
-        """A trial that nobody waits for: a choice inside the reference is no child of what is tried or of the caller,
-        but the reference must not be tried again inside itself."""
+        """A trial that nobody waits for: a choice inside the reference is no child of what is tried
+        or of the caller, but the reference must not be tried again inside itself."""
         return Trial(self.knowledge, self.tuning.problem, reference, self.parent)
 
     def _own(self, expected: Any, undo: Callable[[], object] | None) -> Any:
-        """The reference's result, safe from what is done to the arguments next: it may be one of them."""
+        """The reference's result, safe from what is done to the arguments next: it may be one of
+        them."""
         if undo is not None:
             if expected is not UNKNOWN:
                 with suppress(
@@ -234,17 +239,19 @@ class Attempt(Trial):
         undo = restore(*args, **kwargs)
         if not callable(undo):
             raise InvalidArgument(
-                f"BestOf({self.knowledge.name!r}): restore: expected to get a function that puts the arguments back; "
-                f"got {type(undo).__name__}"
+                f"BestOf({self.knowledge.name!r}): restore: expected to get a function that puts "
+                f"the arguments back; got {type(undo).__name__}"
             )
         return undo
 
     def _turn_to_another(
         self, trial: Trial, failure: Exception, undo: Callable[[], object] | None
     ) -> Attempt:
-        """Return the attempt of the next alternative after a failure of `trial`; raise if no alternative is left.
+        """Return the attempt of the next alternative after a failure of `trial`; raise if no
+        alternative is left.
 
-        It is a new attempt: the trial of this one is over, and tasks begun inside it may still carry it.
+        It is a new attempt: the trial of this one is over, and tasks begun inside it may still
+        carry it.
         """
         self._pollute()
         self.failures = {**self.failures, self.position: failure}
@@ -285,9 +292,11 @@ class Attempt(Trial):
         return other
 
     def _comes_from_within(self, trial: Trial, failure: BaseException) -> bool:
-        """Return whether a call of this selector inside the trial could not be answered either, and that is why.
+        """Return whether a call of this selector inside the trial could not be answered either, and
+        that is why.
 
-        The other alternatives would call the selector again in turn: two to the power of the depth calls for one error.
+        The other alternatives would call the selector again in turn: two to the power of the depth
+        calls for one error.
         """
         if (
             isinstance(failure, RecursionError)
@@ -305,7 +314,8 @@ class Attempt(Trial):
         return False
 
     def _give_up(self, error: BaseException) -> None:
-        """The call ends with this error: its pass is over, and a call around it by the same selector ends too."""
+        """The call ends with this error: its pass is over, and a call around it by the same
+        selector ends too."""
         self._withdraw()
         if self.parent is not None:
             self.parent.could_not_answer(self.knowledge, error)
@@ -322,8 +332,9 @@ class Attempt(Trial):
         self.begun = None
 
     def _unanswered(self) -> Exception:
-        """The error of a call that no alternative answered. Where all fail alike, the call itself is at fault, and the
-        program gets the error that it would get without a knowledge. Nothing is held against the alternatives."""
+        """The error of a call that no alternative answered. Where all fail alike, the call itself
+        is at fault, and the program gets the error that it would get without a knowledge. Nothing
+        is held against the alternatives."""
         names = {p: self.tuning.candidates[p].alternative.name for p in self.failures}
         first = self.failures[min(self.failures)]
         reasons = "; ".join(f"{names[p]}: {_told(self.failures[p])}" for p in sorted(self.failures))
@@ -332,7 +343,8 @@ class Attempt(Trial):
                 first, "add_note"
             ):  # Python 3.11
                 first.add_note(
-                    f"{self.knowledge.where(self.tuning.problem)}: every alternative failed: {reasons}"
+                    f"{self.knowledge.where(self.tuning.problem)}: every alternative failed: "
+                    f"{reasons}"
                 )
             return first
         return NoAlternative(
@@ -390,7 +402,8 @@ class Attempt(Trial):
             self._warn(disqualified)
 
     def _take_out(self, wrong: str | None) -> dict[str, str]:
-        """Disqualify what failed on the way; the reasons by name, of those that were not out before."""
+        """Disqualify what failed on the way; the reasons by name, of those that were not out
+        before."""
         knowledge, tuning = self.knowledge, self.tuning
         reasons = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
         if wrong is not None:
@@ -409,8 +422,8 @@ class Attempt(Trial):
     def _warn(self, disqualified: dict[str, str]) -> None:
         for name, reason in disqualified.items():
             warn(
-                f"{self.knowledge.where(self.tuning.problem)}: alternative {name!r} was disqualified: {reason}; "
-                f"another one answered the call"
+                f"{self.knowledge.where(self.tuning.problem)}: alternative {name!r} was "
+                f"disqualified: {reason}; another one answered the call"
             )
 
     def _book(self, trial: Trial, seconds: float) -> None:
@@ -427,7 +440,8 @@ class Attempt(Trial):
         return self.timed and (self.begun is not None or not self.knowledge.grouped)
 
     def book_late(self, seconds: float) -> None:
-        """Book the time of a trial that ended before, now that it is known. Called with the lock held."""
+        """Book the time of a trial that ended before, now that it is known. Called with the lock
+        held."""
         self.timing = None
         self._book(self, seconds)
 

@@ -1,4 +1,5 @@
-"""The selector: called like the function that it replaces, it finds the fastest alternative for each problem."""
+"""The selector: called like the function that it replaces, it finds the fastest alternative for
+each problem."""
 
 from __future__ import annotations
 
@@ -44,50 +45,61 @@ from bestof.selection.tuning import Teaching
 class BestOf(HotPath):
     """Picks the fastest of several alternatives for each problem, on the live calls.
 
-    It is called like the function that it replaces. `get_problem_size` says which problem a call is. While a problem is
-    unsettled, its policy names an alternative for each call, and the call is timed. With enough times the problem is
-    settled: it has a decision, which the store keeps, and its calls go straight to the winner. Settled calls are timed
-    now and then, and the race is reopened if the winner has drifted.
+    It is called like the function that it replaces. `get_problem_size` says which problem a call
+    is. While a problem is unsettled, its policy names an alternative for each call, and the call is
+    timed. With enough times the problem is
+    settled: it has a decision, which the store keeps, and its calls go straight to the winner.
+    Settled calls are timed now and then, and the race is reopened if the winner has drifted.
 
-    The parts: `Knowledge` holds problems and decisions, `NewProblems` opens a problem, `Chooser` answers unsettled
-    calls, `DriftWatch` times settled ones. `HotPath` answers settled calls without any of them.
+    The parts: `Knowledge` holds problems and decisions, `NewProblems` opens a problem, `Chooser`
+    answers unsettled calls, `DriftWatch` times settled ones. `HotPath` answers settled calls
+    without any of them.
 
-    name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or for a group
-    `(name, [f0, f1, ...])`, or `Alternative` objects; the first is the reference. get_problem_size: called with the
-    arguments of each call (without the stage), returns a hashable value that says which problem it is.
-    policy: how the search goes, a Policy or its text such as "race:tie=0.05". The default is `Race`. If one of rounds
-    (10), pruning_speedup (10) and prune_after_round (4) is given, it is the paper's `Rounds` with these three.
-    check: None, a relative tolerance, or a function of (expected, got): the first result of every alternative is
-    compared with the first alternative's, and a wrong one disqualifies. restore: called with the arguments before each
-    trial, returns a function that puts them back; needed where alternatives change their arguments and may fail.
+    name: how reports and the store call this selector. alternatives: pairs `(name, function)`, or
+    for a group `(name, [f0, f1, ...])`, or `Alternative` objects; the first is the reference.
+    get_problem_size: called with the arguments of each call (without the stage), returns a hashable
+    value that says which problem it is.
+    policy: how the search goes, a Policy or its text such as "race:tie=0.05". The default is
+    `Race`. If one of rounds (10), pruning_speedup (10) and prune_after_round (4) is given, it is
+    the paper's `Rounds` with these three.
+    check: None, a relative tolerance, or a function of (expected, got): the first result of every
+    alternative is compared with the first alternative's, and a wrong one disqualifies. restore:
+    called with the arguments before each trial, returns a function that puts them back; needed
+    where alternatives change their arguments and may fail.
     store: where decisions are kept: a Store, its URL, "off", or None for the default one.
-    clock: seconds, as time.perf_counter. max_problems: how many problems stay in memory; the least recently used leave
-    it first, and are found in the store again.
-    check_every: every so many calls of a settled problem are compared again; a mismatch disqualifies the winner, is
-    answered by the first alternative's result, and reopens the search. Settled calls of a winner other than the first
-    then take the long way, some microseconds each.
-    neighbours: called with a new problem, returns known ones that are close; the decision of the first of these that is
-    settled is tried first, and verified by a short race without what took three times as long there. Goes with the
-    policy Race only. What it raises is warned of once, and problems that nobody knows are passed over. patience: so
-    many first calls of such a problem take the neighbour's decision before the race begins.
-    on_event: called with every entry of the journal, outside of locks; what it raises is warned of once.
-    drift: settled calls are timed now and then, and the race is run again where the winner has become slower than when
-    it won, or so much faster that it must have been measured on a busy machine. False: a decision stands. None: as
-    BESTOF_DRIFT=on|off says, on by default.
-    timer: where calls return before their work is done, as on a GPU: a Timer, whose times come later, in place of the
-    clock. Until a trial's time is known, further calls of its problem go to the best alternative known. Not for groups;
-    decisions then stand, as nothing is watched for drift.
+    clock: seconds, as time.perf_counter. max_problems: how many problems stay in memory; the least
+    recently used leave it first, and are found in the store again.
+    check_every: every so many calls of a settled problem are compared again; a mismatch
+    disqualifies the winner, is answered by the first alternative's result, and reopens the search.
+    Settled calls of a winner other than the first then take the long way, some microseconds each.
+    neighbours: called with a new problem, returns known ones that are close; the decision of the
+    first of these that is settled is tried first, and verified by a short race without what took
+    three times as long there. Goes with the policy Race only. What it raises is warned of once, and
+    problems that nobody knows are passed over. patience: so many first calls of such a problem take
+    the neighbour's decision before the race begins.
+    on_event: called with every entry of the journal, outside of locks; what it raises is warned of
+    once.
+    drift: settled calls are timed now and then, and the race is run again where the winner has
+    become slower than when it won, or so much faster that it must have been measured on a busy
+    machine. False: a decision stands. None: as BESTOF_DRIFT=on|off says, on by default.
+    timer: where calls return before their work is done, as on a GPU: a Timer, whose times come
+    later, in place of the clock. Until a trial's time is known, further calls of its problem go to
+    the best alternative known. Not for groups; decisions then stand, as nothing is watched for
+    drift.
 
-    A copy, by `copy` or by pickle, is a selector of its own, made from the same arguments: it starts with the decisions
-    of the original, counts for itself, and shares policy and store. `copy.deepcopy` copies the alternatives too, so
-    that the methods of an object that is copied with its selector become those of the copy.
+    A copy, by `copy` or by pickle, is a selector of its own, made from the same arguments: it
+    starts with the decisions of the original, counts for itself, and shares policy and store.
+    `copy.deepcopy` copies the alternatives too, so that the methods of an object that is copied
+    with its selector become those of the copy.
 
-    Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]" in the environment,
-    read here, then a pin in the store, asked for when a problem is first met. One that cannot be obeyed is warned of
-    once, and the search goes its way; what was ordered and then fails is disqualified, and reopens the search.
+    Orders from outside come before policy and evidence: BESTOF_FORCE="selector=alternative[,...]"
+    in the environment, read here, then a pin in the store, asked for when a problem is first met.
+    One that cannot be obeyed is warned of once, and the search goes its way; what was ordered and
+    then fails is disqualified, and reopens the search.
 
-    Raises InvalidArgument for arguments that cannot be used, ProblemError for a problem that is not hashable,
-    StageError for a stage that the group does not have, NoAlternative where none applies or all fail.
+    Raises InvalidArgument for arguments that cannot be used, ProblemError for a problem that is not
+    hashable, StageError for a stage that the group does not have, NoAlternative where none applies
+    or all fail.
     """
 
     def __init__(
@@ -186,7 +198,8 @@ class BestOf(HotPath):
     # What a program asks for
 
     def explain(self, *args: Any, **kwargs: Any) -> ProblemReport:
-        """Return all that is known of one problem. Takes the arguments of a call (for a group: without the stage)."""
+        """Return all that is known of one problem. Takes the arguments of a call (for a group:
+        without the stage)."""
         problem, known = self._problem("explain", args, kwargs), self._knowledge
         with known.lock:
             decision, tuning = known.decisions.get(problem), known.tunings.get(problem)
@@ -232,20 +245,24 @@ class BestOf(HotPath):
         return self._knowledge.saved_seconds
 
     def flush(self) -> None:
-        """Keep the evidence of problems that are not settled yet, so that the next run goes on where this one ended."""
+        """Keep the evidence of problems that are not settled yet, so that the next run goes on
+        where this one ended."""
         self._knowledge.flush()
 
     def race_again(self, problem: Hashable) -> bool:
-        """Search a settled problem anew, as another rank of a job does; false if it is not settled here."""
+        """Search a settled problem anew, as another rank of a job does; false if it is not settled
+        here."""
         return self._watch.race_again(problem)
 
     def after_fork(self) -> None:
-        """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""
+        """In a child process: decisions stay, trials that other threads had begun in the parent are
+        dropped."""
         self._knowledge.after_fork()
         self._watch.after_fork()
 
     def asked_store(self) -> Store | None:
-        """Return the store, if this selector has met a problem; to find the default one may create it."""
+        """Return the store, if this selector has met a problem; to find the default one may create
+        it."""
         return self._knowledge.asked_store()
 
     def print_as_table(self) -> None:
@@ -272,37 +289,44 @@ class BestOf(HotPath):
 
     @property
     def best_idx(self) -> dict[Hashable, int]:
-        """The position of the chosen alternative by problem; -1 for a problem without a decision."""
+        """The position of the chosen alternative by problem; -1 for a problem without a
+        decision."""
         return original.best_positions(self._knowledge)
 
     @property
     def best_name(self) -> dict[Hashable, str]:
-        """The name of the chosen alternative by problem; "None" for a problem without a decision."""
+        """The name of the chosen alternative by problem; "None" for a problem without a
+        decision."""
         return original.best_names(self._knowledge)
 
     @property
     def best_method(self) -> dict[Hashable, Any]:
-        """The chosen function by problem; None for a problem without a decision, and in a selector of groups."""
+        """The chosen function by problem; None for a problem without a decision, and in a selector
+        of groups."""
         return original.best_functions(self._knowledge)
 
     @property
     def best_pipeline(self) -> dict[Hashable, Any]:
-        """The chosen functions by problem, by stage; None for a problem without a decision, and without groups."""
+        """The chosen functions by problem, by stage; None for a problem without a decision, and
+        without groups."""
         return original.best_groups(self._knowledge)
 
     def medians(self) -> dict[Hashable, list[float]]:
-        """Return the median seconds of each alternative in list order by problem; NaN for one without a sample."""
+        """Return the median seconds of each alternative in list order by problem; NaN for one
+        without a sample."""
         return original.medians(self._knowledge)
 
     def speedups(self) -> dict[Hashable, float]:
-        """Return how many times the chosen alternative is faster than the slowest one, by measured problem."""
+        """Return how many times the chosen alternative is faster than the slowest one, by measured
+        problem."""
         return original.speedups(self._knowledge)
 
     @classmethod
     def use_always_the_first_alternative(cls, value: bool = True, update: bool = False) -> None:  # noqa: ARG003
         """From now on every selector of the process calls its first alternative, and tries nothing.
 
-        `value` false is the opposite. `update` is the original's and changes nothing: every selector follows at once.
+        `value` false is the opposite. `update` is the original's and changes nothing: every
+        selector follows at once.
         """
         registry.use_first_only(value)
 
@@ -358,7 +382,8 @@ class BestOf(HotPath):
         return {**self._given, "get_problem_size": self.get_problem_size}
 
     def _brought(self) -> tuple[_Beside, list[Teaching]]:
-        """What a copy gets beside the arguments: attributes that a program has set, and the decisions."""
+        """What a copy gets beside the arguments: attributes that a program has set, and the
+        decisions."""
         attributes = {
             name: value for name, value in vars(self).items() if name not in self._made_of
         }

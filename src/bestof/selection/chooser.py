@@ -1,7 +1,7 @@
 """The long way of a call: which alternative answers it, and whether its time counts.
 
-A call -> problem -> settled? -> run it. Otherwise policy.ask -> guard -> clock -> run -> policy.tell -> journal ->
-perhaps a decision -> store. There is no second way through.
+A call -> problem -> settled? -> run it. Otherwise policy.ask -> guard -> clock -> run ->
+policy.tell -> journal -> perhaps a decision -> store. There is no second way through.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from bestof.selection.winner import PythonWinner
 class Chooser:
     """Answers the calls that the hot path cannot.
 
-    Most of these are trials in which nothing is to be checked or restored. They take `_try`, in two thirds of the time
-    of an `Attempt`, which answers all others. Either is booked by `Knowledge.book`. Alternatives, listeners and
-    warnings run without the lock.
+    Most of these are trials in which nothing is to be checked or restored. They take `_try`, in two
+    thirds of the time of an `Attempt`, which answers all others. Either is booked by
+    `Knowledge.book`. Alternatives, listeners and warnings run without the lock.
     """
 
     __slots__ = ("_guard", "_knowledge", "_new_problems", "_plain")
@@ -93,8 +93,8 @@ class Chooser:
         return self._call(winner, function, problem, stage, parent, args, kwargs)
 
     def _find(self, problem: Hashable, stage: int) -> tuple[PythonWinner | None, Tuning | None]:
-        """Return the winner of a problem, or the search for one; a search under way is looked for first, as its trials
-        are the calls that must not pay for anything else."""
+        """Return the winner of a problem, or the search for one; a search under way is looked for
+        first, as its trials are the calls that must not pay for anything else."""
         knowledge = self._knowledge
         tuning = knowledge.tunings.get(problem)
         if tuning is not None and not (
@@ -108,7 +108,8 @@ class Chooser:
         return winner, tuning
 
     def _next(self, tuning: Tuning, stage: int) -> tuple[int | None, Pass | None]:
-        """Return the alternative of a plain trial, and of a group the pass that the call belongs to."""
+        """Return the alternative of a plain trial, and of a group the pass that the call belongs
+        to."""
         if stage > 0:
             begun = tuning.passes.take(stage)
             return tuning.orphan() if begun is None else begun.position, begun
@@ -127,7 +128,8 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Make a plain trial; if its alternative fails, or is a coroutine, an Attempt goes on with it."""
+        """Make a plain trial; if its alternative fails, or is a coroutine, an Attempt goes on with
+        it."""
         knowledge, problem = self._knowledge, tuning.problem
         if parent is not None:
             if not getattr(tuning.search, "near_tie", False):
@@ -180,8 +182,9 @@ class Chooser:
         fault = late.take_fault()
         if fault is not None:
             knowledge.notices.append(
-                f"{knowledge.where(tuning.problem)}: its timer raised {type(fault).__name__}: {fault}; "
-                f"nothing is tried any more, and what is not settled goes to the best alternative known"
+                f"{knowledge.where(tuning.problem)}: its timer raised {type(fault).__name__}: "
+                f"{fault}; nothing is tried any more, and what is not settled goes to the best "
+                "alternative known"
             )
         return attempt
 
@@ -206,7 +209,8 @@ class Chooser:
             raise
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
-        """Who answers a stage of a settled group: the winner, unless it belongs to a pass from before."""
+        """Who answers a stage of a settled group: the winner, unless it belongs to a pass from
+        before."""
         if stage == 0:
             if not winner.begin():
                 assert winner.earlier is not None
@@ -239,7 +243,8 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """A settled call inside a trial: its time is part of that trial, choices inside it are not the trial's own."""
+        """A settled call inside a trial: its time is part of that trial, choices inside it are not
+        the trial's own."""
         parent.meets(self._knowledge.name, problem, settled=True)
         trial = Trial(self._knowledge, problem, -1, parent)
         token = current_trial.set(trial)
@@ -254,7 +259,8 @@ class Chooser:
                 self._adopt(problem, trial.children)
 
     def _adopt(self, problem: Hashable, children: set[tuple[str, Hashable]]) -> None:
-        """Add choices met inside a settled winner to its evidence, for instance where nothing but it applied."""
+        """Add choices met inside a settled winner to its evidence, for instance where nothing but
+        it applied."""
         with self._knowledge.lock:
             decision = self._knowledge.decisions.get(problem)
             if decision is not None:
@@ -284,13 +290,15 @@ class Chooser:
             parent.positions_above(self._knowledge, tuning.problem) if parent is not None else ()
         )
         if position in above:
-            # The alternative called this selector again with the same problem: another one must answer.
+            # The alternative called this selector again with the same problem: another one must
+            # answer.
             tuning.candidates[position].recursive = True
             others = [other for other in tuning.remaining() if other not in above]
             if not others:
                 raise NoAlternative(
-                    f"{self._knowledge.where(tuning.problem)}: every alternative calls this selector again "
-                    f"with the very same problem; one of them must answer by itself"
+                    f"{self._knowledge.where(tuning.problem)}: every alternative calls this "
+                    "selector again with the very same problem; one of them must answer by "
+                    "itself"
                 )
             position, begun, timed, settled = others[0], None, False, True
         if self._knowledge.grouped and stage == 0:
@@ -311,7 +319,8 @@ class Chooser:
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:
-        """Every so often the decided alternative is no longer trusted, so that its next result is compared."""
+        """Every so often the decided alternative is no longer trusted, so that its next result is
+        compared."""
         assert tuning.decision is not None
         if self._knowledge.check_every is not None:
             tuning.calls += 1

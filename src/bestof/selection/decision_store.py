@@ -1,4 +1,5 @@
-"""Between a selector and its store: a store that fails costs the memory of earlier runs, never a call."""
+"""Between a selector and its store: a store that fails costs the memory of earlier runs, never a
+call."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from bestof.selection.store.protocol import Store
 
 
 class DecisionStore:
-    """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of once, no more."""
+    """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of
+    once, no more."""
 
     __slots__ = ("_failed", "_find_store", "_selector", "overdue")
 
@@ -26,7 +28,8 @@ class DecisionStore:
         self.overdue = False  # whether an answer did not come in time; whoever asks resets it
 
     def answers(self, problem: str | None) -> bool:
-        """Return whether the store has answered, by now, what it was asked of a problem. Does not wait."""
+        """Return whether the store has answered, by now, what it was asked of a problem. Does not
+        wait."""
         self.overdue = False
         self.pinned(problem)
         self.load(problem)
@@ -47,8 +50,8 @@ class DecisionStore:
             return None
 
     def pinned(self, problem: str | None) -> ForcedChoice | None:
-        """What a pin orders for a problem on this host; None for a problem that cannot be written asks for pins of
-        every problem."""
+        """What a pin orders for a problem on this host; None for a problem that cannot be written
+        asks for pins of every problem."""
         if self._failed:
             return None
         try:
@@ -74,12 +77,13 @@ class DecisionStore:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Use the store no more. An exception that is no error of bestof's own stores comes from a signal handler of
-        the program, which interrupted them: it is passed on."""
+        """Use the store no more. An exception that is no error of bestof's own stores comes from a
+        signal handler of the program, which interrupted them: it is passed on."""
         own = isinstance(self._find_store(), MemoryStore | DeferredStore)
         if own and not isinstance(error, StoreError | Warning):
             raise error
         self._failed = True
         warn(
-            f"BestOf({self._selector!r}): its store failed, and is not used any more: {type(error).__name__}: {error}"
+            f"BestOf({self._selector!r}): its store failed, and is not used any more: "
+            f"{type(error).__name__}: {error}"
         )

@@ -11,7 +11,8 @@ from bestof.selection.best_of import BestOf
 
 
 class Decorated(BestOf):
-    """A selector in the place of a function: where it stands in a class, it is a method, as the function would be."""
+    """A selector in the place of a function: where it stands in a class, it is a method, as the
+    function would be."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -23,10 +24,11 @@ def best_of(
     get_problem_size: Callable[..., Hashable],
     **options: Any,
 ) -> Callable[[Callable[..., Any]], BestOf]:
-    """The decorator form of BestOf: the function that it decorates is the first alternative, under its own name.
+    """The decorator form of BestOf: the function that it decorates is the first alternative, under
+    its own name.
 
-    Takes what BestOf takes; `alternatives` are the others. On a method, the alternatives and the problem function get
-    the instance as their first argument.
+    Takes what BestOf takes; `alternatives` are the others. On a method, the alternatives and the
+    problem function get the instance as their first argument.
     """
 
     def decorate(function: Callable[..., Any]) -> BestOf:

@@ -1,4 +1,5 @@
-"""Settled calls that are timed now and then, and the race that is run again where their time has drifted."""
+"""Settled calls that are timed now and then, and the race that is run again where their time has
+drifted."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _REST_DOUBLED = 10  # times at most, so that nine samples become 9,216
 
 
 class DriftWatch:
-    """Times settled calls now and then, and reopens the race of a winner whose time has left that of its decision.
+    """Times settled calls now and then, and reopens the race of a winner whose time has left that
+    of its decision.
 
     Calls that take the long way are not watched, so calls inside trials never count.
     """
@@ -62,7 +64,8 @@ class DriftWatch:
         return True
 
     def after_fork(self) -> None:
-        """In a child process, too: what another thread of the parent was just sampling is watched on."""
+        """In a child process, too: what another thread of the parent was just sampling is watched
+        on."""
         for problem, winner in self._knowledge.winners():
             decision = self._knowledge.decisions.get(problem)
             first = NEVER if decision is None else self._choice.first_sample(decision)
@@ -77,14 +80,14 @@ class DriftWatch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled calls inside, and
-        # those of other threads, stay on the hot path.
+        # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled
+        # calls inside, and those of other threads, stay on the hot path.
         trial = Trial(self._knowledge, problem, -1, None)
         token = current_trial.set(trial)
         clock, seconds, result = self._clock, -1.0, None
         try:
-            # The code here has left the caches since the last sample: the first call through it took 5 us more than the
-            # same call a moment later. So nothing is called first, twice.
+            # The code here has left the caches since the last sample: the first call through it
+            # took 5 us more than the same call a moment later. So nothing is called first, twice.
             for function in (_nothing, _nothing, winner.functions[stage]):
                 seconds, started = -1.0, clock()
                 result = function(*args, **kwargs)
@@ -99,7 +102,8 @@ class DriftWatch:
         return result
 
     def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
-        """Take one sampled time. A settled call never waits: where another thread has the lock, the sample is lost."""
+        """Take one sampled time. A settled call never waits: where another thread has the lock, the
+        sample is lost."""
         if not self._knowledge.lock.acquire(blocking=False):
             return
         try:
@@ -116,7 +120,8 @@ class DriftWatch:
         ) as error:  # of a policy, or of a problem that cannot be written: the call was answered
             winner.sample_at = NEVER
             self._knowledge.notices.append(
-                f"{self._knowledge.where(problem)}: its drift is not watched any more: {type(error).__name__}: {error}"
+                f"{self._knowledge.where(problem)}: its drift is not watched any more: "
+                f"{type(error).__name__}: {error}"
             )
         finally:
             self._knowledge.lock.release()
@@ -132,7 +137,8 @@ class DriftWatch:
         now: float,
         populations: tuple[float, float] | None,
     ) -> None:
-        """Search anew, with fresh samples; the winner so far comes first, and near-ties go to it."""
+        """Search anew, with fresh samples; the winner so far comes first, and near-ties go to
+        it."""
         if (
             self._choice.first_sample(decision) == NEVER
         ):  # the policy of the process is another one by now
@@ -164,9 +170,10 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _drift_of(decision: Decision, stages: int) -> Drift:
-    """What to watch a decision with. Each race before it doubles the rest: a time that no race can bring back, as that
-    of a call which slows with what it was given, costs ever less. A winner that was found faster than its decision is
-    not raced again for that at once: in a race it may always be slower than on its own."""
+    """What to watch a decision with. Each race before it doubles the rest: a time that no race can
+    bring back, as that of a call which slows with what it was given, costs ever less. A winner that
+    was found faster than its decision is not raced again for that at once: in a race it may always
+    be slower than on its own."""
     baseline, history = decision.seconds or 0.0, decision.history
     window = Drift(baseline).window
     rest = window * 2 ** min(len(history), _REST_DOUBLED) if history else 0

@@ -9,9 +9,11 @@ from bestof.selection.duration import duration
 
 @dataclass(frozen=True, slots=True)
 class EarlierRace:
-    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race was reopened.
+    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race
+    was reopened.
 
-    `populations`: the medians of two kinds of calls, if two share the problem and the race was reopened for that.
+    `populations`: the medians of two kinds of calls, if two share the problem and the race was
+    reopened for that.
     """
 
     alternative: str
@@ -28,11 +30,11 @@ class EarlierRace:
         if self.populations is not None:
             low, high = map(duration, self.populations)
             return (
-                f"calls of {self.alternative} took either {low} or {high}: two kinds of calls share this problem; the "
-                f"race was reopened; let get_problem_size tell them apart"
+                f"calls of {self.alternative} took either {low} or {high}: two kinds of calls "
+                "share this problem; the race was reopened; let get_problem_size tell them apart"
             )
         change = "faster" if self.faster else "slower"
         return (
-            f"{self.alternative} had become {change}, {duration(self.after)} against the {duration(self.before)} at "
-            f"which it won; the race was reopened"
+            f"{self.alternative} had become {change}, {duration(self.after)} against the "
+            f"{duration(self.before)} at which it won; the race was reopened"
         )

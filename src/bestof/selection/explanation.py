@@ -1,4 +1,5 @@
-"""Why a record says what it says: the sentence that its evidence supports, worked out after the fact."""
+"""Why a record says what it says: the sentence that its evidence supports, worked out after the
+fact."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from bestof.selection.store.pin_order import closest
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One record, the alternative that a pin orders for it (None: no pin holds), and why it stands so."""
+    """One record, the alternative that a pin orders for it (None: no pin holds), and why it stands
+    so."""
 
     record: Record
     pinned: str | None
@@ -22,7 +24,8 @@ class Explanation:
 def explain(
     records: Iterable[Record], pins: Iterable[Pin], selector: str, problem: str | None
 ) -> list[Explanation]:
-    """The records of one selector (of one problem, where named), then those of the choices met inside them.
+    """The records of one selector (of one problem, where named), then those of the choices met
+    inside them.
 
     A choice met inside is looked for on the host of the record that met it. Each record comes once.
     """
@@ -49,7 +52,8 @@ def _explanation(record: Record, pins: Iterable[Pin]) -> Explanation:
 
 
 def _why(record: Record) -> str:
-    """Which rule the numbers agree with. A record keeps samples and no policy, so no more than that can be told."""
+    """Which rule the numbers agree with. A record keeps samples and no policy, so no more than that
+    can be told."""
     timed = {
         one.alternative: one
         for one in record.evidence
@@ -75,18 +79,19 @@ def _why(record: Record) -> str:
             f"; {', '.join(early)} left the search earlier, with fewer trials" if early else ""
         )
         return (
-            f"{record.decision} has the lowest median, {_percent(rival.seconds, chosen.seconds)} below that of "
-            f"{rival.alternative}, the next{dropped}"
+            f"{record.decision} has the lowest median, {_percent(rival.seconds, chosen.seconds)} "
+            f"below that of {rival.alternative}, the next{dropped}"
         )
     behind = _percent(chosen.seconds, rival.seconds)
     if chosen.seconds <= rival.seconds * (1.0 + Race().tie):
         return (
-            f"{record.decision} ties with {rival.alternative}, whose median is {behind} lower: within the tie band of "
-            f"{Race().tie:.0%} the first in the list is taken"
+            f"{record.decision} ties with {rival.alternative}, whose median is {behind} lower: "
+            f"within the tie band of {Race().tie:.0%} the first in the list is taken"
         )
     return (
-        f"{rival.alternative} has a median {behind} lower than {record.decision}, which no tie explains: the decision "
-        f"was made by another policy, or before this evidence came; `bestof store clear --selector` measures anew"
+        f"{rival.alternative} has a median {behind} lower than {record.decision}, which no tie "
+        "explains: the decision was made by another policy, or before this evidence came; "
+        "`bestof store clear --selector` measures anew"
     )
 
 

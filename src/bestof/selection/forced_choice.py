@@ -1,4 +1,5 @@
-"""An order from outside: which alternative to take without measuring, by the environment or by a pin in the store."""
+"""An order from outside: which alternative to take without measuring, by the environment or by a
+pin in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class ForcedChoice:
         return f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest instead; {remedy}"
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
-        """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of the problem."""
+        """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of
+        the problem."""
         candidate = next(
             (one for one in candidates if one.alternative.name == self.alternative), None
         )
@@ -46,25 +48,27 @@ class ForcedChoice:
 
 
 def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
-    """What BESTOF_FORCE, `selector=alternative[,selector=alternative]`, orders a selector; None where it is not named.
+    """What BESTOF_FORCE, `selector=alternative[,selector=alternative]`, orders a selector; None
+    where it is not named.
 
-    A name ends at the first `=`; blanks around names are dropped. InvalidArgument for text of another form, and for
-    an alternative that this selector does not have.
+    A name ends at the first `=`; blanks around names are dropped. InvalidArgument for text of
+    another form, and for an alternative that this selector does not have.
     """
     order = None
     for name, alternative in orders():
         if name == selector:
             if alternative not in alternatives:
                 raise InvalidArgument(
-                    f"BestOf({selector!r}): BESTOF_FORCE: expected one of {', '.join(alternatives)}, "
-                    f"got {alternative!r}"
+                    f"BestOf({selector!r}): BESTOF_FORCE: expected one of "
+                    f"{', '.join(alternatives)}, got {alternative!r}"
                 )
             order = ForcedChoice(alternative, "forced")
     return order
 
 
 def orders() -> list[tuple[str, str]]:
-    """What BESTOF_FORCE says, as pairs (selector, alternative); InvalidArgument for text of another form."""
+    """What BESTOF_FORCE says, as pairs (selector, alternative); InvalidArgument for text of another
+    form."""
     found = []
     for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
         name, equals, alternative = (word.strip() for word in part.partition("="))

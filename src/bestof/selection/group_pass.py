@@ -20,8 +20,8 @@ class Pass:
         self.thread = get_ident()
 
     def take(self, stage: int) -> bool:
-        """Whether it lacks this stage, and has its first behind it; then that stage is taken for answered, so that no
-        other thread answers it too."""
+        """Whether it lacks this stage, and has its first behind it; then that stage is taken for
+        answered, so that no other thread answers it too."""
         if self.awaited & 1 or not self.awaited >> stage & 1:
             return False
         self.awaited &= ~(1 << stage)

@@ -1,4 +1,5 @@
-"""What protects a caller from an alternative: wrong results are found by comparing with the first alternative's."""
+"""What protects a caller from an alternative: wrong results are found by comparing with the first
+alternative's."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Check = float | Callable[[Any, Any], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a trial runs under: the comparison with the first alternative, the way to put arguments back, and the clock.
+    """What a trial runs under: the comparison with the first alternative, the way to put arguments
+    back, and the clock.
 
     `late` takes the clock's place where the time of a call is known later.
     """
@@ -32,22 +34,24 @@ class Guard:
 
 
 def validate_check(selector: str, check: Any) -> Check:
-    """`check` as a selector takes it: None, a relative tolerance, or a function of (expected, got)."""
+    """`check` as a selector takes it: None, a relative tolerance, or a function of (expected,
+    got)."""
     if check is None or callable(check):
         return check  # type: ignore[no-any-return]  # Any until here: it came from the user
     if isinstance(check, int | float) and not isinstance(check, bool) and 0 <= check < inf:
         return float(check)
     raise InvalidArgument(
-        f"BestOf({selector!r}): check: expected None, a relative tolerance of at least 0, or a function of "
-        f"(expected, got); got {check!r}"
+        f"BestOf({selector!r}): check: expected None, a relative tolerance of at least 0, or a "
+        f"function of (expected, got); got {check!r}"
     )
 
 
 def compare(check: Check, expected: Any, got: Any) -> None:
     """Raise WrongResult, saying by how much, unless `got` passes for `expected`. NaN never passes.
 
-    A tolerance is relative to the largest magnitude expected. Numbers, arrays (anything with a shape that subtracts,
-    such as NumPy's and torch's) and nested sequences and mappings of them are compared so; all else must be equal.
+    A tolerance is relative to the largest magnitude expected. Numbers, arrays (anything with a
+    shape that subtracts, such as NumPy's and torch's) and nested sequences and mappings of them are
+    compared so; all else must be equal.
     """
     if check is None:
         return
@@ -99,7 +103,8 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
         return
     if "int" in kind:
         expected, got = expected * 1.0, got * 1.0  # unsigned integers would wrap around below
-    # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the judgement.
+    # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the
+    # judgement.
     scale = float(abs(expected).max())
     if not scale < inf:
         # Infinities must agree in place and sign; they are no measure for the others.
@@ -114,7 +119,8 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
 
 
 def _detached(array: Any) -> Any:
-    """Without the graph of its gradient: torch warns where a number is made from a tensor that has one."""
+    """Without the graph of its gradient: torch warns where a number is made from a tensor that has
+    one."""
     detach = getattr(array, "detach", None)
     return array if detach is None else detach()
 

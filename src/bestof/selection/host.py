@@ -36,10 +36,12 @@ _EXTENSIONS = (
 
 
 def host() -> str:
-    """The fingerprint of this machine: processor, instruction set, CPUs of this process, Python's version.
+    """The fingerprint of this machine: processor, instruction set, CPUs of this process, Python's
+    version.
 
-    BESTOF_HOST, where set and not empty, is taken as it is: machines that should share their evidence carry the same.
-    Computed once a process; a later change of the CPU affinity is not noticed.
+    BESTOF_HOST, where set and not empty, is taken as it is: machines that should share their
+    evidence carry the same. Computed once a process; a later change of the CPU affinity is not
+    noticed.
     """
     return os.environ.get("BESTOF_HOST") or _measured()
 
@@ -63,12 +65,15 @@ def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
         if colon:
             fields[name.strip()] = value.strip()
         elif fields:
-            break  # a blank line ends the first processor; the file of a large machine takes milliseconds to read
+            # a blank line ends the first processor; the file of a large machine takes milliseconds
+            # to read
+            break
     return fields
 
 
 def fingerprint(fields: Mapping[str, str], cpus: int) -> str:
-    """One line from the fields of a processor, by the names of /proc/cpuinfo, and the number of CPUs."""
+    """One line from the fields of a processor, by the names of /proc/cpuinfo, and the number of
+    CPUs."""
     name = (
         fields.get("model name")
         or fields.get("Hardware")

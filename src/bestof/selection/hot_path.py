@@ -1,8 +1,9 @@
 """The settled call: problem, look-up, winner. Everything else takes the long way.
 
-`HotPath` is the native type where the extension was built, and PythonHotPath where it was not, or where the environment
-variable BESTOF_PURE_PYTHON is set. Either reads a dictionary and takes no lock, and one contract suite runs over both.
-`bestof bench dispatch` measures what a call costs beyond the problem function and the winner.
+`HotPath` is the native type where the extension was built, and PythonHotPath where it was not, or
+where the environment variable BESTOF_PURE_PYTHON is set. Either reads a dictionary and takes no
+lock, and one contract suite runs over both. `bestof bench dispatch` measures what a call costs
+beyond the problem function and the winner.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class LongWay:
     _is_selector = True  # for `identity.py`, which does not read what a selector chooses among
 
     def _unhashable(self, problem: Hashable) -> ProblemError:
-        """What to raise where a problem was looked up and TypeError came of it; raises the error of a comparison."""
+        """What to raise where a problem was looked up and TypeError came of it; raises the error of
+        a comparison."""
         fault = "which cannot be compared with another one"
         try:
             hash(problem)
@@ -40,16 +42,18 @@ class LongWay:
         )
 
     def _check_stage(self, *stage: object) -> int:
-        """The stage that a group was called with, as an exact int; none where there was no argument. Raises StageError.
+        """The stage that a group was called with, as an exact int; none where there was no
+        argument. Raises StageError.
 
-        Called before the problem function, which could make nothing of arguments that lack their stage."""
+        Called before the problem function, which could make nothing of arguments that lack their
+        stage."""
         number = integer(stage[0]) if stage else None
         if number is not None and 0 <= number < self._stage_count:
             return number
         got = f"got {_short(stage[0])}" if stage else "got no argument"
         raise StageError(
-            f"BestOf({self.name!r}): expected a stage from 0 to {self._stage_count - 1}; {got}; the calls of a group "
-            f"begin with the stage"
+            f"BestOf({self.name!r}): expected a stage from 0 to {self._stage_count - 1}; {got}; "
+            "the calls of a group begin with the stage"
         )
 
     def _long_way(
@@ -65,7 +69,8 @@ class LongWay:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Answer a settled call, with an eye on its time; sets `winner.sample_at` for the next time."""
+        """Answer a settled call, with an eye on its time; sets `winner.sample_at` for the next
+        time."""
         raise NotImplementedError
 
 
@@ -76,10 +81,10 @@ def _short(value: object) -> str:
 class PythonHotPath(LongWay):
     """Calls the settled winner of a problem: the reference in plain Python.
 
-    `_settled` maps a problem to its winner; any thread may put another dict in its place at any time. `_stage_count` is
-    0 for a plain selector; for a group it says how many stages there are, the first argument of a call being one.
-    While `detours` begins with None, every selector is switched off, and `_first`, the functions of the first
-    alternative by stage, answer every call.
+    `_settled` maps a problem to its winner; any thread may put another dict in its place at any
+    time. `_stage_count` is 0 for a plain selector; for a group it says how many stages there are,
+    the first argument of a call being one. While `detours` begins with None, every selector is
+    switched off, and `_first`, the functions of the first alternative by stage, answer every call.
     """
 
     get_problem_size: Callable[..., Hashable]
@@ -139,7 +144,8 @@ class PythonHotPath(LongWay):
             return False
         if self._settled.get(problem) is winner:
             return True
-        # Another thread has opened the problem again since it was looked up, and may have counted its passes before.
+        # Another thread has opened the problem again since it was looked up, and may have counted
+        # its passes before.
         winner.withdraw()
         return False
 

@@ -1,12 +1,14 @@
 """The identity of an alternative: where its functions live, and a digest of what they do.
 
-Stored evidence is valid for one identity. An edited function has another digest, so it is measured anew. A function of
-the same name in another program has another place, so two programs do not share decisions by accident.
+Stored evidence is valid for one identity. An edited function has another digest, so it is measured
+anew. A function of the same name in another program has another place, so two programs do not share
+decisions by accident.
 
-The digest reads code objects (bytecode, constants, names, defaults), the functions that closures and partials hold,
-and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the attributes of a callable object and of the
-object that a method belongs to, one level deep. Compiled functions stand for the version of the module that holds
-them. Global variables, and objects that are neither plain data nor callable, are not read: `depends=` is for those.
+The digest reads code objects (bytecode, constants, names, defaults), the functions that closures
+and partials hold, and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the
+attributes of a callable object and of the object that a method belongs to, one level deep. Compiled
+functions stand for the version of the module that holds them. Global variables, and objects that
+are neither plain data nor callable, are not read: `depends=` is for those.
 
 A digest holds no address and no order of a hash, so that every process computes the same one.
 """
@@ -37,8 +39,9 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...), type(N
 def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) -> str:
     """Return the text that stored evidence of these functions is valid for.
 
-    `depends` takes the place of data: where it is stated, closures and objects are read for their functions only, so
-    that state which differs from process to process (a path, a counter) does not cost the evidence.
+    `depends` takes the place of data: where it is stated, closures and objects are read for their
+    functions only, so that state which differs from process to process (a path, a counter) does not
+    cost the evidence.
     """
     return " ".join([*(_identity(function, data=not depends) for function in functions), *depends])
 
@@ -49,7 +52,8 @@ def places(version: str) -> tuple[str, ...]:
 
 
 def has_code_of(version: str, other: str) -> bool:
-    """Return whether the functions of two versions differ in nothing but the data that they hold."""
+    """Return whether the functions of two versions differ in nothing but the data that they
+    hold."""
     return _IDENTITY.findall(version) == _IDENTITY.findall(other)
 
 
@@ -86,7 +90,8 @@ def _place(function: Any) -> str:
 
 
 def _module_place(module: str) -> str:
-    """Return the name of a module; of the main program, the module that was run or the path of its script."""
+    """Return the name of a module; of the main program, the module that was run or the path of its
+    script."""
     if module not in _MAIN:
         return module
     main = sys.modules.get(module)
@@ -102,7 +107,8 @@ class _TooMuchError(Exception):
 
 
 class _Reader:
-    """Turns one function into tokens. Equal values give equal tokens, whether or not they are one object."""
+    """Turns one function into tokens. Equal values give equal tokens, whether or not they are one
+    object."""
 
     def __init__(self, *, data: bool) -> None:
         self._data = data
@@ -166,7 +172,8 @@ class _Reader:
         elif isinstance(value, Enum):
             yield f"{_class_place(kind)}.{value.name}"
         elif getattr(kind, "_is_selector", False):
-            # What it chooses among is identified for itself. Inside its own alternatives it is not made yet.
+            # What it chooses among is identified for itself. Inside its own alternatives it is not
+            # made yet.
             yield "empty"
         elif kind in (range, slice):
             yield repr(value)
@@ -217,7 +224,8 @@ class _Reader:
         yield from self._object(value, depth)
 
     def _object(self, value: Any, depth: int) -> Iterator[str]:
-        """Yield the class of an object and its attributes, where `depends` does not speak for these."""
+        """Yield the class of an object and its attributes, where `depends` does not speak for
+        these."""
         if isinstance(value, type | ModuleType):
             yield from self.tokens(value, depth + 1)
             return
@@ -247,7 +255,8 @@ def _is_code(value: Any) -> bool:
 
 
 def _is_readable(value: Any) -> bool:
-    """Whether an attribute is read: a function or plain data, no object that may hold the whole program."""
+    """Whether an attribute is read: a function or plain data, no object that may hold the whole
+    program."""
     return _is_code(value) or type(value) in (*_SCALARS, tuple, list, dict, set, frozenset)
 
 
@@ -276,7 +285,8 @@ def _class_place(kind: type) -> str:
 
 @functools.cache
 def _version(module: str) -> str:
-    """Return the version of the package that holds a module; without one, a digest of the module's file."""
+    """Return the version of the package that holds a module; without one, a digest of the module's
+    file."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in _MAIN:
         return ""  # Python's version is part of the host, and a script's functions are read

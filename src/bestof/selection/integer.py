@@ -6,7 +6,8 @@ import operator
 
 
 def integer(value: object) -> int | None:
-    """Return an integer, such as NumPy's, as Python's own; None for a bool and for anything else."""
+    """Return an integer, such as NumPy's, as Python's own; None for a bool and for anything
+    else."""
     if isinstance(value, bool):
         return None
     try:

@@ -20,7 +20,8 @@ class TrialEntry(NamedTuple):
 
 
 class DecisionEntry(NamedTuple):
-    """One decision. `source`: measured, stored, forced (by its policy), or only (nothing else applied)."""
+    """One decision. `source`: measured, stored, forced (by its policy), or only (nothing else
+    applied)."""
 
     problem: Hashable
     alternative: str
@@ -36,7 +37,8 @@ class DisqualificationEntry(NamedTuple):
 
 
 class DriftEntry(NamedTuple):
-    """One race that is run again: the winner took `before` seconds when it won, and `after` when it was sampled."""
+    """One race that is run again: the winner took `before` seconds when it won, and `after` when it
+    was sampled."""
 
     problem: Hashable
     alternative: str
@@ -54,10 +56,11 @@ _Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
 class Journal:
     """What a selector did, oldest first; bounded: the oldest entries leave first.
 
-    Trials are kept as plain tuples until somebody reads them: to make a TrialEntry takes 0.2 us of each trial.
+    Trials are kept as plain tuples until somebody reads them: to make a TrialEntry takes 0.2 us of
+    each trial.
 
-    `listener` is told every entry, in order, once its selector lets go of its lock and calls `deliver`. What it raises
-    is warned of once, and never reaches the caller of the selector.
+    `listener` is told every entry, in order, once its selector lets go of its lock and calls
+    `deliver`. What it raises is warned of once, and never reaches the caller of the selector.
     """
 
     __slots__ = ("_entries", "_listener", "_warned", "add_trial", "undelivered")
@@ -69,7 +72,8 @@ class Journal:
         self._listener = listener
         self._warned = False
         self.undelivered: deque[Entry] = deque()
-        # Takes the fields of a TrialEntry as a tuple. Where nobody listens it is no function of Python, which costs.
+        # Takes the fields of a TrialEntry as a tuple. Where nobody listens it is no function of
+        # Python, which costs.
         entries, undelivered = self._entries, self.undelivered
 
         def tell(trial: _Trial) -> None:
@@ -98,7 +102,8 @@ class Journal:
                 if not self._warned:
                     self._warned = True
                     warn(
-                        f"on_event raised {type(error).__name__}: {error}; later errors of it are passed over"
+                        f"on_event raised {type(error).__name__}: {error}; later errors of it "
+                        "are passed over"
                     )
 
     def entries(self) -> tuple[Entry, ...]:

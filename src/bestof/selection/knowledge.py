@@ -1,4 +1,5 @@
-"""What a selector knows of its problems: searches under way, decisions, winners; bounded, and kept in its store."""
+"""What a selector knows of its problems: searches under way, decisions, winners; bounded, and kept
+in its store."""
 
 from __future__ import annotations
 
@@ -31,13 +32,14 @@ _log = logging.getLogger("bestof")
 class Knowledge:
     """What one selector knows: its alternatives, its problems, and what was found out about them.
 
-    A problem that is met gets a `Tuning` in `tunings`, where its trials are booked. With enough of these it gets a
-    `Decision` in `decisions`, which is written to the store, and a winner in `settled`, the dictionary that the hot
-    path reads. A problem that is not called any more moves from `settled` to `older`, and from there out of memory. A
-    winner that fails, or drifts, brings its problem back to `tunings`.
+    A problem that is met gets a `Tuning` in `tunings`, where its trials are booked. With enough of
+    these it gets a `Decision` in `decisions`, which is written to the store, and a winner in
+    `settled`, the dictionary that the hot path reads. A problem that is not called any more moves
+    from `settled` to `older`, and from there out of memory. A winner that fails, or drifts, brings
+    its problem back to `tunings`.
 
-    Whatever threads share changes with `lock` held. Warnings (`notices`) and entries for listeners wait until it is
-    free.
+    Whatever threads share changes with `lock` held. Warnings (`notices`) and entries for listeners
+    wait until it is free.
     `max_problems`: how many settled and how many unsettled problems are remembered.
     """
 
@@ -92,20 +94,22 @@ class Knowledge:
         return winner
 
     def remember(self, problem: Hashable, winner: PythonWinner) -> None:
-        """Two generations bound the memory without a write on the hot path: what was not used while the younger one
-        filled up is forgotten."""
+        """Two generations bound the memory without a write on the hot path: what was not used while
+        the younger one filled up is forgotten."""
         self.older.pop(problem, None)
         if len(self.settled) >= self._max_problems // 2 and problem not in self.settled:
             for forgotten, old in self.older.items():
                 self._retire(forgotten, old)
                 self.decisions.pop(forgotten, None)
-            # The hot path holds `settled`: a call that misses it meanwhile waits for the lock, and finds `older`.
+            # The hot path holds `settled`: a call that misses it meanwhile waits for the lock, and
+            # finds `older`.
             self.older = dict(self.settled)
             self.settled.clear()
         self.settled[problem] = winner
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
-        """Book what a winner did before it is let go; a call that another thread makes right now may be missed."""
+        """Book what a winner did before it is let go; a call that another thread makes right now
+        may be missed."""
         self._retired_calls += winner.calls
         self._retired_seconds += self._saved_by(problem, winner)
         self.drifts.pop(problem, None)
@@ -123,8 +127,9 @@ class Knowledge:
 
     @property
     def saved_seconds(self) -> float:
-        """What these calls are estimated to have saved: for each problem their number times the difference of the
-        medians of the first alternative and the chosen one. Nothing is counted where either was not measured."""
+        """What these calls are estimated to have saved: for each problem their number times the
+        difference of the medians of the first alternative and the chosen one. Nothing is counted
+        where either was not measured."""
         with self.lock:
             return self._retired_seconds + sum(
                 self._saved_by(problem, winner) for problem, winner in self.winners()
@@ -144,8 +149,8 @@ class Knowledge:
         self.tunings[tuning.problem] = tuning
 
     def reopen(self, tuning: Tuning) -> None:
-        """A problem that was settled is searched again, as its winner no longer runs, or has drifted. Called with the
-        lock held."""
+        """A problem that was settled is searched again, as its winner no longer runs, or has
+        drifted. Called with the lock held."""
         problem = tuning.problem
         winner = self.settled.pop(problem, None) or self.older.pop(problem, None)
         if winner is not None:
@@ -162,7 +167,8 @@ class Knowledge:
             self.hold(tuning)
 
     def conclude(self, tuning: Tuning) -> None:
-        """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock held."""
+        """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock
+        held."""
         problem = tuning.problem
         if self.tunings.get(problem) is not tuning and (
             problem in self.tunings or problem in self.settled or problem in self.older
@@ -191,7 +197,8 @@ class Knowledge:
         seconds: float,
         timed: bool,
     ) -> None:
-        """Book one answered call: the stage of its pass, its time, what was met inside. Called with the lock held."""
+        """Book one answered call: the stage of its pass, its time, what was met inside. Called with
+        the lock held."""
         clean, whole, total = trial.clean, True, seconds
         if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing
             seconds, total, clean = 0.0, 0.0, False
@@ -257,7 +264,8 @@ class Knowledge:
         self.publish(tuning)
 
     def publish(self, tuning: Tuning) -> None:
-        """Let calls of a settled problem take the hot path, as soon as nothing needs them on the long way."""
+        """Let calls of a settled problem take the hot path, as soon as nothing needs them on the
+        long way."""
         decision, problem = tuning.decision, tuning.problem
         assert decision is not None
         held = self.tunings.get(problem)
@@ -276,8 +284,9 @@ class Knowledge:
             self.remember(problem, winner)
 
     def watches(self, tuning: Tuning) -> bool:
-        """Whether calls of a settled problem stay on the long way: to be compared every so often, or because the winner
-        calls this selector again with the same problem, which would never end on the hot path."""
+        """Whether calls of a settled problem stay on the long way: to be compared every so often,
+        or because the winner calls this selector again with the same problem, which would never end
+        on the hot path."""
         assert tuning.decision is not None
         position = tuning.decision.position
         if self.check_every is not None and position != tuning.remaining()[0]:
@@ -332,24 +341,28 @@ class Knowledge:
     def _keep(self, tuning: Tuning) -> None:
         """Save the evidence of a search that is not over.
 
-        That of a reopened race, and of one that verifies a stored decision, is left: it says nothing beside the older
-        evidence of those not tried yet, and the decision in the store stands.
+        That of a reopened race, and of one that verifies a stored decision, is left: it says
+        nothing beside the older evidence of those not tried yet, and the decision in the store
+        stands.
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
             self._save(tuning)
 
     def flush(self) -> None:
-        """Keep the evidence of problems that are not settled yet, so that the next run goes on where this one ended."""
+        """Keep the evidence of problems that are not settled yet, so that the next run goes on
+        where this one ended."""
         with self.lock:
             for tuning in self.tunings.values():
                 self._keep(tuning)
 
     def asked_store(self) -> Store | None:
-        """Return the store, if this selector has met a problem; to find the default one may create it."""
+        """Return the store, if this selector has met a problem; to find the default one may create
+        it."""
         return self._find_store() if self.decisions or self.tunings else None
 
     def after_fork(self) -> None:
-        """In a child process: decisions stay, trials that other threads had begun in the parent are dropped."""
+        """In a child process: decisions stay, trials that other threads had begun in the parent are
+        dropped."""
         self.lock = threading.RLock()
         for tuning in self.tunings.values():
             tuning.passes.clear()
@@ -365,7 +378,8 @@ class Knowledge:
 
 
 def _gain(decision: Decision) -> str:
-    """What a decision saves, in words; nothing where the first alternative won, or was not measured."""
+    """What a decision saves, in words; nothing where the first alternative won, or was not
+    measured."""
     gain = decision.gain
     if gain is None or gain <= 0.0:
         return ""

@@ -1,7 +1,7 @@
 """Times that are known later: of calls that return before the device has done what they order.
 
-Nothing waits for a time. While that of a trial is out, and while the timer is paused, calls of its problem go to the
-best alternative known; the next call that finds it hands it to the policy.
+Nothing waits for a time. While that of a trial is out, and while the timer is paused, calls of its
+problem go to the best alternative known; the next call that finds it hands it to the policy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class LateTimes:
         return timing
 
     def wait(self, trial: TimedTrial, tuning: Tuning, timing: Timing) -> None:
-        """Book this trial as soon as its time is known. Of two that threads began at once, the first is kept."""
+        """Book this trial as soon as its time is known. Of two that threads began at once, the
+        first is kept."""
         if tuning.out is None:
             tuning.out = LateTrial(trial, timing)
 
@@ -63,7 +64,8 @@ class LateTimes:
         found.trial.book_late(seconds)
 
     def best_known(self, tuning: Tuning) -> int | None:
-        """Who answers a call that cannot be a trial: the lowest median so far, or the first; None where it can be."""
+        """Who answers a call that cannot be a trial: the lowest median so far, or the first; None
+        where it can be."""
         if tuning.out is None and not self._broken and not self._is_paused():
             return None
         known = [

@@ -23,15 +23,16 @@ from bestof.selection.tuning import Candidate, Decision, Tuning
 Neighbours = Callable[[Any], Iterable[Hashable]]
 
 _NEIGHBOURS_READ = 64  # an iterable without an end must not hang the call
-# What took this many times as long as the decision at a neighbour is not tried: sizes shift ratios by less than that.
+# What took this many times as long as the decision at a neighbour is not tried: sizes shift ratios
+# by less than that.
 HOPELESS = 3.0
 
 
 class NewProblems:
     """How a selector meets a problem for the first time in this process.
 
-    It asks which alternatives apply, obeys a forced or pinned choice, and recalls what earlier runs knew. What is then
-    left open is searched, by a short race if a similar problem has a decision.
+    It asks which alternatives apply, obeys a forced or pinned choice, and recalls what earlier runs
+    knew. What is then left open is searched, by a short race if a similar problem has a decision.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class NewProblems:
         self._refused: set[ForcedChoice] = set()  # that could not be obeyed, and were told of
 
     def meet(self, problem: Hashable) -> Tuning:
-        """Meet a problem for the first time in this process: ask who applies, and what earlier runs knew."""
+        """Meet a problem for the first time in this process: ask who applies, and what earlier runs
+        knew."""
         policy = self._choice.current()
         if self._neighbours is not None:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
@@ -92,8 +94,9 @@ class NewProblems:
         return tuning
 
     def may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
-        """Forget a search that began before the store had answered, as soon as it has; return whether that was done.
-        A search with an open pass, or with a trial whose time is not known yet, is left alone until those are over."""
+        """Forget a search that began before the store had answered, as soon as it has; return
+        whether that was done. A search with an open pass, or with a trial whose time is not known
+        yet, is left alone until those are over."""
         if tuning.decision is not None:
             tuning.awaits_store = False
         if stage > 0 or tuning.decision is not None or tuning.passes or tuning.out is not None:
@@ -104,7 +107,8 @@ class NewProblems:
         return True
 
     def _obey(self, order: ForcedChoice, tuning: Tuning) -> bool:
-        """Settle for what was ordered, verified by its first calls; false, and a warning, where that cannot be."""
+        """Settle for what was ordered, verified by its first calls; false, and a warning, where
+        that cannot be."""
         record = self._knowledge.stored.load(tuning.key)
         refusal = order.refusal(tuning.candidates, record)
         if refusal is not None:
@@ -138,7 +142,8 @@ class NewProblems:
             return policy
 
     def _tell_namesake(self, tuning: Tuning, record: Record) -> None:
-        """Warn once where the store's evidence is that of another function of this name, not of an earlier version."""
+        """Warn once where the store's evidence is that of another function of this name, not of an
+        earlier version."""
         known = {evidence.alternative: evidence.version for evidence in record.evidence}
         for candidate in tuning.candidates:
             name, mine = candidate.alternative.name, candidate.alternative.version
@@ -150,9 +155,9 @@ class NewProblems:
             )
             if there is not None and registry.is_news("namesake", self._knowledge.name):
                 self._knowledge.notices.append(
-                    f"{self._knowledge.where(tuning.problem)}: the store's times of {name!r} are those of "
-                    f"another function, {there}; they order the first trials and decide "
-                    f"nothing; give each of the two selectors a name of its own"
+                    f"{self._knowledge.where(tuning.problem)}: the store's times of {name!r} are "
+                    f"those of another function, {there}; they order the first trials and decide "
+                    "nothing; give each of the two selectors a name of its own"
                 )
 
     def _note_disqualified(self, problem: Hashable, candidate: Candidate) -> None:
@@ -184,7 +189,8 @@ class NewProblems:
         self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
 
     def _verification(self, tuning: Tuning, record: Record) -> Search | None:
-        """Return the search that verifies a stored decision whose samples were noisy; None if none is needed."""
+        """Return the search that verifies a stored decision whose samples were noisy; None if none
+        is needed."""
         policy = self._choice.current()
         if not is_noisy(record.evidence, record.decision) or not searches_at_any_time(policy):
             return None
@@ -206,9 +212,9 @@ def neighbour_policy(
     decisions: Mapping[Hashable, Decision],
     patience: int,
 ) -> Policy:
-    """A short race that begins with the decision of the first settled neighbour, after so many calls of it, without
-    what was hopeless there; `policy` itself where none is settled, or where it is no race. Raises what `neighbours`
-    raises."""
+    """A short race that begins with the decision of the first settled neighbour, after so many
+    calls of it, without what was hopeless there; `policy` itself where none is settled, or where it
+    is no race. Raises what `neighbours` raises."""
     usual = policy
     if not has_short_form(policy):
         return usual

@@ -14,10 +14,12 @@ _SLOW_FIRST = 1.5  # times the fastest: a first call that compiled something
 
 
 def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
-    """Return whether the samples leave it open that another alternative is faster than the chosen one.
+    """Return whether the samples leave it open that another alternative is faster than the chosen
+    one.
 
-    That is so if a rival was once clearly faster than the chosen one ever was, or if samples of either spread widely
-    and the rival's best is less than twice the chosen one's. A slow first call is set aside.
+    That is so if a rival was once clearly faster than the chosen one ever was, or if samples of
+    either spread widely and the rival's best is less than twice the chosen one's. A slow first call
+    is set aside.
     """
     samples = {
         one.alternative: settled_samples(one.samples)
@@ -46,7 +48,8 @@ def settled_samples(samples: Sequence[float]) -> Sequence[float]:
 
 
 def spread(samples: Sequence[float]) -> float | None:
-    """Return half the distance between the quartiles, in seconds; None for fewer than two samples."""
+    """Return half the distance between the quartiles, in seconds; None for fewer than two
+    samples."""
     if len(samples) < 2:
         return None
     ordered = sorted(samples)

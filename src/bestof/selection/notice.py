@@ -1,4 +1,5 @@
-"""Warnings that point at the line of the program that called a selector, however deep in here they are given."""
+"""Warnings that point at the line of the program that called a selector, however deep in here they
+are given."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ _INSTALLED = (
 
 
 def warn(message: str) -> None:
-    """Give a BestofWarning for the user's line: the innermost one outside of bestof and of installed libraries.
+    """Give a BestofWarning for the user's line: the innermost one outside of bestof and of
+    installed libraries.
 
-    A library may stand between, as the layers of PyTorch do. Without a line of the user, that of the library is taken.
+    A library may stand between, as the layers of PyTorch do. Without a line of the user, that of
+    the library is taken.
     """
     level, frame = 1, sys._getframe(0)
     library: int | None = None

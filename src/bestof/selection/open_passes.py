@@ -1,4 +1,5 @@
-"""Passes of one problem of a group that were begun and not finished, and who is to answer their next stages."""
+"""Passes of one problem of a group that were begun and not finished, and who is to answer their
+next stages."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _WINNERS_KEPT = 16  # earlier ones whose passes on the hot path may still be ope
 
 
 class Retired:
-    """A winner whose problem was opened again: what was begun with it on the hot path is finished by it."""
+    """A winner whose problem was opened again: what was begun with it on the hot path is finished
+    by it."""
 
     __slots__ = ("position", "winner")
     thread = None  # of many
@@ -26,11 +28,12 @@ class Retired:
 
 
 class OpenPasses:
-    """Oldest first; of more than PASSES_KEPT the oldest are forgotten, for forwards of an evaluation never see their
-    backward. Called with the lock of the selector held.
+    """Oldest first; of more than PASSES_KEPT the oldest are forgotten, for forwards of an
+    evaluation never see their backward. Called with the lock of the selector held.
 
-    A stage belongs to the youngest pass of its own thread that lacks it, youngest, because backward passes come in
-    reverse order; where its thread has begun none, as the thread of all backward passes, to the youngest of another.
+    A stage belongs to the youngest pass of its own thread that lacks it, youngest, because backward
+    passes come in reverse order; where its thread has begun none, as the thread of all backward
+    passes, to the youngest of another.
     """
 
     __slots__ = ("_passes",)
@@ -92,7 +95,8 @@ class OpenPasses:
         return None
 
     def retire(self, winner: PythonWinner, position: int) -> None:
-        """Take over the passes that were begun with a winner, of whom these are the earlier ones."""
+        """Take over the passes that were begun with a winner, of whom these are the earlier
+        ones."""
         winner.earlier = (
             _NONE  # whoever still reads it takes the long way for all but its own passes
         )
@@ -132,7 +136,8 @@ class OpenPasses:
         self._passes.clear()
 
     def _of_retired(self, retired: Retired) -> Pass:
-        """One of its passes, which nobody times and whose later stages are counted by the winner."""
+        """One of its passes, which nobody times and whose later stages are counted by the
+        winner."""
         if not retired.is_open(False):
             del self._passes[retired]
         return Pass(retired.position, len(retired.winner.functions), timed=False)

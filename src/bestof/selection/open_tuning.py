@@ -18,8 +18,8 @@ def open_tuning(
     stages: Sequence[dict[int, Function]],
     policy: Policy,
 ) -> Tuning:
-    """A problem on its way to a decision. An alternative whose `supports` raises does not apply, and is reported as
-    disqualified."""
+    """A problem on its way to a decision. An alternative whose `supports` raises does not apply,
+    and is reported as disqualified."""
     candidates = []
     for alternative, functions in zip(alternatives, stages, strict=True):
         applies, reason = True, None
@@ -39,8 +39,8 @@ def open_tuning(
 
 
 def start_search(policy: Policy, names: Sequence[str]) -> Search:
-    """The search of a policy; that of the default policy where it does not fit these names, as a policy for the whole
-    process that fixes an alternative which this selector does not have."""
+    """The search of a policy; that of the default policy where it does not fit these names, as a
+    policy for the whole process that fixes an alternative which this selector does not have."""
     try:
         return policy.start(names)
     except InvalidArgument:

@@ -1,4 +1,5 @@
-"""What programs written for the original BestOf read: its attributes, worked out from what a selector knows."""
+"""What programs written for the original BestOf read: its attributes, worked out from what a
+selector knows."""
 
 from __future__ import annotations
 
@@ -12,29 +13,34 @@ from bestof.selection.tuning import Decision
 
 
 def best_positions(known: Knowledge) -> dict[Hashable, int]:
-    """Return the position of the chosen alternative by problem; -1 for a problem without a decision."""
+    """Return the position of the chosen alternative by problem; -1 for a problem without a
+    decision."""
     return defaultdict(lambda: -1, ((p, d.position) for p, d in _decided(known)))
 
 
 def best_names(known: Knowledge) -> dict[Hashable, str]:
-    """Return the name of the chosen alternative by problem; "None" for a problem without a decision."""
+    """Return the name of the chosen alternative by problem; "None" for a problem without a
+    decision."""
     return defaultdict(lambda: "None", ((p, d.alternative) for p, d in _decided(known)))
 
 
 def best_functions(known: Knowledge) -> dict[Hashable, Any]:
-    """Return the chosen function by problem; None for a problem without a decision, and of groups."""
+    """Return the chosen function by problem; None for a problem without a decision, and of
+    groups."""
     found = [] if known.grouped else _decided(known)
     return defaultdict(lambda: None, ((p, known.functions[d.position][0]) for p, d in found))
 
 
 def best_groups(known: Knowledge) -> dict[Hashable, Any]:
-    """Return the chosen functions by problem, by stage; None for a problem without a decision, and without groups."""
+    """Return the chosen functions by problem, by stage; None for a problem without a decision, and
+    without groups."""
     found = _decided(known) if known.grouped else []
     return defaultdict(lambda: None, ((p, list(known.functions[d.position])) for p, d in found))
 
 
 def medians(known: Knowledge) -> dict[Hashable, list[float]]:
-    """Return the median seconds of each alternative in list order by problem; NaN for one without a sample."""
+    """Return the median seconds of each alternative in list order by problem; NaN for one without a
+    sample."""
     with known.lock:
         evidence = {p: tuple(c.evidence() for c in t.candidates) for p, t in known.tunings.items()}
         evidence.update((problem, d.evidence) for problem, d in known.decisions.items())
@@ -47,7 +53,8 @@ def medians(known: Knowledge) -> dict[Hashable, list[float]]:
 
 
 def speedups(known: Knowledge) -> dict[Hashable, float]:
-    """Return how many times the chosen alternative is faster than the slowest one, by measured problem."""
+    """Return how many times the chosen alternative is faster than the slowest one, by measured
+    problem."""
     measured, found = medians(known), {}
     for problem, decision in _decided(known):
         times = [took for took in measured.get(problem, ()) if not isnan(took)]

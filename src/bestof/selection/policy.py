@@ -1,7 +1,7 @@
 """The protocol of a policy: which alternative to try next, and when to stop.
 
-A policy asks and tells. It knows no clock, does no input or output, and uses no randomness that was not handed in, so
-that any run can be replayed from its recorded times.
+A policy asks and tells. It knows no clock, does no input or output, and uses no randomness that was
+not handed in, so that any run can be replayed from its recorded times.
 """
 
 from __future__ import annotations
@@ -11,27 +11,34 @@ from typing import Protocol, TypeGuard
 
 
 class Search(Protocol):
-    """The state of a policy for one problem. Alternatives are positions in the list that `start` was given.
+    """The state of a policy for one problem. Alternatives are positions in the list that `start`
+    was given.
 
-    One that is not asked by the step of a program, or by how often it was asked, may say so by an attribute
-    `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little cheaper.
-    One that can call the alternatives of a round in another order may have a method `prefer(order)`: it is called
-    before the first `ask` with every position, the one that is expected to be the fastest first.
-    One may have an attribute `near_tie`, true once calls take about the same time whoever wins: a selector around this
-    one then counts its own trials before this search is over.
+    One that is not asked by the step of a program, or by how often it was asked, may say so by an
+    attribute
+    `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little
+    cheaper. One that can call the alternatives of a round in another order may have a method
+    `prefer(order)`: it is called before the first `ask` with every position, the one that is
+    expected to be the fastest first. One may have an attribute `near_tie`, true once calls take
+    about the same time whoever wins: a selector around this one then counts its own trials before
+    this search is over.
     """
 
     def ask(self) -> int | None:
-        """The position to call next; None once there is a winner, or once every alternative was dropped.
+        """The position to call next; None once there is a winner, or once every alternative was
+        dropped.
 
-        Depends on what was told and dropped, and on nothing else: until then, asking again gives the same answer.
+        Depends on what was told and dropped, and on nothing else: until then, asking again gives
+        the same answer.
         """
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call. Also replays recorded evidence: any order, any number, dropped ones ignored."""
+        """Take the time of one call. Also replays recorded evidence: any order, any number, dropped
+        ones ignored."""
 
     def drop(self, position: int) -> None:
-        """Take an alternative out of the search for good: it does not apply, raised, or was wrong."""
+        """Take an alternative out of the search for good: it does not apply, raised, or was
+        wrong."""
 
     @property
     def winner(self) -> int | None:
@@ -41,13 +48,15 @@ class Search(Protocol):
 class Policy(Protocol):
     """Makes a search for each problem that a selector meets.
 
-    A policy may say three things of itself by attributes, which the functions below read. `always`: the name of the one
-    alternative that it decides for. `at_any_time`: false if it searches at its own time only, so that no decision of it
-    is searched again. `shortened()`: the policy that verifies what is expected to win.
+    A policy may say three things of itself by attributes, which the functions below read. `always`:
+    the name of the one alternative that it decides for. `at_any_time`: false if it searches at its
+    own time only, so that no decision of it is searched again. `shortened()`: the policy that
+    verifies what is expected to win.
     """
 
     def start(self, alternatives: Sequence[str]) -> Search:
-        """Begin the search for one problem among these names, in the order in which the user listed them."""
+        """Begin the search for one problem among these names, in the order in which the user listed
+        them."""
 
 
 class OpenSearch(Search, Protocol):
@@ -62,7 +71,8 @@ class SearchingPolicy(Protocol):
     """A policy whose searches can be cut short, as those that wrap another need it."""
 
     def start(self, alternatives: Sequence[str]) -> OpenSearch:
-        """Begin the search for one problem among these names, in the order in which the user listed them."""
+        """Begin the search for one problem among these names, in the order in which the user listed
+        them."""
 
 
 class Shortened(Protocol):
@@ -73,7 +83,8 @@ class Shortened(Protocol):
 
 
 def always(policy: object) -> str | None:
-    """Return the alternative that a policy decides for without a search; None for a policy that searches."""
+    """Return the alternative that a policy decides for without a search; None for a policy that
+    searches."""
     return getattr(policy, "always", None)
 
 

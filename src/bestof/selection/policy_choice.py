@@ -24,9 +24,11 @@ class PolicyChoice:
         return self._own or registry.shared_policy() or Race()
 
     def first_sample(self, decision: Decision) -> int:
-        """Return which settled call of a decision is the first to be timed; NEVER if it is not watched.
+        """Return which settled call of a decision is the first to be timed; NEVER if it is not
+        watched.
 
-        A decision is watched if trials made it, an alternative is left to change to, and its policy may search again.
+        A decision is watched if trials made it, an alternative is left to change to, and its policy
+        may search again.
         """
         others = sum(one.disqualified is None for one in decision.evidence) - 1
         measured = decision.source in ("measured", "stored") and decision.seconds is not None

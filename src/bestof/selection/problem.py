@@ -10,9 +10,9 @@ from bestof.errors import ProblemError
 
 _DEEPEST = 100  # levels; Python itself stops at some hundreds
 
-# By exact type, so that a subclass (a bool among ints, a numpy.float64 among floats) is never mistaken for its parent.
-# `ascii` instead of `repr`: which characters repr escapes changes with the Unicode tables of the Python version, and
-# SQLite refuses the lone surrogates that it lets through.
+# By exact type, so that a subclass (a bool among ints, a numpy.float64 among floats) is never
+# mistaken for its parent. `ascii` instead of `repr`: which characters repr escapes changes with the
+# Unicode tables of the Python version, and SQLite refuses the lone surrogates that it lets through.
 _SCALARS: dict[type, Callable[[Any], str]] = {
     int: repr,
     str: ascii,
@@ -26,16 +26,18 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 def canonical(problem: object) -> str | None:
     """The same text for the same problem in every process; None where no such text exists.
 
-    Written are None, bool, int, float, str, bytes, members of an Enum, and tuples, frozensets, NamedTuples and frozen
-    dataclasses of such. Types are told apart: 1, True, 1.0 and "1" have different texts. All NaNs share one text. A
-    frozenset is sorted by the texts of its members. Classes are named by `__qualname__`, without the module, because
-    the same class is `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
-    part in its equality are left out. A class with a method `canonical()` that gives a str writes its own text: all
-    that its equality compares, and nothing else. A `torch.Size` is a tuple; a numpy scalar is the Python number that
-    it holds.
+    Written are None, bool, int, float, str, bytes, members of an Enum, and tuples, frozensets,
+    NamedTuples and frozen dataclasses of such. Types are told apart: 1, True, 1.0 and "1" have
+    different texts. All NaNs share one text. A frozenset is sorted by the texts of its members.
+    Classes are named by `__qualname__`, without the module, because the same class is
+    `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
+    part in its equality are left out. A class with a method `canonical()` that gives a str writes
+    its own text: all that its equality compares, and nothing else. A `torch.Size` is a tuple; a
+    numpy scalar is the Python number that it holds.
 
-    None comes back for anything else, and for an integer of more digits than Python agrees to write: such problems
-    are remembered by the process alone. Raises ProblemError for a problem that nests more than 100 levels deep.
+    None comes back for anything else, and for an integer of more digits than Python agrees to
+    write: such problems are remembered by the process alone. Raises ProblemError for a problem that
+    nests more than 100 levels deep.
     """
     try:
         return _text(problem, 0)
@@ -124,7 +126,8 @@ def _compared(field: Any) -> bool:
 
 
 def _is_numpy_scalar(kind: type) -> bool:
-    # By name, for the engine imports the standard library only. A tensor has .item() too, but is no value.
+    # By name, for the engine imports the standard library only. A tensor has .item() too, but is no
+    # value.
     return any(
         parent.__name__ == "generic" and parent.__module__ == "numpy" for parent in kind.__mro__
     )

@@ -1,4 +1,5 @@
-"""What outlives the process: the evidence of each alternative for one problem, and the decision made from it."""
+"""What outlives the process: the evidence of each alternative for one problem, and the decision
+made from it."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ class Child:
 class Evidence:
     """What is known of one alternative for one problem.
 
-    `samples` are seconds, one a counted trial (for a group: a whole pass, its stages summed), in the order taken.
-    `version` is what the alternative says it depends on; evidence of another version is not believed.
-    `disqualified` is the reason why the alternative was taken out, None where it was not. Without samples and reason,
-    it was left out of the search that led to the decision, and the decision was made knowing of it.
+    `samples` are seconds, one a counted trial (for a group: a whole pass, its stages summed), in
+    the order taken. `version` is what the alternative says it depends on; evidence of another
+    version is not believed. `disqualified` is the reason why the alternative was taken out, None
+    where it was not. Without samples and reason, it was left out of the search that led to the
+    decision, and the decision was made knowing of it.
     """
 
     alternative: str
@@ -45,8 +47,8 @@ class Evidence:
 class Record:
     """One problem of one selector on one host.
 
-    `problem` is canonical text (see `problem.py`). `decision` is the name of the chosen alternative, None while the
-    search goes on. `updated` is seconds since the epoch.
+    `problem` is canonical text (see `problem.py`). `decision` is the name of the chosen
+    alternative, None while the search goes on. `updated` is seconds since the epoch.
     """
 
     selector: str
@@ -62,12 +64,14 @@ class Record:
         return (self.selector, self.problem, self.host)
 
     def absorb(self, newer: Record) -> Record:
-        """This record after `newer`, of the same key, was saved over it: the rule that every store follows.
+        """This record after `newer`, of the same key, was saved over it: the rule that every store
+        follows.
 
-        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not mention stays, and
-        so does evidence of the same version for what it left out. A decision is only replaced by another: a save while
-        a race is open again (decision None) leaves the old one in force. But a decision is withdrawn where `newer`
-        disqualifies the alternative that it names.
+        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not
+        mention stays, and so does evidence of the same version for what it left out. A decision is
+        only replaced by another: a save while a race is open again (decision None) leaves the old
+        one in force. But a decision is withdrawn where `newer` disqualifies the alternative that it
+        names.
         """
         evidence = {item.alternative: item for item in self.evidence}
         for item in newer.evidence:
@@ -85,7 +89,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A user's order to take one alternative without measuring. None stands for every problem, or for every host."""
+    """A user's order to take one alternative without measuring. None stands for every problem, or
+    for every host."""
 
     selector: str
     alternative: str

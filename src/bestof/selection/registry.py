@@ -1,4 +1,5 @@
-"""The live selectors of the process, and what they share: the default policy, the default store, one switch."""
+"""The live selectors of the process, and what they share: the default policy, the default store,
+one switch."""
 
 from __future__ import annotations
 
@@ -110,10 +111,11 @@ def selectors() -> list[Selector]:
 
 
 def namesake(name: str, own: tuple[str, ...], version: str) -> str | None:
-    """Return where the function of a stored version lives, unless it is an earlier version of one's own.
+    """Return where the function of a stored version lives, unless it is an earlier version of one's
+    own.
 
-    It is another function if it lives elsewhere than the versions `own` of a selector of this name, or if another live
-    selector of the name has it.
+    It is another function if it lives elsewhere than the versions `own` of a selector of this name,
+    or if another live selector of the name has it.
     """
     there = places(version)
     if there and not {place for one in own for place in places(one)}.issuperset(there):
@@ -135,11 +137,12 @@ def is_news(*what: str) -> bool:
 
 
 def use_policy(policy: Policy | str | None) -> None:
-    """Set the policy of every selector that was not given one of its own; None goes back to the default.
+    """Set the policy of every selector that was not given one of its own; None goes back to the
+    default.
 
-    A policy, or its text (`"rounds:rounds=3"`). Raises InvalidArgument for anything else, before anything is changed.
-    Holds for problems met from now on. Where it does not fit a selector (`Fixed`, and no alternative of that name), the
-    default is used there.
+    A policy, or its text (`"rounds:rounds=3"`). Raises InvalidArgument for anything else, before
+    anything is changed. Holds for problems met from now on. Where it does not fit a selector
+    (`Fixed`, and no alternative of that name), the default is used there.
     """
     Defaults.policy = None if policy is None else parse_any_policy(policy)
     Defaults.fixed_met = False
@@ -152,13 +155,15 @@ def shared_policy() -> Policy | None:
 
 
 def use_store(store: Store | None) -> None:
-    """Set the store of every selector that was not given one of its own; None: remember nothing beyond the process."""
+    """Set the store of every selector that was not given one of its own; None: remember nothing
+    beyond the process."""
     Defaults.store = store
     Defaults.store_named = True
 
 
 def shared_store() -> Store | None:
-    """What `use_store` was told, else the store that the environment names, else the one in the cache folder."""
+    """What `use_store` was told, else the store that the environment names, else the one in the
+    cache folder."""
     if Defaults.store_named:
         return Defaults.store
     return default_store()
@@ -185,8 +190,8 @@ def _flush_all() -> None:
 
 
 def unmet_orders() -> list[str]:
-    """What was ordered from outside, and no selector of this process could obey, in words; to be told at its end. A
-    process that made no selector was not meant."""
+    """What was ordered from outside, and no selector of this process could obey, in words; to be
+    told at its end. A process that made no selector was not meant."""
     if Defaults.last_number < 0:
         return []
     unmet = [
@@ -197,13 +202,15 @@ def unmet_orders() -> list[str]:
     policy = Defaults.policy
     if always(policy) is not None and not Defaults.fixed_met:
         unmet.append(
-            f"the policy fixed:{always(policy)} was for no selector: none has an alternative of this name"
+            f"the policy fixed:{always(policy)} was for no selector: none has an alternative of "
+            "this name"
         )
     return unmet + _unmet_pins()
 
 
 def _unmet_pins() -> list[str]:
-    """Return what the pins for selectors that nobody has say, in the stores that this process has asked."""
+    """Return what the pins for selectors that nobody has say, in the stores that this process has
+    asked."""
     made = selectors()
     names = {selector.name for selector in made}
     stores = {id(store): store for store in (selector.asked_store() for selector in made) if store}
@@ -214,8 +221,9 @@ def _unmet_pins() -> list[str]:
             if pin.selector in names or store.records(pin.selector):
                 continue
             unmet.append(
-                f"the pin {pin.selector}={pin.alternative} was for no selector: none of this name was made, and the "
-                f"store has no times of one; take it back by `bestof store unpin {pin.selector}`"
+                f"the pin {pin.selector}={pin.alternative} was for no selector: none of this "
+                "name was made, and the store has no times of one; take it back by `bestof "
+                f"store unpin {pin.selector}`"
             )
     return unmet
 

@@ -1,4 +1,5 @@
-"""What is known of selectors, as plain values: reports and pictures are drawn from these, and compute nothing."""
+"""What is known of selectors, as plain values: reports and pictures are drawn from these, and
+compute nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable
 
 @dataclass(frozen=True, slots=True)
 class AlternativeReport:
-    """One alternative on one problem. `seconds` is the median; `speedup` is how many times faster than the first
-    alternative (its seconds divided by these), None where either is unknown. `reason` tells why it was disqualified.
-    Status pruned: it left the search before the chosen one had all its trials."""
+    """One alternative on one problem. `seconds` is the median; `speedup` is how many times faster
+    than the first alternative (its seconds divided by these), None where either is unknown.
+    `reason` tells why it was disqualified. Status pruned: it left the search before the chosen one
+    had all its trials."""
 
     name: str
     status: Status
@@ -46,13 +48,15 @@ class AlternativeReport:
 class ProblemReport:
     """One problem. `source` says where the decision came from; None while unsettled.
 
-    measured: by trials of this process. stored: by those of earlier ones. only: nothing else remained. forced: by
-    BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps. pinned: by a pin in the store.
+    measured: by trials of this process. stored: by those of earlier ones. only: nothing else
+    remained. forced: by BESTOF_FORCE, by a policy that fixes it, or by the end of a window of
+    steps. pinned: by a pin in the store.
 
-    `children` of an alternative are pairs (selector, problem): the choices met inside it. `history`: the races of this
-    process before this one, each reopened because the time of its winner had drifted. `noisy`: the samples leave it
-    open that another alternative is faster; the next run verifies the decision early. `why`: why there is no decision,
-    where that is not only a matter of time.
+    `children` of an alternative are pairs (selector, problem): the choices met inside it.
+    `history`: the races of this process before this one, each reopened because the time of its
+    winner had drifted. `noisy`: the samples leave it open that another alternative is faster; the
+    next run verifies the decision early. `why`: why there is no decision, where that is not only a
+    matter of time.
     """
 
     problem: str
@@ -89,10 +93,11 @@ class ProblemReport:
 class SelectorReport:
     """One selector: its problems in the order in which they were met, and the price of finding out.
 
-    `trials` counts timed calls, `trial_seconds` their time, `loss_seconds` the part of it that a call of the chosen
-    alternative would not have taken. `settled_calls` went straight to a winner; `saved_seconds` estimates what they
-    saved, as the difference of the medians of the first alternative and the winner's times their number; it is below
-    zero where a slower alternative was ordered.
+    `trials` counts timed calls, `trial_seconds` their time, `loss_seconds` the part of it that a
+    call of the chosen alternative would not have taken. `settled_calls` went straight to a winner;
+    `saved_seconds` estimates what they saved, as the difference of the medians of the first
+    alternative and the winner's times their number; it is below zero where a slower alternative was
+    ordered.
     """
 
     selector: str
@@ -137,7 +142,8 @@ class Report:
 
 
 def report_from_dict(content: Any) -> Report:
-    """The report that `to_dict` was made from, also after a way through JSON; InvalidArgument for anything else."""
+    """The report that `to_dict` was made from, also after a way through JSON; InvalidArgument for
+    anything else."""
     try:
         return Report(tuple(_selector(selector) for selector in content["selectors"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:

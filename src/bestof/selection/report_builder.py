@@ -57,13 +57,14 @@ def report_problem(
 
 
 def _why_unsettled(tuning: Tuning) -> str | None:
-    """Return why a problem has no decision yet, where more calls of the same kind may not bring one."""
+    """Return why a problem has no decision yet, where more calls of the same kind may not bring
+    one."""
     patience = getattr(tuning.search, "patience", 0)
     if patience > 0:
         calls = "1 more call" if patience == 1 else f"{patience} more calls"
         return (
-            f"rare so far: {tuning.answered_by_neighbour!r}, the decision of a similar problem, answers its calls, and "
-            f"a search begins after {calls}"
+            f"rare so far: {tuning.answered_by_neighbour!r}, the decision of a similar problem, "
+            f"answers its calls, and a search begins after {calls}"
         )
     tried = sum(candidate.calls for candidate in tuning.candidates)
     open_passes = len(tuning.passes)
@@ -101,7 +102,8 @@ def report_selector(
 
 
 def store_report(store: Store) -> Report:
-    """Every selector that a store knows; the alternatives in the order in which the store gives them."""
+    """Every selector that a store knows; the alternatives in the order in which the store gives
+    them."""
     selectors = []
     for name, records in groupby(store.records(), key=lambda record: record.selector):
         selectors.append(SelectorReport(name, 0, tuple(_stored(record) for record in records)))

@@ -12,7 +12,8 @@ class Timing(Protocol):
         """The call has returned."""
 
     def seconds(self) -> float | None:
-        """What it took; None until that is known. Never waits. NaN says that it will never be known."""
+        """What it took; None until that is known. Never waits. NaN says that it will never be
+        known."""
 
 
 class Timer(Protocol):
@@ -20,7 +21,8 @@ class Timer(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether the running thread may neither time nor ask for times at present, and so nothing is tried."""
+        """Whether the running thread may neither time nor ask for times at present, and so nothing
+        is tried."""
 
     def start(self, args: tuple[Any, ...]) -> Timing:
         """Begin, right before a call with these arguments."""
@@ -30,4 +32,5 @@ class TimedTrial(Protocol):
     """A trial whose time is known later."""
 
     def book_late(self, seconds: float) -> None:
-        """Take the time of the call, NaN if it will never be known. Called with the selector's lock held."""
+        """Take the time of the call, NaN if it will never be known. Called with the selector's lock
+        held."""

@@ -1,7 +1,8 @@
 """Trials under way, and how one that runs inside another becomes its child.
 
-A context variable holds the innermost trial of the running thread or task. Inspecting the stack instead would cost 18
-to 109 microseconds a call, and would make parent and child of what merely shares a stack.
+A context variable holds the innermost trial of the running thread or task. Inspecting the stack
+instead would cost 18 to 109 microseconds a call, and would make parent and child of what merely
+shares a stack.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar, Token
 from typing import Any
 
-# Not empty while settled calls must take the long way: inside any thread's trial (they may be somebody's children), or
-# while every selector is switched off, by None in front. A list, because append and pop are atomic.
+# Not empty while settled calls must take the long way: inside any thread's trial (they may be
+# somebody's children), or while every selector is switched off, by None in front. A list, because
+# append and pop are atomic.
 detours: list[object] = []
 
 _ERRORS_KEPT = 16  # a function may catch what the calls inside it raise, and go on for ever
 
 
 class Trial:
-    """One timed call of an alternative. `clean` turns false when an unsettled choice was met inside it: its time then
-    contains somebody else's search, and does not count. `children` are the choices met, as (selector, problem).
-    `unanswered` are the last errors of calls of the same selector inside that no alternative could answer."""
+    """One timed call of an alternative. `clean` turns false when an unsettled choice was met inside
+    it: its time then contains somebody else's search, and does not count. `children` are the
+    choices met, as (selector, problem). `unanswered` are the last errors of calls of the same
+    selector inside that no alternative could answer."""
 
     __slots__ = (
         "children",
@@ -41,7 +44,8 @@ class Trial:
         self.position = position
         self.parent = parent
         self.clean = True
-        self.done = False  # a task that was begun inside a trial may outlive it, and still carry it in its context
+        # a task that was begun inside a trial may outlive it, and still carry it in its context
+        self.done = False
         self.children: set[tuple[str, Hashable]] | None = None
         self.unanswered: tuple[BaseException, ...] = ()
 
@@ -54,7 +58,8 @@ class Trial:
         self.children.add((selector, problem))
 
     def has_above(self, owner: object) -> bool:
-        """Whether a selector has a trial here or further out: it may then call itself with the same problem."""
+        """Whether a selector has a trial here or further out: it may then call itself with the same
+        problem."""
         trial: Trial | None = self
         while trial is not None:
             if trial.owner is owner:
@@ -63,7 +68,8 @@ class Trial:
         return False
 
     def could_not_answer(self, owner: object, error: BaseException) -> None:
-        """Tell the nearest trial of a selector, here or further out, which error ends a call of that selector."""
+        """Tell the nearest trial of a selector, here or further out, which error ends a call of
+        that selector."""
         trial: Trial | None = self
         while trial is not None:
             if trial.owner is owner:
@@ -72,8 +78,8 @@ class Trial:
             trial = trial.parent
 
     def positions_above(self, owner: object, problem: Hashable) -> set[int]:
-        """The alternatives of this very problem that are on trial here or further out: a selector that recurses into
-        itself must not try those again."""
+        """The alternatives of this very problem that are on trial here or further out: a selector
+        that recurses into itself must not try those again."""
         positions = set()
         trial: Trial | None = self
         while trial is not None:
@@ -116,7 +122,8 @@ def timed_in_python(
 
 
 def leave_trial(trial: Trial, token: Token[Trial | None] | None) -> None:
-    """The end of a trial, however it came. Without a token it may still be the current one, but it is done."""
+    """The end of a trial, however it came. Without a token it may still be the current one, but it
+    is done."""
     trial.done = True
     # No `suppress` here: two of them take 0.8 us, a fifth of a trial.
     try:  # noqa: SIM105
@@ -132,7 +139,8 @@ def leave_trial(trial: Trial, token: Token[Trial | None] | None) -> None:
 
 
 def forget_other_detours() -> None:
-    """In a child process: trials of threads that do not exist here would keep every call on the long way for ever."""
+    """In a child process: trials of threads that do not exist here would keep every call on the
+    long way for ever."""
     mine = []
     trial = current_trial.get()
     while trial is not None:

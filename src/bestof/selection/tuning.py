@@ -111,7 +111,8 @@ def _adopting(evidence: Evidence, met: set[Child]) -> Evidence:
 class Decision:
     """The chosen alternative for a problem, with the evidence; `position` is its place in the list.
 
-    `history`: the races of this process before the one that it came from, the last sixteen, oldest first.
+    `history`: the races of this process before the one that it came from, the last sixteen, oldest
+    first.
     """
 
     problem: Hashable
@@ -130,8 +131,9 @@ class Decision:
 
     @property
     def gain(self) -> float | None:
-        """The seconds a call (of a group: a pass) by which the medians differ, that of the first alternative which
-        applies less that of the chosen one; None where either was not measured."""
+        """The seconds a call (of a group: a pass) by which the medians differ, that of the first
+        alternative which applies less that of the chosen one; None where either was not
+        measured."""
         first, chosen = self.evidence[0].seconds if self.evidence else None, self.seconds
         return None if first is None or chosen is None else first - chosen
 
@@ -147,8 +149,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
-    """A decision for a copy of its selector: whether its winner calls the selector again with the same problem, and
-    which of its stages have not been verified."""
+    """A decision for a copy of its selector: whether its winner calls the selector again with the
+    same problem, and which of its stages have not been verified."""
 
     decision: Decision
     recursive: bool = False
@@ -158,13 +160,14 @@ class Teaching:
 class Tuning:
     """The state of one problem of one selector on its way to a decision.
 
-    It begins when the problem is first called, or when its race is reopened. `candidates` are the alternatives in list
-    order, with their samples. `search` is the policy's state: it names the next alternative, is told every sample that
-    counts, and names the winner. `passes` are the passes of a group that are under way.
+    It begins when the problem is first called, or when its race is reopened. `candidates` are the
+    alternatives in list order, with their samples. `search` is the policy's state: it names the
+    next alternative, is told every sample that counts, and names the winner. `passes` are the
+    passes of a group that are under way.
 
-    It ends when the search has a winner. `decision` is then set, and `Knowledge` drops the tuning. It lives on while a
-    stored decision is verified, while results are compared now and then (`check_every`), and if the winner calls its
-    selector again with the same problem.
+    It ends when the search has a winner. `decision` is then set, and `Knowledge` drops the tuning.
+    It lives on while a stored decision is verified, while results are compared now and then
+    (`check_every`), and if the winner calls its selector again with the same problem.
     """
 
     __slots__ = (
@@ -194,7 +197,8 @@ class Tuning:
         self.key = key  # canonical text; None where the problem cannot be written down
         self.candidates = candidates
         self.search = search
-        # Whom to call next, asked after the last trial while the lock was held, so that this one needs none: 0.15 us.
+        # Whom to call next, asked after the last trial while the lock was held, so that this one
+        # needs none: 0.15 us.
         self.asked: int | None = None
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
         self.awaits_store = False  # its evidence did not come in time: the next calls ask again
@@ -223,8 +227,8 @@ class Tuning:
         self.search.tell(position, seconds)
 
     def disqualify(self, position: int, reason: str) -> bool:
-        """Take an alternative out of the search for good; false where it is out already, or is the last that remains:
-        two threads may each have seen another one fail."""
+        """Take an alternative out of the search for good; false where it is out already, or is the
+        last that remains: two threads may each have seen another one fail."""
         self.asked = None
         if self.remaining() == [position] or not self.candidates[position].remains:
             return False
@@ -260,14 +264,16 @@ class Tuning:
 
     @property
     def answered_by_neighbour(self) -> str | None:
-        """The alternative that a similar problem decided for, and that answers while its search waits."""
+        """The alternative that a similar problem decided for, and that answers while its search
+        waits."""
         position = getattr(self.search, "best", None)
         return None if position is None else self.candidates[position].alternative.name
 
     def verify(self, record: Record, search: Search) -> None:
         """Search anew with fresh samples, because those of the stored decision were noisy.
 
-        What was disqualified stays out. The record in the store stands until this search has decided.
+        What was disqualified stays out. The record in the store stands until this search has
+        decided.
         """
         self.search = search
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
@@ -284,7 +290,8 @@ class Tuning:
         return self.former if self.former in remaining else remaining[0]
 
     def replay(self, record: Record) -> None:
-        """Take the evidence of an earlier run. That of another version orders the first round, and decides nothing."""
+        """Take the evidence of an earlier run. That of another version orders the first round, and
+        decides nothing."""
         stale = self._replay(record.evidence)
         prefer = getattr(self.search, "prefer", None)
         if stale and prefer is not None:
@@ -313,8 +320,9 @@ class Tuning:
         return stale
 
     def stored_winner(self, record: Record) -> int | None:
-        """The position of a stored decision, None where it no longer stands: its alternative is gone or changed, or
-        another has come that was never measured, and was not left out knowingly either."""
+        """The position of a stored decision, None where it no longer stands: its alternative is
+        gone or changed, or another has come that was never measured, and was not left out knowingly
+        either."""
         winner = None
         left_out = {(one.alternative, one.version) for one in record.evidence if one.left_out}
         for position, candidate in enumerate(self.candidates):
@@ -329,7 +337,8 @@ class Tuning:
         return winner
 
     def record(self, selector: str, host: str, updated: float) -> Record | None:
-        """What to keep of this problem; None where nothing was measured, or the problem cannot be written down."""
+        """What to keep of this problem; None where nothing was measured, or the problem cannot be
+        written down."""
         decision = None
         # What was ordered was not measured: the next run goes on with the evidence.
         if self.decision is not None and self.decision.source not in ("forced", "pinned"):
@@ -337,8 +346,9 @@ class Tuning:
         measured = [c for c in self.candidates if c.samples or c.disqualified is not None]
         if self.key is None or not measured:
             return None
-        # A decision is made knowing of those that the search left out: for the next run they are nothing new. Not of
-        # those that a search which was cut off, as by the end of a window, never came to.
+        # A decision is made knowing of those that the search left out: for the next run they are
+        # nothing new. Not of those that a search which was cut off, as by the end of a window,
+        # never came to.
         known = () if decision is None else getattr(self.search, "left_out", ())
         kept = [
             c for p, c in enumerate(self.candidates) if c in measured or (p in known and c.remains)

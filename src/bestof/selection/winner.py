@@ -1,4 +1,5 @@
-"""Who answers the calls of a settled problem, how many it has answered, and which of its passes are open."""
+"""Who answers the calls of a settled problem, how many it has answered, and which of its passes are
+open."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, Protocol
 from bestof.selection.group_pass import Pass
 
 NEVER = 2**64 - 1  # the count of calls that is not reached
-# A thread that has begun as many passes since is done with those from before: of as many equal layers, forwards first,
-# every backward comes back to its own.
+# A thread that has begun as many passes since is done with those from before: of as many equal
+# layers, forwards first, every backward comes back to its own.
 PASSES_KEPT = 4096
 THREADS_KEPT = 128  # of which it is known who began what; of more, the first to come are forgotten
 
@@ -44,13 +45,16 @@ class EarlierPasses(Protocol):
 
 
 class PythonWinner:
-    """The functions of a settled problem's alternative by stage (a plain alternative has one), and two counts.
+    """The functions of a settled problem's alternative by stage (a plain alternative has one), and
+    two counts.
 
-    `calls`: how many went straight to these functions, whether they then raised or not. `sample_at`: the call that
-    brings `calls` to this is handed to `_sampled` of its selector; the hot path sets it to NEVER as it does so.
+    `calls`: how many went straight to these functions, whether they then raised or not.
+    `sample_at`: the call that brings `calls` to this is handed to `_sampled` of its selector; the
+    hot path sets it to NEVER as it does so.
 
-    Of a group also, by thread, how many passes were begun and lack which stage: whatever is decided next, they are
-    finished by who began them. `earlier` are open passes from before this winner, None where there are none.
+    Of a group also, by thread, how many passes were begun and lack which stage: whatever is decided
+    next, they are finished by who began them. `earlier` are open passes from before this winner,
+    None where there are none.
     """
 
     __slots__ = (
@@ -75,14 +79,15 @@ class PythonWinner:
         ] = {}  # how many begun; whether `earlier` has none of it; awaited, by stage
 
     def begin(self) -> bool:
-        """The calling thread begins a pass. False, and none is begun, where what the thread has in `earlier` is to be
-        forgotten and passed over first."""
+        """The calling thread begins a pass. False, and none is begun, where what the thread has in
+        `earlier` is to be forgotten and passed over first."""
         mine = self._threads.get(get_ident()) or self._added()
         if self.earlier is not None and mine[_BEGUN] >= PASSES_KEPT and not mine[_SEARCHED]:
             return False
         mine[_BEGUN] += 1
         for stage in self._later_stages:
-            # Where others finish its passes, a thread's own count only grows: no more of them than of all are open.
+            # Where others finish its passes, a thread's own count only grows: no more of them than
+            # of all are open.
             mine[_AWAITED + stage] = min(mine[_AWAITED + stage], self._awaited[stage])
             if mine[_AWAITED + stage] < PASSES_KEPT:
                 mine[_AWAITED + stage] += 1
@@ -95,8 +100,9 @@ class PythonWinner:
             self.take(stage)
 
     def answers(self, stage: int) -> bool:
-        """Whether this later stage belongs to a pass of this winner, which is taken for answered. Not where it may be
-        that of an earlier pass: the one of its own thread that was begun last comes first, then those of others."""
+        """Whether this later stage belongs to a pass of this winner, which is taken for answered.
+        Not where it may be that of an earlier pass: the one of its own thread that was begun last
+        comes first, then those of others."""
         if self.take(stage):
             return True
         if self.earlier is None:
@@ -106,7 +112,8 @@ class PythonWinner:
         return mine is not None and bool(mine[_SEARCHED]) and self.take_anyones(stage)
 
     def take(self, stage: int) -> bool:
-        """Whether the calling thread has begun a pass that lacks this stage, which is taken for answered."""
+        """Whether the calling thread has begun a pass that lacks this stage, which is taken for
+        answered."""
         mine = self._threads.get(get_ident())
         if mine is None or mine[_AWAITED + stage] == 0:
             return False

@@ -1,7 +1,8 @@
 """What the process may use of the machine: processors and memory.
 
-Three things limit the processors: the machine, the affinity of the process, and the quota of its control group. Reading
-one of them alone is wrong in a container: 64 processors may be visible while the quota pays for two.
+Three things limit the processors: the machine, the affinity of the process, and the quota of its
+control group. Reading one of them alone is wrong in a container: 64 processors may be visible while
+the quota pays for two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Processors:
-    """The processors that the process may run on, and the processor time that its control group pays for.
+    """The processors that the process may run on, and the processor time that its control group
+    pays for.
 
     quota: processors' worth of time; None means no limit.
     """
@@ -41,7 +43,8 @@ def processors(root: Path = Path("/")) -> Processors:
 
 
 def processors_of_a_rank() -> int:
-    """Return this rank's share of the usable processors; torchrun tells how many ranks share the machine."""
+    """Return this rank's share of the usable processors; torchrun tells how many ranks share the
+    machine."""
     try:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     except ValueError:
@@ -91,7 +94,8 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         for name in dict.fromkeys((controllers, controllers and controller)):
             top = root / "sys/fs/cgroup" / name
             folder = top / path.lstrip("/")
-            # Inside of a container the path may be the host's. It is not there, and the top holds the limits.
+            # Inside of a container the path may be the host's. It is not there, and the top holds
+            # the limits.
             around = (folder, *folder.parents)
             yield from (one for one in around if one == top or top in one.parents)
 

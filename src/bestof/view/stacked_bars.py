@@ -38,8 +38,8 @@ def draw_stacked_bars(
 ) -> None:
     """Draw to `path`, in the format of its ending. Needs matplotlib.
 
-    Panels stand one above the other, each with a scale of its own. The `kinds` that take longest have a colour each;
-    the rest is summed as others.
+    Panels stand one above the other, each with a scale of its own. The `kinds` that take longest
+    have a colour each; the rest is summed as others.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
     from matplotlib.patches import Patch  # noqa: PLC0415  as above

@@ -127,7 +127,8 @@ def _rule(title: str) -> Rule:
 def _selector(selector: SelectorReport) -> RenderableType:
     alternatives = [one for problem in selector.problems for one in problem.alternatives]
     rows = [_cells(one) for one in alternatives]
-    # A column has one width over all problems of the selector, so that times stand below each other.
+    # A column has one width over all problems of the selector, so that times stand below each
+    # other.
     name = min(_NAME_WIDTH, max([len("alternative"), *(len(one.name) for one in alternatives)]))
     widths = [
         max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)

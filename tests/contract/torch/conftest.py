@@ -15,7 +15,8 @@ from bestof.torch.enable import _State
 
 @pytest.fixture(autouse=True)
 def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process that has just begun, without a store, on one thread; PyTorch's own kernels afterwards."""
+    """As in a process that has just begun, without a store, on one thread; PyTorch's own kernels
+    afterwards."""
     monkeypatch.setattr(_State, "override", None)
     monkeypatch.setattr(_State, "pooling", None)
     bestof.use_store(None)

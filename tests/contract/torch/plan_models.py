@@ -208,7 +208,8 @@ class Shuffle(nn.Module):
 
 
 class Windows(nn.Module):
-    """Views that need a layout of their own: permuted, copied, looked at by strides and as complex numbers."""
+    """Views that need a layout of their own: permuted, copied, looked at by strides and as complex
+    numbers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,11 +1,13 @@
-"""What a model may come to where every convolution errs as much as it may: the bound of whole models, derived.
+"""What a model may come to where every convolution errs as much as it may: the bound of whole
+models, derived.
 
-A convolution promises an error relative to the root mean square of its result, in the forward pass and in both
-gradients. What that comes to at the end of a network depends on the network. So the model is run in float64 with random
-errors of exactly the promised size behind every convolution, and what this changes is what may be changed. The errors
-of a real kernel are not random: a factor of 2 is left for that. PyTorch's own float32 result stands for the rounding of
-all that is not convolution; but for the gradient of a bias, which is a sum over all images and pixels. Behind a norm it
-is zero, and nothing but rounding is left of it: PyTorch's few values are one draw of many.
+A convolution promises an error relative to the root mean square of its result, in the forward pass
+and in both gradients. What that comes to at the end of a network depends on the network. So the
+model is run in float64 with random errors of exactly the promised size behind every convolution,
+and what this changes is what may be changed. The errors of a real kernel are not random: a factor
+of 2 is left for that. PyTorch's own float32 result stands for the rounding of all that is not
+convolution; but for the gradient of a bias, which is a sum over all images and pixels. Behind a
+norm it is zero, and nothing but rounding is left of it: PyTorch's few values are one draw of many.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ PROMISED = max(
 
 _KERNELS_ARE_NOT_RANDOM = 2.0
 
-# Summed one by one, n values of rms g have a rounding error of 2^-24 g n / sqrt(6): the k-th partial sum is about
-# g sqrt(k), and its error uniform in half a unit in the last place. oneDNN sums so in blocks: 1.4e-8 for n = 16384 and
-# g = 1e-4, where this is 4e-8 and pairwise sums have 1e-9. Spread over the values, it is so much of each.
+# Summed one by one, n values of rms g have a rounding error of 2^-24 g n / sqrt(6): the k-th
+# partial sum is about g sqrt(k), and its error uniform in half a unit in the last place. oneDNN
+# sums so in blocks: 1.4e-8 for n = 16384 and g = 1e-4, where this is 4e-8 and pairwise sums have
+# 1e-9. Spread over the values, it is so much of each.
 _SUMMED = 2.0**-24 / sqrt(6)
 
 Run = Callable[[nn.Module, torch.dtype], Sequence[Tensor]]
@@ -82,7 +85,8 @@ def _noise(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def assert_as_promised(got: Sequence[Tensor], model: nn.Module, run: Run) -> None:
-    """What ours gave is as far from what `run` gives in float64 as the kernels' promises allow, and no farther."""
+    """What ours gave is as far from what `run` gives in float64 as the kernels' promises allow, and
+    no farther."""
     exact = run(copy.deepcopy(model).double(), torch.float64)
     plain = run(copy.deepcopy(model), torch.float32)
     allowed = [_distance(one, other) for one, other in zip(plain, exact, strict=True)]

@@ -40,8 +40,8 @@ def images(row: Model, batch: int = 4) -> Tensor:
 
 
 def train(row: Model, labels: Tensor) -> Run:
-    """Logits and gradients with frozen norms, which do not amplify errors as those of a small batch do; the same of
-    the first training step; and the losses of the steps."""
+    """Logits and gradients with frozen norms, which do not amplify errors as those of a small batch
+    do; the same of the first training step; and the losses of the steps."""
 
     def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
         x = images(row).to(dtype)

@@ -1,4 +1,5 @@
-"""Real ranks over Gloo: what they decide, and what happens where one of them is slow, late or gone."""
+"""Real ranks over Gloo: what they decide, and what happens where one of them is slow, late or
+gone."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def free_port() -> int:
 
 
 def ranks(count: int, body: Body, folder: Path, last_words: bool = True) -> list[Any]:
-    """Run `body` on so many ranks, forked from here; return what it returned, None for a rank that died."""
+    """Run `body` on so many ranks, forked from here; return what it returned, None for a rank that
+    died."""
     port = free_port()
     context = multiprocessing.get_context("fork")
     processes = [
@@ -90,7 +92,8 @@ def begin(rank: int, count: int, port: int, body: Body, folder: Path, last_words
 
 
 class Toy:
-    """A selector whose alternatives take time on a clock of its own, with the noise of this rank."""
+    """A selector whose alternatives take time on a clock of its own, with the noise of this
+    rank."""
 
     def __init__(self, rank: int, seed: int = 0, noise: float = 0.5) -> None:
         self.now = 0.0

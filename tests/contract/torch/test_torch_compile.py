@@ -1,4 +1,5 @@
-"""The backend "bestof" of torch.compile: PyTorch's results and gradients, plans for inference, choices in training."""
+"""The backend "bestof" of torch.compile: PyTorch's results and gradients, plans for inference,
+choices in training."""
 
 from __future__ import annotations
 

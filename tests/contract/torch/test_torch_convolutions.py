@@ -161,7 +161,8 @@ WRONG: dict[str, Callable[[], object]] = {
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """What a call gives, or the type and text of its error without PyTorch's stack of C++ functions."""
+    """What a call gives, or the type and text of its error without PyTorch's stack of C++
+    functions."""
     try:
         result = call()
     except Exception as error:

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-# Convolution and rectifier give 80 MiB each: glibc maps and unmaps what takes more than 32, unless it is told to keep.
+# Convolution and rectifier give 80 MiB each: glibc maps and unmaps what takes more than 32, unless
+# it is told to keep.
 _PROGRAM = """
 import ctypes, pathlib, resource
 assert ctypes.CDLL(None).prctl(41, 1, 0, 0, 0) == 0  # PR_SET_THP_DISABLE: a fault is a page
@@ -47,7 +48,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def measured(environment: dict[str, str]) -> list[int]:
-    """Pages that fault in a call: without tuning, tuned but for memory, tuned; and those that disabling hands back."""
+    """Pages that fault in a call: without tuning, tuned but for memory, tuned; and those that
+    disabling hands back."""
     own = {
         name: value
         for name, value in os.environ.items()

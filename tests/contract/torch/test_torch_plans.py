@@ -1,4 +1,5 @@
-"""Every plan of every model computes what the model computes, for the shapes and in the layouts that it takes."""
+"""Every plan of every model computes what the model computes, for the shapes and in the layouts
+that it takes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from bestof.torch.plan.algorithms.table import algorithm, promised_error
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.selection import selector
 
-# What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy float32 allows.
+# What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy
+# float32 allows.
 PROMISED = 5e-6
 # More steps than any of these models has; errors of single steps add up at worst.
 STEPS = 30
@@ -32,7 +34,8 @@ STEPS = 30
 
 @pytest.fixture(autouse=True)
 def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One trial of each alternative, whatever it takes; and memory that nobody has written to reads as NaN."""
+    """One trial of each alternative, whatever it takes; and memory that nobody has written to reads
+    as NaN."""
     bestof.use_policy("rounds:rounds=1")
     selector.cache_clear()
     zeros = arena.torch.zeros
@@ -46,8 +49,9 @@ def every_algorithm_runs(own_process: None, monkeypatch: pytest.MonkeyPatch) -> 
 def promised(plan: OptimizedModel) -> float:
     """What the algorithms that were chosen promise: as if every step erred like the worst of them.
 
-    Not the sum of the steps' own promises: these are relative to sums with random signs, and results in which terms
-    cancel are smaller. Measured: up to 1.1 times the promise of a single step.
+    Not the sum of the steps' own promises: these are relative to sums with random signs, and
+    results in which terms cancel are smaller. Measured: up to 1.1 times the promise of a single
+    step.
     """
     program = next(reversed(plan._programs.values()))[2]
     problems = {node.meta["name"]: one.problem for node, one in program.choices.items()}
@@ -62,7 +66,8 @@ def promised(plan: OptimizedModel) -> float:
 def assert_close(
     got: object, model: nn.Module, x: Tensor, allowed: float = STEPS * PROMISED
 ) -> None:
-    """Against float64: what is allowed is relative to the rms of the results. Strides as PyTorch has them."""
+    """Against float64: what is allowed is relative to the rms of the results. Strides as PyTorch
+    has them."""
     with torch.no_grad():
         expected = pytree.tree_leaves(copy.deepcopy(model).double()(x.double()))
         plain = pytree.tree_leaves(model(x))
@@ -95,7 +100,8 @@ def test_outputs(name: str, accuracy: str) -> None:
 def test_no_more_is_allowed_than_what_was_chosen_promises(
     algorithm: str, wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the bound of this file: an error beyond it is found, whatever else `relaxed` would have allowed."""
+    """Of the bound of this file: an error beyond it is found, whatever else `relaxed` would have
+    allowed."""
     monkeypatch.setenv("BESTOF_FORCE", f"fused convolution={algorithm}")
     selector.cache_clear()
     layer, shape = (
@@ -223,7 +229,8 @@ thread.join()
 
 
 def test_threads_make_plans_at_once() -> None:
-    """PyTorch's tracers do not do so: without a lock around them one of three runs or more failed."""
+    """PyTorch's tracers do not do so: without a lock around them one of three runs or more
+    failed."""
     failed: list[BaseException] = []
 
     def make(name: str) -> None:

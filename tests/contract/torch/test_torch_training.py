@@ -97,7 +97,8 @@ def test_autocast_to_bfloat16(policy: None) -> None:
         for _ in range(CALLS):
             for got, other in zip(compute(), expected, strict=True):
                 assert (got.dtype, got.stride()) == (other.dtype, other.stride())
-                # As `assert_same` has it for bfloat16; the gradients of float32 parameters went through it as well.
+                # As `assert_same` has it for bfloat16; the gradients of float32 parameters went
+                # through it as well.
                 torch.testing.assert_close(
                     got, other, rtol=0, atol=6 * 2**-8 * other.abs().max().item()
                 )

@@ -1,4 +1,5 @@
-"""Small networks, policies that meet every alternative, and the comparison with PyTorch as it is."""
+"""Small networks, policies that meet every alternative, and the comparison with PyTorch as it
+is."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ CALLS = 12  # enough for `EachInTurn` to try seven alternatives; enough for Race
 
 
 class EachInTurn:
-    """A search without an end, that asks for the alternatives in turn: every call is a trial of another one."""
+    """A search without an end, that asks for the alternatives in turn: every call is a trial of
+    another one."""
 
     def __init__(self, count: int) -> None:
         self._remaining = list(range(count))
@@ -76,9 +78,10 @@ def step(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def assert_same(got: Any, expected: Any) -> None:
-    """Equal within the largest error that any alternative promises (5e-5 of the rms, Winograd F(4)), in float64 within
-    what sums in another order come to, in bfloat16 within a unit in the last place for each of the six convolutions
-    between an input and a gradient; shapes, dtypes and strides equal."""
+    """Equal within the largest error that any alternative promises (5e-5 of the rms, Winograd
+    F(4)), in float64 within what sums in another order come to, in bfloat16 within a unit in the
+    last place for each of the six convolutions between an input and a gradient; shapes, dtypes and
+    strides equal."""
     if not isinstance(expected, Tensor):
         assert type(got) is type(expected)
         assert len(got) == len(expected)

@@ -1,4 +1,5 @@
-"""Threads share selectors and stores; some of them open and close stores of the same file meanwhile."""
+"""Threads share selectors and stores; some of them open and close stores of the same file
+meanwhile."""
 
 import sys
 import threading

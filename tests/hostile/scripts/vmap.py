@@ -1,4 +1,5 @@
-"""Transforms of functions with bestof enabled: vmap, grad, jacrev, and functional_call of a network."""
+"""Transforms of functions with bestof enabled: vmap, grad, jacrev, and functional_call of a
+network."""
 
 import torch
 import torch.nn.functional as F

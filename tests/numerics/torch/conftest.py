@@ -1,5 +1,5 @@
-"""The alternatives for PyTorch run with the instruction set that is found; each of ours is forced in the tests of the
-kernels themselves."""
+"""The alternatives for PyTorch run with the instruction set that is found; each of ours is forced
+in the tests of the kernels themselves."""
 
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One, or as many as the test asks for: on a busy machine two wait for each other most of the time."""
+    """One, or as many as the test asks for: on a busy machine two wait for each other most of the
+    time."""
     before = torch.get_num_threads()
     torch.set_num_threads(getattr(request, "param", 1))
     yield
@@ -218,7 +219,8 @@ def test_the_comparison_fails_on_nan_and_on_errors_above_the_bound() -> None:
 
 
 def test_originals_are_called_and_the_dispatcher_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Whatever reaches the dispatcher's convolution from inside an alternative would call an override without end.
+    # Whatever reaches the dispatcher's convolution from inside an alternative would call an
+    # override without end.
     problem = parse_conv("i4x9x9,k6x3x3,b2,p1,g2")
     tensors = operands(problem, "integers")
     expected = {

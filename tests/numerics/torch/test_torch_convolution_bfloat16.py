@@ -1,4 +1,5 @@
-"""bfloat16 convolutions by every alternative against float64: sums in float32, one rounding at the end."""
+"""bfloat16 convolutions by every alternative against float64: sums in float32, one rounding at the
+end."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_bfloat16_keeps_its_promise(
 def test_a_result_is_the_exact_one_rounded_once(
     name: str, catalogue: Catalogue, alternative: Alternative
 ) -> None:
-    # Integers up to 4 are exact in bfloat16, and their sums in float32: what differs was rounded twice, or cut off.
+    # Integers up to 4 are exact in bfloat16, and their sums in float32: what differs was rounded
+    # twice, or cut off.
     problem = PROBLEMS[name]._replace(bias=True)
     result = call(catalogue, alternative, operands(problem, "integers"), problem)
     expected = reference(catalogue.direction, problem, "integers")
@@ -118,7 +120,8 @@ def test_weights_of_bfloat16_that_stand_still_are_packed_once_and_watched() -> N
     packed = cache.get(weight, "winograd4", 1)
     assert packed is not None
     assert cache.get(weight, "winograd4", 1) is packed
-    # Behind the version's back, and far below what a sum of the filter in bfloat16 would show: 27,648, by steps of 128.
+    # Behind the version's back, and far below what a sum of the filter in bfloat16 would show:
+    # 27,648, by steps of 128.
     weight.data[5, 3, 1, 1] = 65.0
     assert cache.get(weight, "winograd4", 1) is not packed
 

@@ -1,4 +1,5 @@
-"""Results look as PyTorch's own would, whatever the strides of the operands; operands stay as they were."""
+"""Results look as PyTorch's own would, whatever the strides of the operands; operands stay as they
+were."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from bestof.torch.convolution.problem import ConvProblem, parse_conv
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for
+    each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -106,7 +108,8 @@ def test_results_look_like_pytorchs_and_operands_stay(
         expected = pytorch(catalogue.direction, tensors, problem)
         assert result.dtype == expected.dtype
         assert result.shape == expected.shape
-        # Where either is rounded to bfloat16: half a unit in the last place each, of exact integers.
+        # Where either is rounded to bfloat16: half a unit in the last place each, of exact
+        # integers.
         rounded = dtype == "bfloat16" or alternative.bound is BFLOAT16_INSIDE
         torch.testing.assert_close(result, expected, rtol=2**-7 if rounded else 0, atol=1e-3)
         context = f"input {image}, weight {weight}, gradient {gradient}"
@@ -114,7 +117,8 @@ def test_results_look_like_pytorchs_and_operands_stay(
             expected[0, :, 0, 0].numel(),
             expected[0, 0].numel(),
         ):
-            # Both formats at once: PyTorch's own kernels disagree among themselves about the strides of size 1.
+            # Both formats at once: PyTorch's own kernels disagree among themselves about the
+            # strides of size 1.
             assert result.is_contiguous(), context
             assert result.is_contiguous(memory_format=torch.channels_last), context
         else:

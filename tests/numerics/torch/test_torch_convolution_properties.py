@@ -18,7 +18,8 @@ from bestof.torch.convolution.problem import ConvProblem
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for
+    each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -74,7 +75,8 @@ def test_every_alternative_agrees_with_float64(catalogue: Catalogue, problem: Co
                 alternative.name
             )  # sums of small integers are exact in any order
         else:
-            # The promise is relative to a result in which nothing cancels: sqrt(terms) products of rms 2.6 * 2.6.
+            # The promise is relative to a result in which nothing cancels: sqrt(terms) products of
+            # rms 2.6 * 2.6.
             terms = max(problem.flops / 2 / expected.numel(), 1.0)
             scale = max(sqrt(terms) * 20 / 3, expected.square().mean().sqrt().item())
             error = (result - expected).abs().max().item()

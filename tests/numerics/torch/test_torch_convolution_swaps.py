@@ -1,4 +1,5 @@
-"""The swapping trick on every geometry, one-sided and negative pads included, exactly: sums of small integers."""
+"""The swapping trick on every geometry, one-sided and negative pads included, exactly: sums of
+small integers."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from bestof.torch.convolution.swapped_operands import output_size
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for each other."""
+    """Thousands of tiny calls: on a busy machine two threads spend 100 times as long waiting for
+    each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

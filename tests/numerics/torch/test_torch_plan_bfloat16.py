@@ -1,5 +1,5 @@
-"""Layers of a relaxed plan on bfloat16 products: against float64, each element within what the roundings allow; and
-what a plan is not allowed to hide behind them."""
+"""Layers of a relaxed plan on bfloat16 products: against float64, each element within what the
+roundings allow; and what a plan is not allowed to hide behind them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_a_plan_that_keeps_its_promise_is_verified(
 @torch.no_grad()
 @pytest.mark.parametrize("algorithm", ["matvec_bf16", "convgemm_bf16"])
 def test_roundings_that_are_alike_break_no_promise(algorithm: str) -> None:
-    """All just below the middle of two numbers of bfloat16: rounding errs twice as much as at random, and one way."""
+    """All just below the middle of two numbers of bfloat16: rounding errs twice as much as at
+    random, and one way."""
     layer = nn.Linear(512, 1000)
     nn.init.constant_(layer.weight, 1 + UNIT - 2.0**-20)
     nn.init.zeros_(layer.bias)
@@ -128,7 +129,8 @@ def _expect_verified(plan: OptimizedModel, layer: Any, x: Tensor, algorithm: str
 
 @torch.no_grad()
 def test_injected_errors_stay_small() -> None:
-    """How a network answers to errors of this size is measured; to 64 times as much it may answer out of proportion."""
+    """How a network answers to errors of this size is measured; to 64 times as much it may answer
+    out of proportion."""
     x = _drawn((2, 300))
     for algorithm, magnified in (("convgemm", 64.0), ("matvec_bf16", 1.5), ("convgemm_bf16", 1.0)):
         found = _magnified(_errors(_program(_settled(LINEAR, x, algorithm))))

@@ -1,4 +1,5 @@
-"""What the numerics tests of PyTorch's convolutions share: operands, the float64 reference, the comparison."""
+"""What the numerics tests of PyTorch's convolutions share: operands, the float64 reference, the
+comparison."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ KINDS: dict[str, Callable[[tuple[int, ...], torch.Generator], Tensor]] = {
 
 @lru_cache(maxsize=8)
 def operands(problem: ConvProblem, kind: str, seed: int = 20) -> Operands:
-    """The operands; only the input takes after `kind`, unless it is integers: weights and gradients have zero mean."""
+    """The operands; only the input takes after `kind`, unless it is integers: weights and gradients
+    have zero mean."""
     generator = torch.Generator().manual_seed(seed)
     other = integers if kind == "integers" else zero_mean
     dtype = getattr(torch, problem.dtype)
@@ -91,7 +93,8 @@ def reference(direction: str, problem: ConvProblem, kind: str, seed: int = 20) -
 
 
 def assert_within(result: Tensor, expected: Tensor, bound: ErrorBound) -> None:
-    """Error relative to the root mean square of the reference; comparisons are such that NaN fails."""
+    """Error relative to the root mean square of the reference; comparisons are such that NaN
+    fails."""
     assert result.shape == expected.shape
     scale = expected.square().mean().sqrt()
     error = (result.double() - expected).abs()

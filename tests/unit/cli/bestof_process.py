@@ -95,7 +95,8 @@ class Bestof:
         return self._run([sys.executable, *arguments], stdin)
 
     def _run(self, command: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
-        # Without PYTHONUNBUFFERED and its like, which change what a program's last moments look like.
+        # Without PYTHONUNBUFFERED and its like, which change what a program's last moments look
+        # like.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
         }

@@ -1,4 +1,5 @@
-"""`bestof store` over files: pins, lock files, explanations, and the engine that obeys what was ordered."""
+"""`bestof store` over files: pins, lock files, explanations, and the engine that obeys what was
+ordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Profiles are compared by step and by sample, and suspects are named where they are and nowhere else."""
+"""Profiles are compared by step and by sample, and suspects are named where they are and nowhere
+else."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ PROFILE = Profile(
 
 
 def read_strictly(path: Path) -> list[dict]:
-    """Read a trace as the format is defined: known kinds, numbers where they must be, tracks that nest."""
+    """Read a trace as the format is defined: known kinds, numbers where they must be, tracks that
+    nest."""
     content = json.loads(path.read_bytes().decode("utf-8"))
     assert set(content) <= {"traceEvents", "displayTimeUnit", "otherData", "metadata"}
     tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}

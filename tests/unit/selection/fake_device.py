@@ -1,4 +1,5 @@
-"""A device that does its work later: a call orders it, and its time is known once a test says that it is done."""
+"""A device that does its work later: a call orders it, and its time is known once a test says that
+it is done."""
 
 from __future__ import annotations
 

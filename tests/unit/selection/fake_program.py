@@ -1,4 +1,5 @@
-"""Fakes: a clock that alternatives move by themselves, alternatives that say who they are, a store that is a dict."""
+"""Fakes: a clock that alternatives move by themselves, alternatives that say who they are, a store
+that is a dict."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Program:
         self.calls: list[str] = []
 
     def function(self, name: str, seconds: float, answer: Any = None) -> Callable[..., Any]:
-        """Takes so long, and answers its own name unless told otherwise: a test sees who answered."""
+        """Takes so long, and answers its own name unless told otherwise: a test sees who
+        answered."""
 
         def called(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(name)

@@ -1,4 +1,5 @@
-"""What lies, forgets or contradicts itself: each costs an error that names it, or a fallback that is written down."""
+"""What lies, forgets or contradicts itself: each costs an error that names it, or a fallback that
+is written down."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def test_every_argument_of_the_constructor_is_refused_by_name_somewhere() -> Non
     )
     says = " ".join(case[2] for case in mark.args[1])
     arguments = set(inspect.signature(BestOf).parameters)
-    # Three of the paper's are refused by the policy that is made of them, under their own names too.
+    # Three of the paper's are refused by the policy that is made of them, under their own names
+    # too.
     assert {
         argument
         for argument in arguments

@@ -13,7 +13,8 @@ from bestof.errors import StageError
 
 
 def group(program: Program, *names: str, stages: int = 2, **options: Any) -> BestOf:
-    """Alternatives by decreasing speed: the last is the fastest. Each stage answers its name and number."""
+    """Alternatives by decreasing speed: the last is the fastest. Each stage answers its name and
+    number."""
     alternatives = [
         (
             name,
@@ -106,8 +107,8 @@ def test_abandoned_passes_change_nothing_for_those_after_a_decision(program: Pro
 
 
 class Layers:
-    """A program of equal layers, forwards first and then backwards: an alternative counts a backward that is not its
-    own forward's."""
+    """A program of equal layers, forwards first and then backwards: an alternative counts a
+    backward that is not its own forward's."""
 
     def __init__(self, program: Program, **options: Any) -> None:
         self.costs = {"a": 2.0, "b": 1.0, "c": 3.0}

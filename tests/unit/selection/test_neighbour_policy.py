@@ -1,4 +1,5 @@
-"""What a neighbour's decision spares: trials of the hopeless, and the search for what is met now and then."""
+"""What a neighbour's decision spares: trials of the hopeless, and the search for what is met now
+and then."""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ def test_divide_and_conquer(program: Program) -> None:
 def test_recursion_with_the_same_problem_ends_before_and_after_the_decision(
     program: Program,
 ) -> None:
-    """Halves whose problem is the same bucket: the recursive one is faster, and must not recurse for ever."""
+    """Halves whose problem is the same bucket: the recursive one is faster, and must not recurse
+    for ever."""
 
     def again(x: int) -> str:
         program.calls.append("again")

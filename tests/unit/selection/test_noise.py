@@ -1,4 +1,5 @@
-"""Decisions from noisy samples, problems that stay unsettled, mixtures, near-ties inside: what is said and done."""
+"""Decisions from noisy samples, problems that stay unsettled, mixtures, near-ties inside: what is
+said and done."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_which_decisions_are_noisy(
 
 
 def busy(clock: Clock, times: dict[str, list[float]], store: object, name: str = "it") -> BestOf:
-    """A selector whose alternatives take the listed seconds in turn, then the last of them for good."""
+    """A selector whose alternatives take the listed seconds in turn, then the last of them for
+    good."""
 
     def alternative(name: str) -> Alternative:
         def called(x: int) -> str:
@@ -111,7 +113,8 @@ def test_a_problem_that_its_neighbour_answers_is_said_to_be_rare(program: Progra
     report = selector.explain(3)
     assert not report.settled
     assert report.why == (
-        "rare so far: 'b', the decision of a similar problem, answers its calls, and a search begins after 3 more calls"
+        "rare so far: 'b', the decision of a similar problem, answers its calls, and a search "
+        "begins after 3 more calls"
     )
     assert str(report).startswith(f"3: unsettled, {report.why}")
     for _ in range(40):
@@ -142,7 +145,8 @@ def test_trials_around_unsettled_choices_are_given_as_the_reason(program: Progra
 
 
 def test_two_batch_sizes_under_one_key_are_measured_anew(program: Program) -> None:
-    """The calls take turns with the trials, so one alternative gets all the short calls: the slower one wins."""
+    """The calls take turns with the trials, so one alternative gets all the short calls: the slower
+    one wins."""
     cost = {"a": {0: 8.0, 1: 2.0}, "b": {0: 4.0, 1: 1.0}}
     turns = {"n": 0}
 
@@ -215,8 +219,8 @@ def test_a_pin_for_a_selector_that_nobody_has_is_told(monkeypatch: pytest.Monkey
         selector(0)
     unmet = [line for line in registry.unmet_orders() if "totl" in line]
     assert unmet == [
-        "the pin totl=numpy was for no selector: none of this name was made, and the store has no times of one; "
-        "take it back by `bestof store unpin totl`"
+        "the pin totl=numpy was for no selector: none of this name was made, and the store has "
+        "no times of one; take it back by `bestof store unpin totl`"
     ]
 
 

@@ -1,4 +1,5 @@
-"""Plain trials book what attempts book: every program here runs once each way, and must be told the same."""
+"""Plain trials book what attempts book: every program here runs once each way, and must be told the
+same."""
 
 from __future__ import annotations
 

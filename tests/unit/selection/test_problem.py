@@ -181,7 +181,8 @@ _VALUES = st.recursive(
 
 
 def _typed(value: object) -> object:
-    """The value with its types, so that 1, True and 1.0 are unequal; an oracle that writes no text."""
+    """The value with its types, so that 1, True and 1.0 are unequal; an oracle that writes no
+    text."""
     if type(value) is frozenset:
         return (frozenset, frozenset(_typed(member) for member in value))
     if isinstance(value, tuple):

@@ -30,7 +30,8 @@ def switching_often() -> Any:
 
 
 def hammer(work: Callable[[int], None], threads: int = 8) -> None:
-    """Run `work(number)` in so many threads, begun together; the first error of any is raised here."""
+    """Run `work(number)` in so many threads, begun together; the first error of any is raised
+    here."""
     gate, errors = threading.Barrier(threads), []
 
     def run(number: int) -> None:
@@ -103,7 +104,8 @@ def test_eight_threads_and_ever_new_problems_stay_bounded(program: Program) -> N
 
 
 def test_reports_while_others_work(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of these selectors alone: 400 reports of all that other tests have left in the process take minutes.
+    # Of these selectors alone: 400 reports of all that other tests have left in the process take
+    # minutes.
     monkeypatch.setattr(registry, "_selectors", weakref.WeakSet())
 
     def work(number: int) -> None:
@@ -137,7 +139,8 @@ def test_tasks_share_a_selector(program: Program) -> None:
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether `work` is true in a forked child; the child ends without a word to the test runner."""
+    """Whether `work` is true in a forked child; the child ends without a word to the test
+    runner."""
     pid = os.fork()
     if pid == 0:
         try:

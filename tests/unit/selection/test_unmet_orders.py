@@ -1,4 +1,5 @@
-"""Orders from outside that no selector obeys are told once, at the end of the process; warnings point at the caller."""
+"""Orders from outside that no selector obeys are told once, at the end of the process; warnings
+point at the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests of the integration share: nothing is stored, one thread, and PyTorch's own kernels afterwards."""
+"""What the tests of the integration share: nothing is stored, one thread, and PyTorch's own kernels
+afterwards."""
 
 from __future__ import annotations
 

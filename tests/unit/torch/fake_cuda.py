@@ -1,4 +1,5 @@
-"""A CUDA device on the processor: its kernels run at once, its stream moves on when a test says so."""
+"""A CUDA device on the processor: its kernels run at once, its stream moves on when a test says
+so."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class FakeEvent:
 
 
 def fake_device(stream: FakeStream, patch: pytest.MonkeyPatch) -> Device:
-    """The device, for the dispatch key of the processor; every alternative takes its time in the stream."""
+    """The device, for the dispatch key of the processor; every alternative takes its time in the
+    stream."""
     patch.setattr(FakeEvent, "stream", stream, raising=False)
     patch.setattr(torch.cuda, "Event", FakeEvent)
     patch.setattr(torch.cuda, "current_stream", lambda device: stream)

@@ -1,4 +1,5 @@
-"""Arguments that no image has: the program sees what PyTorch does, the text of its error included."""
+"""Arguments that no image has: the program sees what PyTorch does, the text of its error
+included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Convolutions of a CUDA device, on one that is made up; what needs the real one says so where it is measured."""
+"""Convolutions of a CUDA device, on one that is made up; what needs the real one says so where it
+is measured."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def step(x: Tensor, weight: Tensor) -> list[Tensor]:
 
 
 def assert_close(got: list[Tensor], expected: list[Tensor]) -> None:
-    # Integers: exact but for the FFT, whose sums of 36 to 162 products of up to 16 err by 1e-3 at most.
+    # Integers: exact but for the FFT, whose sums of 36 to 162 products of up to 16 err by 1e-3 at
+    # most.
     for one, other in zip(got, expected, strict=True):
         assert one.stride() == other.stride()
         torch.testing.assert_close(one, other, rtol=0, atol=1e-3)

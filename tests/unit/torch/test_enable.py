@@ -13,7 +13,8 @@ NAMES = ("aten::convolution", "aten::convolution_backward")
 
 
 def is_on() -> bool:
-    """Whether our kernels are in, as the dispatcher tells; and that a call really meets them, or does not."""
+    """Whether our kernels are in, as the dispatcher tells; and that a call really meets them, or
+    does not."""
     has = {torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in NAMES}
     assert len(has) == 1
     override = convolution_override()

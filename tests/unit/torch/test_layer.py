@@ -34,7 +34,8 @@ def layer() -> ConvolutionLayer:
 def test_a_backward_pass_never_gets_the_matrix_of_an_older_forward_pass(
     layer: ConvolutionLayer,
 ) -> None:
-    # After a decision a pass that is still open may be finished by an alternative that its forward did not run.
+    # After a decision a pass that is still open may be finished by an alternative that its forward
+    # did not run.
     x, weight, go = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3), torch.randn(1, 3, 3, 3)
     geometry = [1, 1], [0, 0], [1, 1]
     problem = LayerProblem(ConvProblem.of(x, weight, False, *geometry, 1), True, True)

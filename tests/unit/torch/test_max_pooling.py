@@ -1,4 +1,5 @@
-"""Maximum pooling: every alternative gives PyTorch's bits, and only what is worth it is looked into."""
+"""Maximum pooling: every alternative gives PyTorch's bits, and only what is worth it is looked
+into."""
 
 from __future__ import annotations
 

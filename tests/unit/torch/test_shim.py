@@ -1,4 +1,5 @@
-"""Convolutions for which PyTorch as is was chosen: the shim answers them without Python, and counts them."""
+"""Convolutions for which PyTorch as is was chosen: the shim answers them without Python, and counts
+them."""
 
 from __future__ import annotations
 
@@ -212,7 +213,8 @@ def test_a_call_without_bias_is_no_call_with_one(either: ConvolutionOverride) ->
 def test_what_the_shim_does_not_answer_seldom_asks_the_selectors_either(
     either: ConvolutionOverride,
 ) -> None:
-    """As the first layer of a network, whose input wants no gradient, and what no longer fits into the shim's table."""
+    """As the first layer of a network, whose input wants no gradient, and what no longer fits into
+    the shim's table."""
     x, weight, _ = (one.detach() for one in operands())
     trained = weight.clone().requires_grad_()
     image, pixel = torch.ones(1, 1, 50, 50), torch.ones(1, 1, 1, 1)

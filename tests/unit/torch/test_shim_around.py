@@ -1,4 +1,5 @@
-"""The shim and what is around it: errors, other convolutions, parameters, threads, forks, kernels of others."""
+"""The shim and what is around it: errors, other convolutions, parameters, threads, forks, kernels
+of others."""
 
 from __future__ import annotations
 

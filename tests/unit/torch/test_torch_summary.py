@@ -138,7 +138,8 @@ def test_convolutions_that_differ_in_bias_or_gradient_layout_alone_are_one_layer
 
 
 def test_a_trial_of_the_group_is_not_counted_again() -> None:
-    # Two passes of each that count, and one that contains trials of passes, which these have booked themselves.
+    # Two passes of each that count, and one that contains trials of passes, which these have booked
+    # themselves.
     entries = [
         *trials(LAYER, "independent", [100.0], clean=False),
         *trials(LAYER, "independent", [100.0], stage=1, clean=False),

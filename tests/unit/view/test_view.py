@@ -105,11 +105,9 @@ def test_the_page_has_a_line_for_what_holds_nothing() -> None:
     tree = " ".join(word for word in words[words.index("decision tree") + 1 :] if word)
     assert tree == (
         "layer alone → independent [only] "
-        "layer tried → fast * fast 5.00 ms pass tried → fast * fast 1.00 ms as is 2.00 ms as is 10.0 ms "
-        "layer <forced> → shared [forced] "
-        "layer new → unsettled "
-        "pass alone → fast 2.00 ms 2.00x "
-        "pass <forced> → fast 3.00 ms 2.00x"
+        "layer tried → fast * fast 5.00 ms pass tried → fast * fast 1.00 ms as is 2.00 ms as is "
+        "10.0 ms layer <forced> → shared [forced] layer new → unsettled pass alone → fast 2.00 "
+        "ms 2.00x pass <forced> → fast 3.00 ms 2.00x"
     )
 
 

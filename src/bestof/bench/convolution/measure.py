@@ -19,11 +19,12 @@ from bestof.errors import BenchError, WrongResult
 
 _OURS = (MACHINE.name, NATIVE.name)
 
-# Seconds until the threads of an OpenMP pool stop spinning: 300,000 pauses of 140 cycles last 17 ms.
+# Seconds until the threads of an OpenMP pool stop spinning: 300,000 pauses of 140 cycles last 17
+# ms.
 _PAUSE = 0.02
 
-# After so many rounds, native algorithms leave that are twice as slow as another one. One round could
-# be a slow minute of the machine.
+# After so many rounds, native algorithms leave that are twice as slow as another one. One round
+# could be a slow minute of the machine.
 _TRIED = 2
 
 # The largest difference between the sides, relative to the rms. It is ten times what Winograd F(6)
@@ -151,8 +152,8 @@ def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
         if not worst <= tolerance * rms:
             raise WrongResult(
                 f"{case.direction} of {layer}, batch {case.batch}: "
-                f"{runner.side} {runner.name} is {worst / rms:.1e} of the rms away from the others; "
-                f"{tolerance:.0e} is allowed"
+                f"{runner.side} {runner.name} is {worst / rms:.1e} of the rms away from the "
+                f"others; {tolerance:.0e} is allowed"
             )
 
 

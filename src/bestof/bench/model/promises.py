@@ -35,8 +35,8 @@ def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> 
 
 
 def _training(model: str, batch: int, ratio: float) -> Promise:
-    # `enable` replaces PyTorch eager, and the user chooses the layout with both. So the better layout
-    # of each counts.
+    # `enable` replaces PyTorch eager, and the user chooses the layout with both. So the better
+    # layout of each counts.
     job = Job(model, batch, THREADS, train=True)
     return Promise(job, ("enable", "enable-last"), ratio, ("eager", "eager-last"))
 

@@ -1,4 +1,5 @@
-"""The checks of what a policy is made from: each message names the argument, what was expected, and what came."""
+"""The checks of what a policy is made from: each message names the argument, what was expected, and
+what came."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from bestof.selection.integer import integer
 
 
 def check_count(policy: str, argument: str, value: object, least: int) -> int:
-    """Return an integer of at least `least`; raise InvalidArgument for anything else, True and False included."""
+    """Return an integer of at least `least`; raise InvalidArgument for anything else, True and
+    False included."""
     number = integer(value)
     if number is None or number < least:
         raise InvalidArgument(
@@ -23,7 +25,8 @@ def check_count(policy: str, argument: str, value: object, least: int) -> int:
 def check_number(
     policy: str, argument: str, value: object, least: float, below: float | None = None
 ) -> None:
-    """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never passes."""
+    """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never
+    passes."""
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
     if not number >= least or (below is not None and not number < below):
         expected = f"a number of at least {least:g}" + (
@@ -45,8 +48,8 @@ def check_names(policy: str, alternatives: Sequence[str]) -> None:
 
 
 def check_pairs(policy: str, argument: str, value: object) -> None:
-    """Raise InvalidArgument unless it is a tuple of pairs, each a tuple that begins with a name, and no name comes
-    twice; tuples, for a policy can be hashed."""
+    """Raise InvalidArgument unless it is a tuple of pairs, each a tuple that begins with a name,
+    and no name comes twice; tuples, for a policy can be hashed."""
     if not isinstance(value, tuple) or any(
         not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str)
         for pair in value

@@ -1,4 +1,5 @@
-"""Has the winner of a settled problem left the time at which it won? A small state that is told sampled times."""
+"""Has the winner of a settled problem left the time at which it won? A small state that is told
+sampled times."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from math import inf
 
 from bestof.selection.policies.argument import check_count, check_number
 
-# Shorter times are taken for this: reading the clock twice takes 0.1 us, and of such calls nobody loses a quarter.
+# Shorter times are taken for this: reading the clock twice takes 0.1 us, and of such calls nobody
+# loses a quarter.
 _LEAST = 1e-6
 
 _WINDOWS = 3  # full windows, in which two populations show
@@ -18,18 +20,21 @@ _APART, _NARROW = 1.5, 1.25  # the ratio between two populations, and within one
 
 @dataclass(slots=True)
 class Drift:
-    """Compares the median of the last `window` sampled times with `baseline`, the seconds at which the winner won.
+    """Compares the median of the last `window` sampled times with `baseline`, the seconds at which
+    the winner won.
 
-    Above `rise` times the baseline it is slow, and says so once; it must fall below `fall` times the baseline again
-    before it can say so a second time, so that a time at the threshold does not reopen a race again and again. Below
-    the baseline over `speedup` it was measured while the machine was busy, and says so as well; infinity: never.
-    `stages`: of a group each stage has a window of its own, and the sum of their medians counts once all are full.
-    If the last three windows of a plain alternative come from two populations, such as two batch sizes that share one
-    problem, it says so as well, and `populations` holds the median of each. `mixed`: this was known when the winner
-    won; its median says little then, and only the populations are watched.
-    `rest`: so many times are passed over first. Knows no clock: replaying the same times gives the same answers. After
-    a race was reopened and decided, a new Drift is made from the new winner's time.
-    Raises InvalidArgument for arguments outside their range.
+    Above `rise` times the baseline it is slow, and says so once; it must fall below `fall` times
+    the baseline again before it can say so a second time, so that a time at the threshold does not
+    reopen a race again and again. Below the baseline over `speedup` it was measured while the
+    machine was busy, and says so as well; infinity: never.
+    `stages`: of a group each stage has a window of its own, and the sum of their medians counts
+    once all are full. If the last three windows of a plain alternative come from two populations,
+    such as two batch sizes that share one problem, it says so as well, and `populations` holds the
+    median of each. `mixed`: this was known when the winner won; its median says little then, and
+    only the populations are watched.
+    `rest`: so many times are passed over first. Knows no clock: replaying the same times gives the
+    same answers. After a race was reopened and decided, a new Drift is made from the new winner's
+    time. Raises InvalidArgument for arguments outside their range.
     """
 
     baseline: float
@@ -58,7 +63,8 @@ class Drift:
         self._recent = [[] for _ in range(self.stages)]
 
     def tell(self, seconds: float, stage: int = 0) -> bool:
-        """Take one sampled time; True once, when the winner is elsewhere and the race should be run again."""
+        """Take one sampled time; True once, when the winner is elsewhere and the race should be run
+        again."""
         if self.rest > 0:
             self.rest -= 1
             return False
@@ -86,7 +92,8 @@ class Drift:
 def two_populations(times: list[float]) -> tuple[float, float] | None:
     """Return the medians of two groups of times that lie far apart; None if there are no two.
 
-    Each group is narrow and holds a fifth of the times or more, and they take turns: a burst comes in one piece.
+    Each group is narrow and holds a fifth of the times or more, and they take turns: a burst comes
+    in one piece.
     """
     ranked, least = sorted(times), max(2, len(times) // 5)
     ratios = [later / max(time, _LEAST) for time, later in pairwise(ranked)]

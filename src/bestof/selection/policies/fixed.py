@@ -12,7 +12,8 @@ from bestof.selection.policies.argument import check_names
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Decides for `name` without a trial; a problem on which it was dropped has no decision, and nothing to ask.
+    """Decides for `name` without a trial; a problem on which it was dropped has no decision, and
+    nothing to ask.
 
     Raises InvalidArgument at `start` where no alternative has this name.
     """

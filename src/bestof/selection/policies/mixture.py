@@ -15,11 +15,12 @@ _FAR = 3.0  # times the leader's mean: dropped after as many rounds
 class Mixture:
     """Calls every alternative `rounds` times and takes the lowest mean; near-ties go to `decision`.
 
-    `Race` compares the n-th calls of two alternatives, and `Rounds` their medians. Both mislead if calls of two kinds
-    share a problem, such as two batch sizes: one alternative may get all the long calls. So the order of a round is
-    turned around in the next one and rotated after two: every alternative gets its share of calls that take turns. The
-    mean counts, for it is what all the calls take together; the slowest call of each alternative is left out.
-    Raises InvalidArgument for arguments outside their range.
+    `Race` compares the n-th calls of two alternatives, and `Rounds` their medians. Both mislead if
+    calls of two kinds share a problem, such as two batch sizes: one alternative may get all the
+    long calls. So the order of a round is turned around in the next one and rotated after two:
+    every alternative gets its share of calls that take turns. The mean counts, for it is what all
+    the calls take together; the slowest call of each alternative is left out. Raises
+    InvalidArgument for arguments outside their range.
     """
 
     decision: str

@@ -1,4 +1,5 @@
-"""A policy for problems that resemble a settled one: begin with the neighbour's decision, and verify it."""
+"""A policy for problems that resemble a settled one: begin with the neighbour's decision, and
+verify it."""
 
 from __future__ import annotations
 
@@ -12,14 +13,17 @@ from bestof.selection.policy import OpenSearch, SearchingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Runs `policy` with the alternative `decision` moved to the head of the list, then the others in their order.
+    """Runs `policy` with the alternative `decision` moved to the head of the list, then the others
+    in their order.
 
-    So it is called first, and near-ties go to it; the policy, a short race by default, finds out where it is wrong.
-    Where no alternative has this name, the list is taken as it is.
-    `without`: names that are not tried, as they were hopeless at the neighbour; they come back where all others drop.
-    `patience`: so many calls are answered by `decision` before the policy begins: what is met now and then, as the last
-    batch of an epoch, takes the neighbour's word without a search. Their times are no evidence, as nothing ran beside
-    them; stored evidence, told before the first ask, counts.
+    So it is called first, and near-ties go to it; the policy, a short race by default, finds out
+    where it is wrong. Where no alternative has this name, the list is taken as it is.
+    `without`: names that are not tried, as they were hopeless at the neighbour; they come back
+    where all others drop.
+    `patience`: so many calls are answered by `decision` before the policy begins: what is met now
+    and then, as the last batch of an epoch, takes the neighbour's word without a search. Their
+    times are no evidence, as nothing ran beside them; stored evidence, told before the first ask,
+    counts.
     """
 
     decision: str
@@ -90,7 +94,8 @@ class NeighbourSearch:
             self._inner.tell(self._places[position], seconds)
 
     def drop(self, position: int) -> None:
-        """Hand the loss on; the loss of the decision ends patience, that of the last brings back who was left out."""
+        """Hand the loss on; the loss of the decision ends patience, that of the last brings back
+        who was left out."""
         place = self._places[position]
         self._dropped.add(place)
         if place == 0:

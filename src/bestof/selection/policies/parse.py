@@ -1,4 +1,5 @@
-"""From text to a policy: `rounds`, `race:tie=0.05`, `window:1-10`, `fixed:NAME`; for command lines and settings."""
+"""From text to a policy: `rounds`, `race:tie=0.05`, `window:1-10`, `fixed:NAME`; for command lines
+and settings."""
 
 from __future__ import annotations
 
@@ -72,8 +73,9 @@ POLICIES: dict[str, Callable[[str], Policy]] = {
 def parse_policy(text: str) -> Policy:
     """The policy that `text` describes: a name of POLICIES, and after a colon what it is made from.
 
-    `race`, `rounds:rounds=5,pruning_speedup=4`, `window:1-10`, `window:1-10,rounds:rounds=3`, `fixed:NAME`.
-    Raises InvalidArgument, naming the known policies where the name is not among them.
+    `race`, `rounds:rounds=5,pruning_speedup=4`, `window:1-10`, `window:1-10,rounds:rounds=3`,
+    `fixed:NAME`. Raises InvalidArgument, naming the known policies where the name is not among
+    them.
     """
     name, _, rest = text.partition(":")
     make = POLICIES.get(name.strip())

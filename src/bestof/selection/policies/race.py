@@ -12,30 +12,35 @@ from bestof.selection.policies.bound import margins, spare
 
 # Below, the traces and figures are those of `benchmarks/policies.py`.
 #
-# A first call is often slow (compilation, cold caches), and any later call may be late. Two late calls seldom agree, so
-# an alternative cannot lose before its two lowest times lie within this factor; and a first call that exceeds the
-# lowest time by more was a slow first, and is set aside. The value hardly matters: 1.35 and 1.5 decide alike.
+# A first call is often slow (compilation, cold caches), and any later call may be late. Two late
+# calls seldom agree, so an alternative cannot lose before its two lowest times lie within this
+# factor; and a first call that exceeds the lowest time by more was a slow first, and is set aside.
+# The value hardly matters: 1.35 and 1.5 decide alike.
 AGREE = 1.5
 
-# After two calls the first may have been slow and the second late by as much: within AGREE that happens to one in a few
-# hundred, and spoils a trace of a hundred runs. Within this factor it happens to a third as many.
+# After two calls the first may have been slow and the second late by as much: within AGREE that
+# happens to one in a few hundred, and spoils a trace of a hundred runs. Within this factor it
+# happens to a third as many.
 ALIKE = 1.1
 
-# A slow first call and then one of at least this many times the leader's: the second would have to be late by that
-# much, and the first slower still. With FAR it saves the third call of what is far behind: on the recorded traces 0.05
-# of the regret of `Rounds`. At 5 it would save 0.007 more, and two more of 278 traces would have a run that errs.
+# A slow first call and then one of at least this many times the leader's: the second would have to
+# be late by that much, and the first slower still. With FAR it saves the third call of what is far
+# behind: on the recorded traces 0.05 of the regret of `Rounds`. At 5 it would save 0.007 more, and
+# two more of 278 traces would have a run that errs.
 HOPELESS = 6.0
 
-# From this factor of the leader's time on, it does not matter either which of the two calls took longer.
+# From this factor of the leader's time on, it does not matter either which of the two calls took
+# longer.
 FAR = 15.0
 
-# From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the leader's lower median is
-# a better measure than its call of the same round, which may have been its slow first.
+# From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the
+# leader's lower median is a better measure than its call of the same round, which may have been its
+# slow first.
 BEYOND_DRIFT = 2.0
 
 
-# From so many rounds on, medians within ALIKE are a near-tie, as the selectors around this one need to know: which of
-# the two wins changes their own times by less than that.
+# From so many rounds on, medians within ALIKE are a near-tie, as the selectors around this one need
+# to know: which of the two wins changes their own times by less than that.
 _TIE_SHOWS = 5
 
 _SHORT = 8  # rounds of a race that verifies
@@ -43,37 +48,41 @@ _SHORT = 8  # rounds of a race that verifies
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Calls the alternatives in turn, and drops each once its times say that it is slower than the best.
+    """Calls the alternatives in turn, and drops each once its times say that it is slower than the
+    best.
 
-    A race goes round by round: each contender is called once. After a round the race is judged. The contender with the
-    lowest median is the leader. A contender that is slower than the leader by more than `tie`, at the stated
-    confidence, leaves. The race is over when one contender is left, or when those left are a tie. The first of them in
-    the list then wins, so that noise cannot flip a near-tie between runs.
+    A race goes round by round: each contender is called once. After a round the race is judged. The
+    contender with the lowest median is the leader. A contender that is slower than the leader by
+    more than `tie`, at the stated confidence, leaves. The race is over when one contender is left,
+    or when those left are a tie. The first of them in the list then wins, so that noise cannot flip
+    a near-tie between runs.
 
-    The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a fifth. The n-th
-    samples of two alternatives were taken side by side, so their ratio is free of drift; an alternative leaves when
-    enough of its ratios to the leader exceed 1 + `tie` that noise explains it with a probability of at most
-    1 - `confidence` (see `bound.py`). Noise makes calls late and never early, so one that was once as fast as the
-    leader ever was stays. The race ends when the first of those left is within 1 + `tie` of all the others
-    at the same confidence, or after `max_trials` rounds, when the first within half the band of the leader wins; so a
-    near-tie goes to the first in the list, in every run and on every rank.
+    The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a
+    fifth. The n-th samples of two alternatives were taken side by side, so their ratio is free of
+    drift; an alternative leaves when enough of its ratios to the leader exceed 1 + `tie` that noise
+    explains it with a probability of at most 1 - `confidence` (see `bound.py`). Noise makes calls
+    late and never early, so one that was once as fast as the leader ever was stays. The race ends
+    when the first of those left is within 1 + `tie` of all the others at the same confidence, or
+    after `max_trials` rounds, when the first within half the band of the leader wins; so a near-tie
+    goes to the first in the list, in every run and on every rank.
 
-    `warmup`: so many samples of each alternative, the first told, count as time spent but not as evidence; none by
-    default, as a slow first call is told from the ones after it (see AGREE). Stored evidence holds them as well, so
-    telling it again sets the same ones aside.
-    `hopeless`: an alternative whose first call takes more than so many times the fastest first call is out after that
-    one call. None, the default, gives everyone a second call, for a first one may contain a compilation, and an
-    alternative dropped for that would never be seen again. Where none compiles (kernels of a library), 30 saves the
-    second call of what is slower than that.
-    `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all the time told,
-    the leader is called in their stead (after one counted sample of each). 1 is no bound, and the default: to postpone
-    a trial does not save it, one slow first call must be made up for by hundreds of calls, and a problem that settles
-    late keeps the selectors around it from settling. At 0.5 the regret over 150 calls is 0.43 of that of `Rounds` where
-    it is 0.41 without a bound, decisions within 2 % of the best are 98.5 % where they are 99.9 %, and a search in 40
+    `warmup`: so many samples of each alternative, the first told, count as time spent but not as
+    evidence; none by default, as a slow first call is told from the ones after it (see AGREE).
+    Stored evidence holds them as well, so telling it again sets the same ones aside.
+    `hopeless`: an alternative whose first call takes more than so many times the fastest first call
+    is out after that one call. None, the default, gives everyone a second call, for a first one may
+    contain a compilation, and an alternative dropped for that would never be seen again. Where none
+    compiles (kernels of a library), 30 saves the second call of what is slower than that.
+    `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all
+    the time told, the leader is called in their stead (after one counted sample of each). 1 is no
+    bound, and the default: to postpone a trial does not save it, one slow first call must be made
+    up for by hundreds of calls, and a problem that settles late keeps the selectors around it from
+    settling. At 0.5 the regret over 150 calls is 0.43 of that of `Rounds` where it is 0.41 without
+    a bound, decisions within 2 % of the best are 98.5 % where they are 99.9 %, and a search in 40
     takes more than 500 calls.
-    `handicaps`: (name, seconds) of alternatives, each call of which is judged as if it took so much more than was
-    measured; for what no trial sees, where the way to others is shorter once they have won.
-    Raises InvalidArgument for arguments outside their range.
+    `handicaps`: (name, seconds) of alternatives, each call of which is judged as if it took so much
+    more than was measured; for what no trial sees, where the way to others is shorter once they
+    have won. Raises InvalidArgument for arguments outside their range.
     """
 
     tie: float = 0.02
@@ -114,8 +123,9 @@ class Race:
 class RaceSearch:
     """The search of `Race`.
 
-    Every judgement looks at the first so many samples of each contender, so the race is a function of each
-    alternative's samples in the order taken, however they were interleaved: told again, it takes the same course.
+    Every judgement looks at the first so many samples of each contender, so the race is a function
+    of each alternative's samples in the order taken, however they were interleaved: told again, it
+    takes the same course.
     """
 
     asks_ahead = True
@@ -145,12 +155,14 @@ class RaceSearch:
         self._restart()
 
     def ask(self) -> int | None:
-        """The contender with the fewest samples, the first of equals; the leader where the others cost too much."""
+        """The contender with the fewest samples, the first of equals; the leader where the others
+        cost too much."""
         self._advance()
         return self._next
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call; beyond `max_trials` samples of an alternative it counts as time spent only."""
+        """Take the time of one call; beyond `max_trials` samples of an alternative it counts as
+        time spent only."""
         assert 0.0 <= seconds < inf, seconds
         seconds += self._handicaps[position]
         self._calls[position] += 1
@@ -241,7 +253,8 @@ class RaceSearch:
     def _lost(
         self, position: int, leader: int, ranked: dict[int, list[float]], usual: float
     ) -> bool:
-        """Whether its times say that it is slower, by the tie, than the leader, that usually takes `usual`.
+        """Whether its times say that it is slower, by the tie, than the leader, that usually takes
+        `usual`.
 
         `ranked`: the times of each so far, sorted.
         """
@@ -282,7 +295,8 @@ class RaceSearch:
         return samples[0] > AGREE * min(samples[: self._rounds])
 
     def _ratios(self, position: int, other: int, skipped: int) -> list[float]:
-        """The times of one alternative over those of another, round by round without the `skipped` first, sorted."""
+        """The times of one alternative over those of another, round by round without the `skipped`
+        first, sorted."""
         rounds = self._rounds
         tiny = 1e-12  # seconds; a clock may be too coarse to see a call
         divisors = [
@@ -291,7 +305,8 @@ class RaceSearch:
         return sorted(map(truediv, self._samples[position][skipped:rounds], divisors))
 
     def _front(self) -> tuple[int | None, float]:
-        """The contender with the lowest lower median so far, the first of equals, and its time; None without any."""
+        """The contender with the lowest lower median so far, the first of equals, and its time;
+        None without any."""
         front, lowest = None, inf
         for position in self._contenders:
             times = sorted(self._samples[position])

@@ -1,4 +1,5 @@
-"""The policy of the BestOf paper: every alternative a fixed number of times, hopeless ones fewer."""
+"""The policy of the BestOf paper: every alternative a fixed number of times, hopeless ones
+fewer."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from bestof.selection.policies.argument import check_count, check_names, check_n
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Calls the alternatives in turn, `rounds` times each; the lowest median wins, equal medians go to the first.
+    """Calls the alternatives in turn, `rounds` times each; the lowest median wins, equal medians go
+    to the first.
 
-    Once an alternative has `prune_after_round` samples, it is pruned while its median is more than `pruning_speedup`
-    times the lowest median of those that have as many. `n` alternatives settle after exactly `rounds * n` calls when
-    nothing is pruned. Samples told in advance count, so a new alternative measures only itself.
+    Once an alternative has `prune_after_round` samples, it is pruned while its median is more than
+    `pruning_speedup` times the lowest median of those that have as many. `n` alternatives settle
+    after exactly `rounds * n` calls when nothing is pruned. Samples told in advance count, so a new
+    alternative measures only itself.
     Source: Barrachina et al., BestOf, with the median in place of the mean.
-    Raises InvalidArgument: `rounds`, `prune_after_round` below 1; `pruning_speedup` below 1 (infinity: never prune).
+    Raises InvalidArgument: `rounds`, `prune_after_round` below 1; `pruning_speedup` below 1
+    (infinity: never prune).
     """
 
     rounds: int = 10
@@ -40,9 +44,11 @@ class Rounds:
 
 
 class RoundsSearch:
-    """The search of `Rounds`: what it answers is a function of the samples and the drops, in whatever order told.
+    """The search of `Rounds`: what it answers is a function of the samples and the drops, in
+    whatever order told.
 
-    Nothing is pruned for good: should the best lose its lead, or be dropped, whoever it pruned comes back.
+    Nothing is pruned for good: should the best lose its lead, or be dropped, whoever it pruned
+    comes back.
     """
 
     asks_ahead = True
@@ -58,7 +64,8 @@ class RoundsSearch:
         self._current = False  # whether _next still answers what was told
 
     def ask(self) -> int | None:
-        """The one with the fewest samples among those neither dropped nor pruned, the first of equals."""
+        """The one with the fewest samples among those neither dropped nor pruned, the first of
+        equals."""
         if not self._current:
             chosen, fewest, enough = None, self._policy.rounds, self._policy.prune_after_round
             bar = self._bar()
@@ -70,7 +77,8 @@ class RoundsSearch:
         return self._next
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call; what exceeds `rounds` samples of one alternative is ignored."""
+        """Take the time of one call; what exceeds `rounds` samples of one alternative is
+        ignored."""
         assert 0.0 <= seconds < float("inf"), seconds
         ranked = self._samples[position]
         if len(ranked) < self._policy.rounds:
@@ -99,7 +107,8 @@ class RoundsSearch:
 
     @property
     def best(self) -> int | None:
-        """The lowest median so far among those with a sample, the first of equals; None without any sample."""
+        """The lowest median so far among those with a sample, the first of equals; None without any
+        sample."""
         sampled = [position for position in self._live if self._samples[position]]
         return min(sampled, key=self._medians.__getitem__, default=None)
 

@@ -24,12 +24,13 @@ class _Progress:
 class Window:
     """Tunes with `policy` during the steps from `start_step` up to, not including, `stop_step`.
 
-    Before the window the first alternative is called, and its times are not evidence (a program that warms up is no
-    measure); stored evidence, told before the first ask, counts at any step. After the window, searches that are still
-    open settle on their best so far, those without a counted sample on their first alternative; problems first met
-    then, without evidence that decides, settle likewise, and `missed` counts them.
-    `step()` advances by one step; whoever integrates it calls it at each step of the optimizer. All searches of one
-    window share its step, so a window belongs to one program: make one for each. Equality and repr leave the step out.
+    Before the window the first alternative is called, and its times are not evidence (a program
+    that warms up is no measure); stored evidence, told before the first ask, counts at any step.
+    After the window, searches that are still open settle on their best so far, those without a
+    counted sample on their first alternative; problems first met then, without evidence that
+    decides, settle likewise, and `missed` counts them. `step()` advances by one step; whoever
+    integrates it calls it at each step of the optimizer. All searches of one window share its step,
+    so a window belongs to one program: make one for each. Equality and repr leave the step out.
     Source: PaddlePaddle's kernel auto-tuning, `tuning_range`.
     Raises InvalidArgument: `start_step` below 0; `stop_step` not above it.
     """
@@ -72,12 +73,14 @@ class Window:
 
     @property
     def missed(self) -> int:
-        """The problems first met after the window that stored evidence did not decide, counted when they settle."""
+        """The problems first met after the window that stored evidence did not decide, counted when
+        they settle."""
         return self._progress.missed
 
 
 class WindowSearch:
-    """The search of `Window`: depends on what was told and dropped, and on the step of its window."""
+    """The search of `Window`: depends on what was told and dropped, and on the step of its
+    window."""
 
     __slots__ = ("_asked", "_inner", "_late", "_live", "_progress", "_window")
 
@@ -92,14 +95,16 @@ class WindowSearch:
         self._asked = False
 
     def ask(self) -> int | None:
-        """The first alternative before the window; inside it, what the inner policy asks for; then None."""
+        """The first alternative before the window; inside it, what the inner policy asks for; then
+        None."""
         self._asked = True
         if not self._live or self.winner is not None:
             return None
         return self._live[0] if self._progress.step < self._window.start_step else self._inner.ask()
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take a time inside the window, or stored evidence; what was observed before it is not evidence."""
+        """Take a time inside the window, or stored evidence; what was observed before it is not
+        evidence."""
         if (
             not self._asked
             or self._window.start_step <= self._progress.step < self._window.stop_step
@@ -113,7 +118,8 @@ class WindowSearch:
 
     @property
     def winner(self) -> int | None:
-        """The inner policy's decision from the window on; the best so far once the window is over."""
+        """The inner policy's decision from the window on; the best so far once the window is
+        over."""
         if self._progress.step < self._window.start_step or not self._live:
             return None
         decided = self._inner.winner
@@ -126,6 +132,7 @@ class WindowSearch:
 
     @property
     def best(self) -> int | None:
-        """The best so far, the first without any counted sample; None once every alternative was dropped."""
+        """The best so far, the first without any counted sample; None once every alternative was
+        dropped."""
         best = self._inner.best
         return best if best is not None or not self._live else self._live[0]

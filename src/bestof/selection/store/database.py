@@ -19,8 +19,9 @@ class Unavailable(Exception):
 class Database(Protocol):
     """Reads and writes records and pins, and never waits for another process.
 
-    Every method raises Unavailable if the database cannot be used now, and StoreError if it is not a store of bestof.
-    A method that writes is one transaction: whatever is raised, nothing of it is kept.
+    Every method raises Unavailable if the database cannot be used now, and StoreError if it is not
+    a store of bestof. A method that writes is one transaction: whatever is raised, nothing of it is
+    kept.
     """
 
     notices: list[str]  # what the user should be told; whoever tells it removes it
@@ -64,4 +65,5 @@ class Database(Protocol):
         """Release the connection. The next use opens another."""
 
     def abandon(self) -> None:
-        """Forget the connection without closing it: it belongs to the process that forked this one."""
+        """Forget the connection without closing it: it belongs to the process that forked this
+        one."""

@@ -20,9 +20,9 @@ _opened: list[Store | None] = []  # empty before the first call; then what that 
 def default_store() -> Store | None:
     """The store of every selector that was given none; the same one at every call of a process.
 
-    BESTOF_STORE names it (`off`: None; a URL or a path as in `open_store`, StoreError where it is none). Otherwise
-    it is `bestof/decisions.sqlite` in the user's cache folder; where that cannot be had, a store in memory, with a
-    warning.
+    BESTOF_STORE names it (`off`: None; a URL or a path as in `open_store`, StoreError where it is
+    none). Otherwise it is `bestof/decisions.sqlite` in the user's cache folder; where that cannot
+    be had, a store in memory, with a warning.
     """
     with _lock:
         if _opened:
@@ -59,7 +59,8 @@ def _open() -> tuple[Store | None, Exception | None]:
 
 
 def cache_folder() -> Path:
-    """Where programs of this user keep what can be made anew. RuntimeError where there is no home."""
+    """Where programs of this user keep what can be made anew. RuntimeError where there is no
+    home."""
     if sys.platform == "win32":
         setting, fallback = "LOCALAPPDATA", ("AppData", "Local")
     elif sys.platform == "darwin":

@@ -32,13 +32,15 @@ _ANSWER_SECONDS = 10.0  # an answer that came late is believed for so long
 class DeferredStore:
     """Keeps records in a database that one thread of its own reads and writes.
 
-    A record that is saved waits in memory until the thread has written it, usually for less than a millisecond. If
-    the database is busy or cannot be written, the record stays in memory, is read from there, and is tried again; the
-    user is told once. `close` and the end of the process write what waits, for 3 s at most. A process that ends by a
-    signal or by `os._exit` loses what waits then; `flush` writes it.
+    A record that is saved waits in memory until the thread has written it, usually for less than a
+    millisecond. If the database is busy or cannot be written, the record stays in memory, is read
+    from there, and is tried again; the user is told once. `close` and the end of the process write
+    what waits, for 3 s at most. A process that ends by a signal or by `os._exit` loses what waits
+    then; `flush` writes it.
 
-    A fork first lets the thread finish its work (1 s at most), so that no connection is shared. What still waits is
-    written by the parent. If the thread is stuck, the child works without a store, and says so.
+    A fork first lets the thread finish its work (1 s at most), so that no connection is shared.
+    What still waits is written by the parent. If the thread is stuck, the child works without a
+    store, and says so.
     """
 
     def __init__(self, database: Database) -> None:
@@ -68,7 +70,8 @@ class DeferredStore:
         return self._ask(key, read)
 
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
-        """Return the alternative of the closest pin, or None. StoreBusy if there is no answer in time."""
+        """Return the alternative of the closest pin, or None. StoreBusy if there is no answer in
+        time."""
         pins = self._ask(selector, lambda: self._readable(lambda: self._database.pins(selector)))
         return closest(pins or [], problem, host)
 
@@ -96,7 +99,8 @@ class DeferredStore:
         return written
 
     def records(self, selector: str | None = None) -> list[Record]:
-        """Return every record (of one selector, where named), sorted by selector, problem and host."""
+        """Return every record (of one selector, where named), sorted by selector, problem and
+        host."""
 
         def read() -> list[Record]:
             kept = self._readable(lambda: self._database.records(selector)) or []
@@ -113,7 +117,8 @@ class DeferredStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every host)."""
+        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every
+        host)."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda: self._database.pin(order))
 
@@ -149,7 +154,8 @@ class DeferredStore:
         return self._obey(unite)
 
     def close(self) -> None:
-        """Write what was saved, within 3 s, and release the connection. Closing twice is harmless."""
+        """Write what was saved, within 3 s, and release the connection. Closing twice is
+        harmless."""
         if self._closed:
             return
         self._finish(time.monotonic() + EXIT_SECONDS)
@@ -168,7 +174,8 @@ class DeferredStore:
     # Asking the thread
 
     def _ask(self, key: Any, read: Callable[[], _T | None]) -> _T | None:
-        """Return what `read` finds, None if there is nothing; StoreBusy if it takes longer than a call may wait."""
+        """Return what `read` finds, None if there is nothing; StoreBusy if it takes longer than a
+        call may wait."""
         self._enter()
         if self._cut_off or not (self._pending or self._database.exists()):
             self._announce()
@@ -221,7 +228,8 @@ class DeferredStore:
     # What the thread does
 
     def _readable(self, read: Callable[[], _T]) -> _T | None:
-        """Return what `read` finds; None, and a notice, if the database cannot be read and waiting does not help."""
+        """Return what `read` finds; None, and a notice, if the database cannot be read and waiting
+        does not help."""
         try:
             return read()
         except Unavailable as error:
@@ -233,7 +241,8 @@ class DeferredStore:
         return None
 
     def _write_pending(self) -> float | None:
-        """Write some of what waits; return the seconds until the next attempt, or None if nothing waits."""
+        """Write some of what waits; return the seconds until the next attempt, or None if nothing
+        waits."""
         if not self._pending:
             return None
         if (left := self._retry.seconds_left()) > 0:
@@ -281,7 +290,8 @@ class DeferredStore:
     # Ends and beginnings (called by lifetime.py)
 
     def before_fork(self, deadline: float) -> bool:
-        """End the thread, and let none start until the fork is over; return whether it ended in time."""
+        """End the thread, and let none start until the fork is over; return whether it ended in
+        time."""
         self._worker.guard.acquire()
         return self._worker.stop(max(0.0, deadline - time.monotonic()))
 
@@ -305,7 +315,8 @@ class DeferredStore:
             )
 
     def at_exit(self, deadline: float) -> None:
-        """Write what waits. Exit functions that run later may save more: they write it themselves."""
+        """Write what waits. Exit functions that run later may save more: they write it
+        themselves."""
         self._finish(deadline)
         self._worker.work_here(deadline)
         self._announce()
@@ -314,7 +325,8 @@ class DeferredStore:
         if self._closed:
             raise StoreError(f"{self._database.title} was closed, and is used again; open another")
         if self._process != os.getpid():
-            # Forked behind Python's back: even to close the parent's connection could harm the file.
+            # Forked behind Python's back: even to close the parent's connection could harm the
+            # file.
             self.after_fork_in_child(paused=True)
 
     def _finish(self, deadline: float) -> None:
@@ -333,7 +345,8 @@ class DeferredStore:
         if lost:
             reason = self._retry.reason or "it does not answer"
             self._database.notices.append(
-                f"{self._database.title} could not be written ({reason}); decisions are lost: {lost}"
+                f"{self._database.title} could not be written ({reason}); decisions are lost: "
+                f"{lost}"
             )
 
     def _tell(self, what: str, *, advice: bool = True) -> None:
@@ -353,7 +366,8 @@ def _folded(
     waiting: Sequence[Record] | deque[Record],
     which: str | tuple[str, str, str] | None,
 ) -> dict[tuple[str, str, str], Record]:
-    """Return `kept` after the waiting records of one key, of one selector, or all of them (None) were saved over it."""
+    """Return `kept` after the waiting records of one key, of one selector, or all of them (None)
+    were saved over it."""
     found = dict(kept)
     for record in list(waiting):
         if which in (None, record.selector, record.key):

@@ -1,4 +1,5 @@
-"""The lock file: records and pins as sorted JSON text, to be reviewed, committed and carried to other machines."""
+"""The lock file: records and pins as sorted JSON text, to be reviewed, committed and carried to
+other machines."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ _T = TypeVar("_T")
 def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
     """Return records and pins as text: sorted, one line an alternative, a newline at the end.
 
-    Samples are written in microseconds with 6 significant digits, `updated` in milliseconds; import gives them back
-    so rounded, and everything else exactly. A decision whose alternative has no samples is left out, as it decides
-    nothing. StoreError for a sample or a time that is not finite.
+    Samples are written in microseconds with 6 significant digits, `updated` in milliseconds; import
+    gives them back so rounded, and everything else exactly. A decision whose alternative has no
+    samples is left out, as it decides nothing. StoreError for a sample or a time that is not
+    finite.
     """
     blocks = [_record_text(record) for record in sorted(records, key=lambda record: record.key)]
     lines = [_json(_pin_dict(pin)) for pin in sorted_pins(pins)]
@@ -34,7 +36,8 @@ def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
 
 
 def import_records(text: str) -> list[Record]:
-    """Return the records of a lock file, sorted. StoreError that names the line, the field, and what is wrong."""
+    """Return the records of a lock file, sorted. StoreError that names the line, the field, and
+    what is wrong."""
     return _read(text, _records)
 
 
@@ -134,8 +137,8 @@ def _evidence_text(item: Evidence, record: Record) -> str:
 def _number(value: float, record: Record, write: Callable[[float], str]) -> str:
     if not isfinite(value):
         raise StoreError(
-            f"the record of {record.selector!r} for {record.problem} holds the number {value}, which JSON cannot; "
-            f"clear the selector, and measure it anew"
+            f"the record of {record.selector!r} for {record.problem} holds the number {value}, "
+            "which JSON cannot; clear the selector, and measure it anew"
         )
     return write(value)
 

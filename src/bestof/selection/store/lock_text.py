@@ -23,7 +23,8 @@ class _NoNumber(ValueError):
 
 
 def read(text: str) -> Any:
-    """Return what the text holds. StoreError with the line and the reason, if it is not a JSON document."""
+    """Return what the text holds. StoreError with the line and the reason, if it is not a JSON
+    document."""
     if text.startswith("\ufeff"):
         raise error(1, "the file begins with a byte order mark; save it as UTF-8 without one")
     conflict = _CONFLICT.search(text)
@@ -51,7 +52,8 @@ def read(text: str) -> Any:
 
 
 def line_of(text: str, where: str) -> int:
-    """Return the line of a field such as `records[2].evidence[0].version`; of what is around it if it is absent."""
+    """Return the line of a field such as `records[2].evidence[0].version`; of what is around it if
+    it is absent."""
     line = 1
     for place in _places(text):
         if place.path == where:
@@ -82,7 +84,8 @@ def _refuse_constant(name: str) -> None:
 
 
 class _Place(NamedTuple):
-    """A value of the document: its path, its first token, its line, and whether its name came before."""
+    """A value of the document: its path, its first token, its line, and whether its name came
+    before."""
 
     path: str
     token: str

@@ -42,7 +42,8 @@ class MemoryStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every host)."""
+        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every
+        host)."""
         with self._lock:
             self._pins[selector, problem, host] = alternative
 
@@ -66,7 +67,8 @@ class MemoryStore:
         return sorted_pins(found)
 
     def clear(self, selector: str | None = None) -> int:
-        """Forget every record (of one selector, where named), and no pin; how many were forgotten."""
+        """Forget every record (of one selector, where named), and no pin; how many were
+        forgotten."""
         with self._lock:
             gone = [key for key in self._records if selector in (None, key[0])]
             for key in gone:
@@ -107,7 +109,8 @@ _STORES: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: another thread of the parent may have held a lock, and that thread is not here."""
+    """In a forked child: another thread of the parent may have held a lock, and that thread is not
+    here."""
     for store in list(_STORES):
         store._lock = threading.Lock()
 

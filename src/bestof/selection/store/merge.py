@@ -8,17 +8,20 @@ from bestof.selection.record import Evidence, Pin, Record
 
 
 def merge(ours: Iterable[Record], theirs: Iterable[Record]) -> list[Record]:
-    """One record for every problem that either side knows, sorted; the same whichever side comes first.
+    """One record for every problem that either side knows, sorted; the same whichever side comes
+    first.
 
-    Evidence is united. Where both sides have evidence of one alternative, of different versions, that of the newer
-    record stays; of the same version, a disqualification stays, and then the one with more samples. The decision is
-    that of the newer record, of the older where the newer has none; never an alternative that the merged evidence
-    disqualifies. Alternatives are sorted by name.
+    Evidence is united. Where both sides have evidence of one alternative, of different versions,
+    that of the newer record stays; of the same version, a disqualification stays, and then the one
+    with more samples. The decision is that of the newer record, of the older where the newer has
+    none; never an alternative that the merged evidence disqualifies. Alternatives are sorted by
+    name.
     """
     merged: dict[tuple[str, str, str], Record] = {}
     for record in (*ours, *theirs):
         other = merged.get(record.key)
-        # First with itself: a decision that the record's own evidence disqualifies does not count on either side.
+        # First with itself: a decision that the record's own evidence disqualifies does not count
+        # on either side.
         own = _united(record, record)
         merged[record.key] = own if other is None else _united(other, own)
     return [merged[key] for key in sorted(merged)]
@@ -57,7 +60,8 @@ def _weight(item: Evidence) -> tuple[object, ...]:
 def pins_to_write(
     ours: Iterable[Pin], theirs: Iterable[Pin], *, replace: bool
 ) -> tuple[list[Pin], int]:
-    """Return those pins of `theirs` that are to be written, and how many of `ours` stay against one of `theirs`.
+    """Return those pins of `theirs` that are to be written, and how many of `ours` stay against one
+    of `theirs`.
 
     For the same place, `replace` tells whether theirs replaces ours.
     """

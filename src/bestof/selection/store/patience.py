@@ -18,8 +18,9 @@ _SHORT_FOR_SECONDS = 0.1
 class Patience:
     """Bounds what a call waits: a call asks two or three times, and all of it stays below 5 ms.
 
-    A read waits 3.5 ms. After an answer that took more than 1 ms, reads wait 0.5 ms for a tenth of a second. While an
-    answer is overdue, they do not wait. BESTOF_STORE_WAIT sets another time, in seconds, which then holds for every
+    A read waits 3.5 ms. After an answer that took more than 1 ms, reads wait 0.5 ms for a tenth of
+    a second. While an answer is overdue, they do not wait. BESTOF_STORE_WAIT sets another time, in
+    seconds, which then holds for every
     read: for programs that call a problem only once, and would rather wait.
     """
 

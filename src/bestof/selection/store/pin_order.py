@@ -20,7 +20,8 @@ def _place(text: str | None) -> tuple[bool, str]:
 
 
 def closest(pins: Iterable[Pin], problem: str | None, host: str | None) -> str | None:
-    """The alternative of the pin that is closest to a problem on a host, among the pins of one selector."""
+    """The alternative of the pin that is closest to a problem on a host, among the pins of one
+    selector."""
     found = {(pin.problem, pin.host): pin.alternative for pin in pins}
     for key in ((problem, host), (problem, None), (None, host), (None, None)):
         if key in found:

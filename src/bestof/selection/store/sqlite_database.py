@@ -32,16 +32,17 @@ _ABANDONED: list[sqlite3.Connection] = []  # of a parent process: never closed h
 class SqliteDatabase:
     """Reads and writes the file at `path` in WAL mode, one transaction a change.
 
-    `synchronous=NORMAL`: what was written survives the end of the process by any signal; the loss of power may take
-    the last changes, and damages nothing. The connection is opened by the first use. The file is created by the first
-    change; its folder must exist.
+    `synchronous=NORMAL`: what was written survives the end of the process by any signal; the loss
+    of power may take the last changes, and damages nothing. The connection is opened by the first
+    use. The file is created by the first change; its folder must exist.
 
-    StoreError at once if the file belongs to another program or to a newer bestof. `claimed` says that the path is
-    bestof's own: even a file that is no database at all is then a damaged one of bestof. A damaged file is set aside,
-    with a notice that names both paths, and a new one is begun.
+    StoreError at once if the file belongs to another program or to a newer bestof. `claimed` says
+    that the path is bestof's own: even a file that is no database at all is then a damaged one of
+    bestof. A damaged file is set aside, with a notice that names both paths, and a new one is
+    begun.
 
-    SQLite itself never waits here: a file that another process has locked is Unavailable at once. (Where locks do not
-    work at all, SQLite tries for up to 10 s by itself.)
+    SQLite itself never waits here: a file that another process has locked is Unavailable at once.
+    (Where locks do not work at all, SQLite tries for up to 10 s by itself.)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, claimed: bool = False) -> None:
@@ -149,7 +150,8 @@ class SqliteDatabase:
         return self._persist(transaction)
 
     def _persist(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `action`, and once more with a new file if this one was damaged. Nothing is left open, whatever is
+        """Run `action`, and once more with a new file if this one was damaged. Nothing is left
+        open, whatever is
         raised: a signal handler may raise at any moment."""
         finished = False
         try:
@@ -197,9 +199,9 @@ class SqliteDatabase:
         return self._connection
 
     def _check_place(self) -> None:
-        """Raise StoreError if the file is not bestof's. If this process has it open already, it was checked then, and
-        to read it again would be wrong: closing any descriptor of a file cancels the locks of its connections
-        (https://sqlite.org/howtocorrupt.html, section 2.2)."""
+        """Raise StoreError if the file is not bestof's. If this process has it open already, it was
+        checked then, and to read it again would be wrong: closing any descriptor of a file cancels
+        the locks of its connections (https://sqlite.org/howtocorrupt.html, section 2.2)."""
         here = identity(self._path)
         for other in list(_DATABASES):
             known = other._identity
@@ -208,8 +210,9 @@ class SqliteDatabase:
         check_place(self._path, claimed=self._claimed)
 
     def _check_file(self) -> None:
-        """Disconnect from a file that was deleted or set aside, where what is written would be lost. Raise
-        DatabaseError if the file was cut short: bestof's files only grow, and SQLite may not notice for long."""
+        """Disconnect from a file that was deleted or set aside, where what is written would be
+        lost. Raise DatabaseError if the file was cut short: bestof's files only grow, and SQLite
+        may not notice for long."""
         known, found = self._identity, identity(self._path)
         if known is None or not known.is_that_of(found):
             self.disconnect()
@@ -237,7 +240,8 @@ class SqliteDatabase:
         return connection
 
     def _open_for_reading(self) -> sqlite3.Connection:
-        """In a folder where SQLite cannot make its shared memory, a file can only be read as one that never changes."""
+        """In a folder where SQLite cannot make its shared memory, a file can only be read as one
+        that never changes."""
         try:
             return self._open(f"{self._path.as_uri()}?mode=ro", only_read=True)
         except sqlite3.OperationalError:
@@ -258,7 +262,8 @@ class SqliteDatabase:
                 return  # another process did it
             target = set_aside(self._path)
         self.notices.append(
-            f"the store '{self._path}' is damaged ({error}); it was set aside as '{target}', and a new one begun"
+            f"the store '{self._path}' is damaged ({error}); it was set aside as '{target}', and "
+            "a new one begun"
         )
 
 

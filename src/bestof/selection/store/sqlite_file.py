@@ -24,11 +24,13 @@ _FOLDER_LOCK_SECONDS = 10.0
 
 
 def check_place(path: Path, *, claimed: bool) -> None:
-    """Raise StoreError if the file at `path` is not a store, is of a newer schema, or has no folder to stand in.
+    """Raise StoreError if the file at `path` is not a store, is of a newer schema, or has no folder
+    to stand in.
 
     Opens no connection: reads the 100 bytes of SQLite's header
-    (https://sqlite.org/fileformat2.html#the_database_header), user_version at 60, application_id at 68. An absent,
-    empty or unreadable file is not refused here. A file that is no SQLite database at all is refused unless it is
+    (https://sqlite.org/fileformat2.html#the_database_header), user_version at 60, application_id at
+    68. An absent, empty or unreadable file is not refused here. A file that is no SQLite database
+    at all is refused unless it is
     `claimed`: then the path is bestof's own, and the content must have been damaged.
     """
     try:
@@ -48,7 +50,8 @@ def check_place(path: Path, *, claimed: bool) -> None:
         example = f"{path}/decisions.sqlite" if stat.S_ISDIR(mode) else "decisions.sqlite"
         kind = "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else kind
         raise StoreError(
-            f"the store must be a regular file, but '{path}' is {kind}; pass a path such as '{example}'"
+            f"the store must be a regular file, but '{path}' is {kind}; pass a path such as "
+            f"'{example}'"
         )
     try:
         with path.open("rb") as file:
@@ -72,13 +75,15 @@ def check_place(path: Path, *, claimed: bool) -> None:
 
 
 def check_identity(path: Path, application_id: int, schema_version: int) -> None:
-    """Raise StoreError for another program's application_id, or for a schema newer than this program."""
+    """Raise StoreError for another program's application_id, or for a schema newer than this
+    program."""
     if application_id not in (0, APPLICATION_ID):
         raise foreign(path)
     if application_id == APPLICATION_ID and schema_version > SCHEMA_VERSION:
         raise StoreError(
-            f"the store '{path}' has schema version {schema_version}, and this bestof knows versions up to "
-            f"{SCHEMA_VERSION}; it was not changed; use a newer bestof, or name another store in BESTOF_STORE"
+            f"the store '{path}' has schema version {schema_version}, and this bestof knows "
+            f"versions up to {SCHEMA_VERSION}; it was not changed; use a newer bestof, or name "
+            "another store in BESTOF_STORE"
         )
 
 
@@ -119,8 +124,9 @@ def is_busy(error: sqlite3.DatabaseError) -> bool:
 def is_damaged(error: sqlite3.DatabaseError) -> bool:
     """Whether the content of the file is wrong, rather than access to it.
 
-    SQLITE_CORRUPT and SQLITE_NOTADB come as DatabaseError itself. A damaged schema or text comes as an
-    OperationalError that only its message tells from a full disk. (Error codes are known from Python 3.11 on.)
+    SQLITE_CORRUPT and SQLITE_NOTADB come as DatabaseError itself. A damaged schema or text comes as
+    an OperationalError that only its message tells from a full disk. (Error codes are known from
+    Python 3.11 on.)
     """
     if isinstance(error, sqlite3.OperationalError):
         signs = (
@@ -137,8 +143,8 @@ def is_damaged(error: sqlite3.DatabaseError) -> bool:
 def set_aside(path: Path) -> Path:
     """Rename the file and its journals, as `NAME.damaged-1` and so on; the new path.
 
-    The journals go first: were the process killed in between, a journal without its database could otherwise be
-    played into the new one.
+    The journals go first: were the process killed in between, a journal without its database could
+    otherwise be played into the new one.
     """
     number = 1
     while (target := path.with_name(f"{path.name}.damaged-{number}")).exists():
@@ -155,9 +161,9 @@ class FolderLock:
 
     Processes that open a store share the lock; one that makes it or sets it aside holds it alone. A
     lock on the folder itself leaves no lock file behind, and ends with the process. Taking it never
-    waits: BlockingIOError if another process is in the way. After ten seconds of attempts, and where
-    no lock is to be had (Windows, some network file systems), the block runs without it; SQLite's
-    own locks still guard the data.
+    waits: BlockingIOError if another process is in the way. After ten seconds of attempts, and
+    where no lock is to be had (Windows, some network file systems), the block runs without it;
+    SQLite's own locks still guard the data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -195,7 +201,8 @@ class FolderLock:
         self.release()
 
     def release(self) -> None:
-        """Let go, if anything is held. May be interrupted and called again: the lock goes before its descriptor."""
+        """Let go, if anything is held. May be interrupted and called again: the lock goes before
+        its descriptor."""
         descriptor = self._descriptor
         if descriptor is not None:
             with suppress(OSError):  # a file system without locks

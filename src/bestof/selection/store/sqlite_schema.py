@@ -50,8 +50,8 @@ _LOAD_ALL = (
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Make sure that the database is ours and of this schema; creates the tables in an empty one.
 
-    The identity is committed before the switch to WAL, so that the header of the file itself carries it, and never
-    only a journal.
+    The identity is committed before the switch to WAL, so that the header of the file itself
+    carries it, and never only a journal.
     """
     application_id, schema_version = _identity(connection)
     if application_id == 0:
@@ -114,7 +114,8 @@ def read_record(
 
 
 def read_records(connection: sqlite3.Connection, selector: str | None) -> list[Record]:
-    """Every record, sorted: SQLite compares UTF-8 bytes, which gives the order of Python's strings."""
+    """Every record, sorted: SQLite compares UTF-8 bytes, which gives the order of Python's
+    strings."""
     name = None if selector is None else storable(selector)
     return _records(connection.execute(_LOAD_ALL, (name,)).fetchall())
 

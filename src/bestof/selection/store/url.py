@@ -16,8 +16,9 @@ _ACCEPTED = "'off', 'memory:', 'sqlite:///PATH' or a plain PATH"
 def open_store(url: str | os.PathLike[str]) -> Store | None:
     """The store that `url` names; None for `off`. StoreError for what is none.
 
-    What follows `sqlite:///` is the path, literally (relative; an absolute one has four slashes in all). A leading ~
-    is the user's home. A plain path that begins like a scheme is written with './' before it.
+    What follows `sqlite:///` is the path, literally (relative; an absolute one has four slashes in
+    all). A leading ~ is the user's home. A plain path that begins like a scheme is written with
+    './' before it.
     """
     text = os.fspath(url)
     if text == "off":
@@ -31,7 +32,8 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
 
 
 def open_file(path: str | os.PathLike[str], *, claimed: bool = False) -> Store:
-    """The store in a SQLite file; `claimed` as in SqliteStore. StoreError where this Python lacks SQLite."""
+    """The store in a SQLite file; `claimed` as in SqliteStore. StoreError where this Python lacks
+    SQLite."""
     try:
         # Here and not above: importing sqlite3 takes 4 ms, and some builds of Python lack it.
         from bestof.selection.store.sqlite import SqliteStore  # noqa: PLC0415 (see above)

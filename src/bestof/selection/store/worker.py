@@ -21,7 +21,8 @@ _POLL_SECONDS = 0.05  # in a child of multiprocessing, which waits for this thre
 class Job:
     """One piece of work, and the place where its caller waits for the result.
 
-    `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline` (time.monotonic).
+    `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline`
+    (time.monotonic).
     """
 
     __slots__ = ("_action", "_done", "_finished", "deadline", "error", "result", "since")
@@ -73,11 +74,12 @@ class _Stop:
 
 
 class Worker:
-    """Runs jobs one after the other, in a thread that starts with the first and ends when there is none.
+    """Runs jobs one after the other, in a thread that starts with the first and ends when there is
+    none.
 
-    `tick` does the standing work and returns the seconds until it wants to be called again, or None for nothing to
-    do. `rest` is called when the thread ends. Neither runs twice at the same time. If no thread can be started, the
-    caller's own thread does the work.
+    `tick` does the standing work and returns the seconds until it wants to be called again, or None
+    for nothing to do. `rest` is called when the thread ends. Neither runs twice at the same time.
+    If no thread can be started, the caller's own thread does the work.
     """
 
     def __init__(self, tick: Callable[[], float | None], rest: Callable[[], None]) -> None:
@@ -86,8 +88,10 @@ class Worker:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew in a forked child, where neither the thread nor the holders of the locks exist."""
-        # Written in C: safe for signal handlers, and for finalizers that run while a thread is inside.
+        """Begin anew in a forked child, where neither the thread nor the holders of the locks
+        exist."""
+        # Written in C: safe for signal handlers, and for finalizers that run while a thread is
+        # inside.
         self._queue: SimpleQueue[Job | _Stop | None] = SimpleQueue()
         self.guard = threading.RLock()  # held to start or to end the thread
         self._running = threading.Lock()  # held while a job runs
@@ -104,7 +108,8 @@ class Worker:
         with self.guard:
             if self._thread is not None and self._thread.is_alive():
                 return
-            # A child of multiprocessing runs no exit functions; it does wait for threads that are no daemons.
+            # A child of multiprocessing runs no exit functions; it does wait for threads that are
+            # no daemons.
             waited_for = _is_child_of_multiprocessing()
             self._thread = threading.Thread(
                 target=self._run, args=(self._queue, waited_for), name="bestof store"
@@ -118,7 +123,8 @@ class Worker:
         self._run_here(job)
 
     def work_here(self, until: float) -> None:
-        """From now on, work in the threads of the callers, until this moment at most: the process is ending."""
+        """From now on, work in the threads of the callers, until this moment at most: the process
+        is ending."""
         self._inline_until = until
 
     @property

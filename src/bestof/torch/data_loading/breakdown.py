@@ -1,8 +1,9 @@
 """Where the time of fetching a batch goes: read, decode, transform, collate.
 
-One batch is fetched under a profile function, which is called at each call and return of Python and C functions. The
-time between two events belongs to the innermost stage that is open. So a file that Pillow reads while it decodes
-counts as read. Only the shares are believed: the profile function itself takes time.
+One batch is fetched under a profile function, which is called at each call and return of Python and
+C functions. The time between two events belongs to the innermost stage that is open. So a file that
+Pillow reads while it decodes counts as read. Only the shares are believed: the profile function
+itself takes time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 
 STAGES = ("read", "decode", "transform", "collate")
 
-# C functions are told by their module, Python functions by their file. Image.open of Pillow ends up in
-# a plugin, which reads the header.
+# C functions are told by their module, Python functions by their file. Image.open of Pillow ends up
+# in a plugin, which reads the header.
 _DECODING_MODULES = ("cv2", "simplejpeg", "_imaging")
 _DECODING_FILES = ("ImageFile.py", "ImagePlugin.py", "turbojpeg.py")
 _DECODING_CALLS = {"decode_jpeg", "decode_image"}
@@ -40,7 +41,8 @@ _MOST_ENCODED = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The shares of the stages, which add up to 1, and a JPEG image that was decoded, as its encoded bytes."""
+    """The shares of the stages, which add up to 1, and a JPEG image that was decoded, as its
+    encoded bytes."""
 
     shares: dict[str, float]
     image: bytes | None = None
@@ -84,7 +86,8 @@ class _Profile:
 
 @contextmanager
 def profiled(collate: Callable[..., Any]) -> Iterator[Callable[[], Breakdown | None]]:
-    """Profile the block in this thread; what is yielded gives the breakdown, None if another profiler runs."""
+    """Profile the block in this thread; what is yielded gives the breakdown, None if another
+    profiler runs."""
     if sys.getprofile() is not None:
         yield lambda: None
         return

@@ -1,8 +1,9 @@
 """Which setting is tried next: hill climbing over workers, with the computing threads beside them.
 
-Workers take processors from the threads that compute. So every number of workers is tried twice: with the threads as
-they are, and with only as many threads as processors are left. The search knows no clock: it asks for a setting and is
-told what a sample cost, so it can be replayed from recorded times.
+Workers take processors from the threads that compute. So every number of workers is tried twice:
+with the threads as they are, and with only as many threads as processors are left. The search knows
+no clock: it asks for a setting and is told what a sample cost, so it can be replayed from recorded
+times.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ Search = Generator[Setting, float, Setting]
 
 
 class Climb:
-    """Ask for the setting to try, tell what a sample cost (infinity: the setting failed), until `best` is final.
+    """Ask for the setting to try, tell what a sample cost (infinity: the setting failed), until
+    `best` is final.
 
-    own: the setting that the loader had; it is tried first. processors: those that workers and threads share. most:
-    the highest number of workers. least: the lowest one. second: whether close results are measured
-    again before one is chosen.
+    own: the setting that the loader had; it is tried first. processors: those that workers and
+    threads share. most: the highest number of workers. least: the lowest one. second: whether close
+    results are measured again before one is chosen.
     """
 
     def __init__(
@@ -62,7 +64,8 @@ class Climb:
             self._next, self.best = None, end.value
 
     def stop(self) -> None:
-        """End the search; the best setting so far is the result, if it is better than the own one beyond noise."""
+        """End the search; the best setting so far is the result, if it is better than the own one
+        beyond noise."""
         if self._next is not None:
             self._next = None
             self.best = self._final()

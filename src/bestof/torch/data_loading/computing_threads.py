@@ -6,7 +6,8 @@ import torch
 
 
 class ComputingThreads:
-    """Sets PyTorch's threads, and puts back what was there, unless somebody else has changed it since."""
+    """Sets PyTorch's threads, and puts back what was there, unless somebody else has changed it
+    since."""
 
     def __init__(self) -> None:
         self._before: int | None = None

@@ -1,4 +1,5 @@
-"""Decoders of JPEG images that may be installed beside Pillow, measured on an image of the program."""
+"""Decoders of JPEG images that may be installed beside Pillow, measured on an image of the
+program."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """call: the function to use, as its users write it. decode: encoded bytes to an image, given the module."""
+    """call: the function to use, as its users write it. decode: encoded bytes to an image, given
+    the module."""
 
     module: str
     call: str
@@ -51,7 +53,8 @@ class FasterDecoder:
 def faster_decoder(
     encoded: bytes, decoders: tuple[Decoder, ...] = DECODERS
 ) -> FasterDecoder | None:
-    """Return the fastest installed decoder that takes at most 0.8 of Pillow's time, None if there is none."""
+    """Return the fastest installed decoder that takes at most 0.8 of Pillow's time, None if there
+    is none."""
     pillow = _seconds(lambda: _by_pillow(encoded))
     found: list[FasterDecoder] = []
     for decoder in decoders:

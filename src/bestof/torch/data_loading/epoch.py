@@ -1,10 +1,12 @@
-"""One epoch of a map-style dataset while its loader is tuned: the iterator that the user's loop gets.
+"""One epoch of a map-style dataset while its loader is tuned: the iterator that the user's loop
+gets.
 
-The epoch is cut into segments, one after the other, each with a setting of its own. All segments draw from one order
-of samples, so the loop gets the batches that it would have got. The first segment with the loader's own setting is
-PyTorch's own iterator, untouched: a loader that is left alone notices nothing, not even in the random numbers of its
-workers. If a segment fails, its undelivered batches are made again with the own setting. So an error of the dataset
-reaches the loop as it would have without tuning, and an error of the workers does not reach it at all.
+The epoch is cut into segments, one after the other, each with a setting of its own. All segments
+draw from one order of samples, so the loop gets the batches that it would have got. The first
+segment with the loader's own setting is PyTorch's own iterator, untouched: a loader that is left
+alone notices nothing, not even in the random numbers of its workers. If a segment fails, its
+undelivered batches are made again with the own setting. So an error of the dataset reaches the loop
+as it would have without tuning, and an error of the workers does not reach it at all.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ class Epoch:
         return tuning.sampler.tap, tuning.sampler.gate
 
     def _begin_order(self) -> tuple[Tap, Gate]:
-        """Begin the order of the epoch, with the random numbers that the loader's own iterator would have drawn."""
+        """Begin the order of the epoch, with the random numbers that the loader's own iterator
+        would have drawn."""
         loader = self._loader
         indices = iter(getattr(loader, sampler_name(loader)))
         if not (loader.persistent_workers and self._tuning.own.workers and self._tuning.epochs):
@@ -136,7 +139,8 @@ class Epoch:
         self._threads.use(setting.threads)
 
     def _open(self) -> None:
-        """Begin the next segment: what a failed one left, the next trial, or the rest of the epoch."""
+        """Begin the next segment: what a failed one left, the next trial, or the rest of the
+        epoch."""
         tuning, timeout = self._tuning, float(self._loader.timeout)
         if self._tap.has_returned:
             self._gate, self._setting, self._times = _ReturnedOnly(self._tap), tuning.own, None

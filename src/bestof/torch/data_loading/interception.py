@@ -59,7 +59,8 @@ def tunings() -> list[Tuning]:
 
 
 def data_loading_lines() -> list[str]:
-    """Return the report of every loader that had an epoch; the first line of each one begins with "loader"."""
+    """Return the report of every loader that had an epoch; the first line of each one begins with
+    "loader"."""
     reports = [*_State.finished, *(one.report() for one in tunings() if one.epochs)]
     lines = []
     for report in reports:

@@ -41,7 +41,8 @@ def batch_bytes(batch: Any, depth: int = 4) -> int:
 
 
 def free_shared_memory() -> int | None:
-    """Return the free bytes of /dev/shm, through which workers hand over batches; None where there is none."""
+    """Return the free bytes of /dev/shm, through which workers hand over batches; None where there
+    is none."""
     try:
         state = os.statvfs(SHARED)
     except OSError:
@@ -50,7 +51,8 @@ def free_shared_memory() -> int | None:
 
 
 def private_bytes(pids: Sequence[int]) -> int:
-    """Return the memory that these processes share with no other one, on average; 0 where Linux does not tell."""
+    """Return the memory that these processes share with no other one, on average; 0 where Linux
+    does not tell."""
     found = []
     for pid in pids:
         try:

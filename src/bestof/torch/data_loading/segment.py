@@ -1,4 +1,5 @@
-"""A part of an epoch: a DataLoader like the user's, with a setting of its own, that draws from the epoch's order."""
+"""A part of an epoch: a DataLoader like the user's, with a setting of its own, that draws from the
+epoch's order."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def segment(
     generator: torch.Generator,
     timeout: float,
 ) -> Iterator[Any]:
-    """Start a segment of `loader`. Workers draw their seeds from `generator`; timeout: seconds, 0 for none."""
+    """Start a segment of `loader`. Workers draw their seeds from `generator`; timeout: seconds, 0
+    for none."""
     batched = loader.batch_sampler is not None
     workers = setting.workers > 0
     part = SegmentLoader(
@@ -46,7 +48,8 @@ def segment(
 
 
 class OwnSampler:
-    """Stands for the sampler of the user's loader while its own iterator is made, so that a gate can close it."""
+    """Stands for the sampler of the user's loader while its own iterator is made, so that a gate
+    can close it."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -67,5 +70,6 @@ class OwnSampler:
 
 
 def sampler_name(loader: DataLoader[Any]) -> str:
-    """Return the attribute that holds what yields the indices of batches, or of samples without batching."""
+    """Return the attribute that holds what yields the indices of batches, or of samples without
+    batching."""
     return "sampler" if loader.batch_sampler is None else "batch_sampler"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """workers: `num_workers`. prefetch: `prefetch_factor`, None without workers. threads: of the computing process."""
+    """workers: `num_workers`. prefetch: `prefetch_factor`, None without workers. threads: of the
+    computing process."""
 
     workers: int
     prefetch: int | None

@@ -1,4 +1,5 @@
-"""One epoch of an iterable dataset: a stream cannot be handed over on its way, so a trial is a whole epoch."""
+"""One epoch of an iterable dataset: a stream cannot be handed over on its way, so a trial is a
+whole epoch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The order of samples of one epoch, which all trials of the epoch draw from.
 
-The sampler of the loader is iterated once an epoch, as ever. Each trial draws its indices through a gate of its own.
-A closed gate gives no more, so a trial ends without losing what is still under way. If a trial fails, what it drew and
-did not deliver goes back, and the next one delivers it in its place.
+The sampler of the loader is iterated once an epoch, as ever. Each trial draws its indices through a
+gate of its own. A closed gate gives no more, so a trial ends without losing what is still under
+way. If a trial fails, what it drew and did not deliver goes back, and the next one delivers it in
+its place.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Tap:
 
 
 class Gate:
-    """What one trial draws from the tap: an iterator of indices, which DataLoader takes as its sampler."""
+    """What one trial draws from the tap: an iterator of indices, which DataLoader takes as its
+    sampler."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
@@ -66,7 +68,8 @@ class Gate:
         self.closed = self._last = True
 
     def delivered(self) -> Any:
-        """Note that the oldest drawn batch has reached the loop; return its indices, None if they are unknown."""
+        """Note that the oldest drawn batch has reached the loop; return its indices, None if they
+        are unknown."""
         return self.drawn.popleft() if self.drawn else None
 
     def give_back(self) -> None:

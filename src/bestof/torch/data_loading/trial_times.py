@@ -13,9 +13,9 @@ LEAST_SECONDS = 0.25
 class TrialTimes:
     """The times of the batches of one trial; a group is as many batches as there are workers.
 
-    Workers finish their batches together, so single batches are late and early by turns and only whole groups are
-    comparable. The first group holds the start of the workers and is no part of the steady time. It is a part of the
-    cost of an epoch, which starts workers once.
+    Workers finish their batches together, so single batches are late and early by turns and only
+    whole groups are comparable. The first group holds the start of the workers and is no part of
+    the steady time. It is a part of the cost of an epoch, which starts workers once.
     """
 
     workers: int
@@ -51,18 +51,21 @@ class TrialTimes:
         return len(groups) >= least and sum(seconds for seconds, _ in groups) >= LEAST_SECONDS
 
     def seconds_a_sample(self) -> float | None:
-        """Return the median over the groups, or None if there is no whole group behind the first."""
+        """Return the median over the groups, or None if there is no whole group behind the
+        first."""
         groups = self._groups()
         return median(seconds / samples for seconds, samples in groups) if groups else None
 
     def seconds_of_all(self) -> float | None:
-        """Return the seconds a sample of the whole trial, the start included; None if there was no batch."""
+        """Return the seconds a sample of the whole trial, the start included; None if there was no
+        batch."""
         if not self.got:
             return None
         return (max(self.asked[-1], self.got[-1]) - self.asked[0]) / max(1, sum(self.samples))
 
     def start(self) -> float:
-        """Return the seconds that the loop waited for the first group, beyond those of a later one."""
+        """Return the seconds that the loop waited for the first group, beyond those of a later
+        one."""
         first = range(min(self._size(), self.batches))
         later = range(self._size(), self.batches)
         usual = median([self.got[i] - self.asked[i] for i in later]) if later else 0.0

@@ -25,11 +25,13 @@ def tune_dataloader(
     tuning_steps: int = 500,
     seconds: float = 30.0,
 ) -> _Loader:
-    """Find the fastest workers, prefetch factor and computing threads for a loader; return the same loader.
+    """Find the fastest workers, prefetch factor and computing threads for a loader; return the same
+    loader.
 
-    Without `step`, the next epochs of the program are the trials: nothing is computed twice. With `step`, a function
-    that does with a batch what a training step does, the search is done before this call returns, and the state of the
-    random generators is restored. The order of samples is the loader's in both cases.
+    Without `step`, the next epochs of the program are the trials: nothing is computed twice. With
+    `step`, a function that does with a batch what a training step does, the search is done before
+    this call returns, and the state of the random generators is restored. The order of samples is
+    the loader's in both cases.
 
     tuning_steps: batches that all trials may take together. seconds: likewise.
     Raises InvalidArgument for anything but a DataLoader, and for bounds that are not positive.
@@ -42,7 +44,8 @@ def tune_dataloader(
         raise InvalidArgument(f"tune_dataloader: step: expected a function; got {step!r}")
     if isinstance(tuning_steps, bool) or not isinstance(tuning_steps, int) or tuning_steps < 1:
         raise InvalidArgument(
-            f"tune_dataloader: tuning_steps: expected a whole number, 1 or more; got {tuning_steps!r}"
+            "tune_dataloader: tuning_steps: expected a whole number, 1 or more; got "
+            f"{tuning_steps!r}"
         )
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
         raise InvalidArgument(

@@ -30,7 +30,8 @@ FAILED = float("inf")
 class Bounds:
     """steps: batches that all trials of a loader may take together. seconds: likewise.
 
-    workers: the least and the highest number of workers to try; None for 0 to the processors allowed.
+    workers: the least and the highest number of workers to try; None for 0 to the processors
+    allowed.
     """
 
     steps: int = 500
@@ -40,7 +41,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LoaderTrial:
-    """seconds: of one sample in the whole loop, None if the trial failed, with `reason`. waiting: part of the time."""
+    """seconds: of one sample in the whole loop, None if the trial failed, with `reason`. waiting:
+    part of the time."""
 
     setting: Setting
     seconds: float | None
@@ -123,7 +125,8 @@ class Tuning:
         own = Setting(loader.num_workers, loader.prefetch_factor, torch.get_num_threads())
         iterable = isinstance(loader.dataset, IterableDataset)
         share = processors_of_a_rank()
-        # One worker gives an iterable dataset's samples in their order; more interleave or repeat them.
+        # One worker gives an iterable dataset's samples in their order; more interleave or repeat
+        # them.
         least, most = bounds.workers or (0, share)
         most = min(most, share, 1 if iterable else share)
         climb = Climb(own, share, most, least=min(least, most))
@@ -148,7 +151,8 @@ class Tuning:
             loader._iterator = None  # workers that persist are as many as they were
 
     def holds(self, loader: DataLoader[Any]) -> bool:
-        """Return whether the loader still has the chosen setting; the program may have changed it."""
+        """Return whether the loader still has the chosen setting; the program may have changed
+        it."""
         chosen = self.chosen
         return (
             chosen is not None
@@ -157,7 +161,8 @@ class Tuning:
         )
 
     def ask(self) -> Setting | None:
-        """Return the setting to try; None once there is a choice. What does not fit into memory is passed over."""
+        """Return the setting to try; None once there is a choice. What does not fit into memory is
+        passed over."""
         while self.chosen is None:
             setting = self.climb.ask()
             if setting is None:
@@ -171,7 +176,8 @@ class Tuning:
         return None
 
     def finish(self, setting: Setting, times: TrialTimes, epoch_samples: float | None) -> None:
-        """Take the result of a trial; `epoch_samples` share the start of the workers, None if they outlive epochs."""
+        """Take the result of a trial; `epoch_samples` share the start of the workers, None if they
+        outlive epochs."""
         seconds = times.seconds_a_sample()
         if seconds is None:
             seconds = times.seconds_of_all()
@@ -190,7 +196,8 @@ class Tuning:
             self.climb.stop()
 
     def fail(self, setting: Setting, times: TrialTimes, error: BaseException) -> None:
-        """Take note that a setting failed; after the second failure the best one so far is chosen."""
+        """Take note that a setting failed; after the second failure the best one so far is
+        chosen."""
         self._count(times)
         first = str(error).strip().partition("\n")[0]
         reason = f"{type(error).__name__}: {first}"
@@ -215,7 +222,8 @@ class Tuning:
         self.chosen, self.reason = self.own, reason
 
     def noted(self, breakdown: Breakdown | None) -> None:
-        """Take the breakdown of a batch, and look for a faster decoder where decoding takes a fifth or more."""
+        """Take the breakdown of a batch, and look for a faster decoder where decoding takes a fifth
+        or more."""
         self.breakdown = breakdown
         if breakdown is not None and breakdown.image and breakdown.shares["decode"] >= 0.2:
             began = perf_counter()

@@ -27,8 +27,8 @@ def key_of(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable,
         if not isinstance(leaf, Tensor):
             if leaf is not None and not isinstance(leaf, _PLAIN):
                 raise TorchError(
-                    f"optimize: an argument is a {type(leaf).__name__}; a plan takes tensors, numbers, "
-                    f"texts, None, and tuples, lists and dicts of such"
+                    f"optimize: an argument is a {type(leaf).__name__}; a plan takes tensors, "
+                    "numbers, texts, None, and tuples, lists and dicts of such"
                 )
             # By text: 2, 2.0 and True are equal, and nan is not equal to itself.
             described.append((type(leaf), repr(leaf)))

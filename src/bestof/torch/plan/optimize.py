@@ -42,13 +42,13 @@ def optimize(
     example_inputs: a tensor, or the tuple of positional arguments. Other shapes are planned when
     they first come.
     accuracy: `exact` runs the model's own operators in their own layout. `float32` keeps within the
-    error of float32 sums. `relaxed` also allows Winograd's F(6), with an rms error of 2.5e-5 a layer,
-    and operands rounded to bfloat16 inside layers: each by at most 2^-8 of itself; the rms error was
-    below 3e-3 of the sums wherever it was measured, on random operands.
+    error of float32 sums. `relaxed` also allows Winograd's F(6), with an rms error of 2.5e-5 a
+    layer, and operands rounded to bfloat16 inside layers: each by at most 2^-8 of itself; the rms
+    error was below 3e-3 of the sums wherever it was measured, on random operands.
     tune: choose the algorithms now, on the example inputs; else in the first calls.
     pure: refuse a model that changes its inputs; else only the plan's outputs show such a change.
-    memory: the MiB that the plan may take once it is released, or "eager" for no more than the model
-    itself takes at its peak; as few as possible if that is too few. None: no limit.
+    memory: the MiB that the plan may take once it is released, or "eager" for no more than the
+    model itself takes at its peak; as few as possible if that is too few. None: no limit.
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
     changed.
 

@@ -1,8 +1,9 @@
 """A search that follows the script of all ranks.
 
-Its own search takes the times of this rank, and says what the next entry should be. Where the script has come to its
-end, that is proposed; which proposal becomes the next entry, the log decides. Until then calls go to the best
-alternative of the last entry, and before the first entry to the first alternative. So nothing waits.
+Its own search takes the times of this rank, and says what the next entry should be. Where the
+script has come to its end, that is proposed; which proposal becomes the next entry, the log
+decides. Until then calls go to the best alternative of the last entry, and before the first entry
+to the first alternative. So nothing waits.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class AgreedSearch:
         self._winner_calls = 0
 
     def ask(self) -> int | None:
-        """Return whom to call next. Every question counts as a call: the script is written for calls."""
+        """Return whom to call next. Every question counts as a call: the script is written for
+        calls."""
         if self._alone():
             return self._own.ask()
         step = self._step()
@@ -127,7 +129,8 @@ class AgreedSearch:
         return found
 
     def _alone(self) -> bool:
-        """Return whether this rank decides for itself: without a log, or if it cannot run what was agreed on."""
+        """Return whether this rank decides for itself: without a log, or if it cannot run what was
+        agreed on."""
         return self._script.broken or self._winner in self._dropped
 
     def _by_script(self, step: int) -> int:

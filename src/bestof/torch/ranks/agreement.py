@@ -22,10 +22,11 @@ PREFIX = "bestof/ranks"
 
 
 class Agreement:
-    """Gives every problem of every selector its script, while a process group of several ranks is initialized.
+    """Gives every problem of every selector its script, while a process group of several ranks is
+    initialized.
 
-    A problem is known on all ranks by the name of its selector, its canonical text, and how many selectors of that name
-    had met it before. `races` counts how often it was reopened.
+    A problem is known on all ranks by the name of its selector, its canonical text, and how many
+    selectors of that name had met it before. `races` counts how often it was reopened.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,8 @@ class Agreement:
         self._latest: dict[str, int] = {}  # that any rank has begun
 
     def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
-        """Return a policy that follows the script of all ranks, or `policy` where ranks need not agree."""
+        """Return a policy that follows the script of all ranks, or `policy` where ranks need not
+        agree."""
         if isinstance(policy, (Fixed, Window)) or self._process != os.getpid():
             return policy
         text, courier = canonical(problem), self._current()

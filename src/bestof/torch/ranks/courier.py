@@ -1,8 +1,8 @@
 """The thread that reads and writes the scripts in the store of `torch.distributed`.
 
-Each place of a script is one key, written by compare_set: the first rank that publishes wins, and compare_set tells the
-others what stands there. The store is asked, never waited for. If it fails, the scripts are broken, and every rank
-decides for itself.
+Each place of a script is one key, written by compare_set: the first rank that publishes wins, and
+compare_set tells the others what stands there. The store is asked, never waited for. If it fails,
+the scripts are broken, and every rank decides for itself.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Conversation:
 class Courier:
     """Carries entries between this rank and the store.
 
-    step: the step of this rank. reopened: called, in the courier's thread, with the key of each problem that a rank
-    has reopened and the number of its race.
+    step: the step of this rank. reopened: called, in the courier's thread, with the key of each
+    problem that a rank has reopened and the number of its race.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class Courier:
         self._news.set()
 
     def ahead(self) -> int:
-        """Return how many steps pass while an entry reaches all ranks: five looks at the store, and one step.
+        """Return how many steps pass while an entry reaches all ranks: five looks at the store, and
+        one step.
 
         0 while no step was counted: then there is nothing to be in step with.
         """
@@ -148,7 +149,8 @@ class Courier:
             text = self._store.get(place)
         else:
             return False
-        # The entry first: what was proposed without knowing it is dropped, and proposed anew if it is still wanted.
+        # The entry first: what was proposed without knowing it is dropped, and proposed anew if it
+        # is still wanted.
         conversation.entries.append(Entry.parse(text))
         conversation.proposal = None
         return True

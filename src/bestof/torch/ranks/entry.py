@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Entry:
     """From `step` on: the calls of the problem take `tries` in turn, and all further calls `best`.
 
-    written: the step in which the rank was that wrote it. decided: whether `best` is the decision. Alternatives are
-    named, because another rank may have others in its list.
+    written: the step in which the rank was that wrote it. decided: whether `best` is the decision.
+    Alternatives are named, because another rank may have others in its list.
     """
 
     written: int

@@ -18,8 +18,8 @@ def model_tables(one: ModelTimes) -> Iterator[Table]:
     best = next((peer for peer in one.peers if peer.name == one.best), None)
     against = "" if best is None else f": ratios against {best.label}"
     yield Table(f"{one.job}{against}", _HEADINGS, [_cells(one, peer) for peer in one.peers])
-    # On the CPU the times of layers are for pictures only. On a new device the table tells what there
-    # is to choose from.
+    # On the CPU the times of layers are for pictures only. On a new device the table tells what
+    # there is to choose from.
     if one.layers and one.job.device != "cpu":
         title = f"{one.job}: the alternatives of each convolution"
         yield Table(title, _LAYER_HEADINGS, layer_rows(one.layers), left=4)

@@ -1,4 +1,5 @@
-"""The race: exact courses, robustness against the usual kinds of noise, ties, bounds, and its arguments."""
+"""The race: exact courses, robustness against the usual kinds of noise, ties, bounds, and its
+arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from bestof.selection.policies.race import Race, RaceSearch
 
 
 def play(search: RaceSearch, seconds: Callable[[int, int], float]) -> list[int]:
-    """Call what is asked for until it settles; `seconds(position, call)` is the time at that call of the program."""
+    """Call what is asked for until it settles; `seconds(position, call)` is the time at that call
+    of the program."""
     calls: list[int] = []
     while (position := search.ask()) is not None:
         search.tell(position, seconds(position, len(calls)))
@@ -26,7 +28,8 @@ def play(search: RaceSearch, seconds: Callable[[int, int], float]) -> list[int]:
 def test_drops_the_hopeless_after_two_trials_and_the_near_later() -> None:
     search = Race().start(["a", "b", "c", "d"])
     calls = play(search, lambda position, call: (10.0, 1.0, 1.3, 1.1)[position])
-    # Trials needed at 0.999: 2 from a factor of 2.64 on, 5 from 1.23, 10 (the sign test) from 1.02; the tie included.
+    # Trials needed at 0.999: 2 from a factor of 2.64 on, 5 from 1.23, 10 (the sign test) from 1.02;
+    # the tie included.
     assert calls[:8] == [0, 1, 2, 3] * 2
     assert Counter(calls) == {0: 2, 1: 10, 2: 5, 3: 10}
     assert search.winner == 1
@@ -70,7 +73,8 @@ def test_a_slow_first_call_does_not_lose_the_race() -> None:
 
 
 def race_of(*times: list[float], **options: float) -> tuple[int | None, list[int]]:
-    """The winner, and how often each was called; the last time of each list is that of all later calls."""
+    """The winner, and how often each was called; the last time of each list is that of all later
+    calls."""
     search = Race(**options).start([str(position) for position in range(len(times))])  # type: ignore[arg-type]
     left = [list(each) for each in times]
     calls = play(
@@ -162,7 +166,8 @@ def test_a_new_alternative_measures_itself() -> None:
     wider = Race().start(["old", "older", "new"])
     for position in told:
         wider.tell(position, seconds[position])
-    # The old ones have 4 samples each, after which the slower lost; the new one needs 6, side by side with the leader.
+    # The old ones have 4 samples each, after which the slower lost; the new one needs 6, side by
+    # side with the leader.
     assert play(wider, lambda position, call: seconds[position]) == [2, 2, 2, 2, 0, 2, 0, 2]
     assert wider.winner == 0
 

@@ -13,7 +13,8 @@ from bestof.selection.policies.rounds import Rounds, RoundsSearch
 
 
 def play(search: RoundsSearch, seconds: Callable[[int, int], float]) -> list[int]:
-    """Call what is asked for until it settles; `seconds(position, n)` is the time of the n-th call of position."""
+    """Call what is asked for until it settles; `seconds(position, n)` is the time of the n-th call
+    of position."""
     calls: list[int] = []
     while (position := search.ask()) is not None:
         search.tell(position, seconds(position, calls.count(position)))

@@ -108,7 +108,8 @@ class StuckDatabase:
 def test_what_a_call_asks_of_a_stuck_store_waits_below_5_ms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call asks for pins, then for evidence, then perhaps once more; the requested waits are added up."""
+    """A call asks for pins, then for evidence, then perhaps once more; the requested waits are
+    added up."""
     monkeypatch.delenv("BESTOF_STORE_WAIT", raising=False)
     store = filled(tmp_path / "d", "p")
     monkeypatch.setattr(store._database, "load", StuckDatabase(store).load)

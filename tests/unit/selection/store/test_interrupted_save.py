@@ -1,4 +1,5 @@
-"""An exception from a signal handler inside a save, at any bytecode: rolled back, and nothing is held."""
+"""An exception from a signal handler inside a save, at any bytecode: rolled back, and nothing is
+held."""
 
 from __future__ import annotations
 

@@ -363,7 +363,8 @@ def open_folder() -> Iterator[Path]:
 
 
 def unprivileged(work: Callable[[], None]) -> None:
-    """Run `work` as a user whom permissions bind: in a child as `nobody` where the tests run as root."""
+    """Run `work` as a user whom permissions bind: in a child as `nobody` where the tests run as
+    root."""
     if os.getuid() != 0:
         work()
         return

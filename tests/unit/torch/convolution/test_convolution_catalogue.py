@@ -36,8 +36,8 @@ def test_the_order_of_the_tables() -> None:
 
 
 def test_every_algorithm_of_the_kernels_has_a_row_or_a_reason() -> None:
-    # im2row is within 2 % of convgemm or behind it on every layer measured; F(6) is beyond the accuracy of float32.
-    # That of bfloat16 has two rows under names of their own.
+    # im2row is within 2 % of convgemm or behind it on every layer measured; F(6) is beyond the
+    # accuracy of float32. That of bfloat16 has two rows under names of their own.
     left_out = {"im2row", "winograd6", "convgemm_bf16"}
     for catalogue, direction in zip(
         CATALOGUES, ("forward", "backward_input", "backward_weight"), strict=True

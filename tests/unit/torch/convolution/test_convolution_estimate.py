@@ -84,7 +84,8 @@ def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
         "i3x224x224,k64x3x3,b64,p1"
     )  # by the estimate it wins the gradient of the input, and never did
     assert {"im2row", "channels last", "native convgemm"} <= INPUT_GRADIENT.promising(few)
-    # Two by two pixels leave F(4) a ninth of its tile, and a forward convolution takes half of PyTorch's time.
+    # Two by two pixels leave F(4) a ninth of its tile, and a forward convolution takes half of
+    # PyTorch's time.
     small = parse_conv("i512x2x2,k512x3x3,b64,p1")
     assert {"swap: forward", "im2row", "channels last"} <= WEIGHT_GRADIENT.promising(small)
     near = parse_conv("i32x56x56,k32x3x3,b8,p1")

@@ -29,8 +29,8 @@ def views(shape: tuple[int, ...]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_channels_last_is_what_pytorch_keeps(shape: tuple[int, ...]) -> None:
-    # Padding allocates its result in the format that PyTorch sees in the input; by one row and column and nothing
-    # else, so that the result shows it wherever there is more than one channel.
+    # Padding allocates its result in the format that PyTorch sees in the input; by one row and
+    # column and nothing else, so that the result shows it wherever there is more than one channel.
     for name, view in views(shape).items():
         padded = torch.constant_pad_nd(view, [1, 0, 1, 0])
         seen = (

@@ -51,7 +51,8 @@ def test_the_best_of_a_model_is_found_within_a_tenth(processors: int, ratio: flo
     climb = Climb(own, processors, processors)
     best = found(climb, cost)
     assert cost(best) <= 1.1 * min(map(cost, all_settings(processors, processors)))
-    # Two numbers of threads for each doubling, for two middles of each halving, and the prefetch factors.
+    # Two numbers of threads for each doubling, for two middles of each halving, and the prefetch
+    # factors.
     doublings = processors.bit_length()
     assert len(climb.costs) <= 2 * (1 + doublings) + 4 * doublings + 3
 

@@ -19,7 +19,8 @@ def loop(times: TrialTimes, waits: list[float], compute: float, samples: int = 4
 
 def test_the_median_of_groups_is_the_time_of_a_sample() -> None:
     times = TrialTimes(2, 100)
-    # Two workers: batches come in pairs. The first pair waits for the workers to start, one is disturbed.
+    # Two workers: batches come in pairs. The first pair waits for the workers to start, one is
+    # disturbed.
     loop(times, [5.0, 0.0, 0.6, 0.0, 0.6, 0.0, 9.0, 0.0, 0.6, 0.0], 0.1)
     assert times.seconds_a_sample() == pytest.approx((0.6 + 2 * 0.1) / 8)
     assert times.start() == pytest.approx(5.0)

@@ -71,7 +71,8 @@ class Rank:
 
 
 def trained(ranks: list[Rank], steps: int, late: random.Random | None = None) -> None:
-    """All ranks in lockstep, one call a step; couriers that look at the log once a step, some of them late."""
+    """All ranks in lockstep, one call a step; couriers that look at the log once a step, some of
+    them late."""
     for _ in range(steps):
         for rank in ranks:
             rank.call()

@@ -1,4 +1,5 @@
-"""A problem that another rank reopens: what answers its calls without Python forgets the decision."""
+"""A problem that another rank reopens: what answers its calls without Python forgets the
+decision."""
 
 from __future__ import annotations
 
