@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.errors import InvalidArgument, NoAlternative, WrongResult
+from bestof.selection.circumstances import circumstances, raised, told
 from bestof.selection.group_pass import Pass
 from bestof.selection.guard import Guard, compare
 from bestof.selection.journal import DisqualificationEntry
@@ -269,6 +270,9 @@ class Attempt(Trial):
             else set()
         )
         others = [p for p in self.tuning.remaining() if p not in self.failures and p not in above]
+        decision = self.tuning.decision
+        if decision is not None and decision.position in others:
+            others = [decision.position]
         if not others:
             unanswered = self._unanswered()
             self._give_up(unanswered)
@@ -337,7 +341,7 @@ class Attempt(Trial):
         is held against the alternatives."""
         names = {p: self.tuning.candidates[p].alternative.name for p in self.failures}
         first = self.failures[min(self.failures)]
-        reasons = "; ".join(f"{names[p]}: {_told(self.failures[p])}" for p in sorted(self.failures))
+        reasons = "; ".join(f"{names[p]}: {told(self.failures[p])}" for p in sorted(self.failures))
         if len({type(error) for error in self.failures.values()}) == 1:
             if len({str(error) for error in self.failures.values()}) > 1 and hasattr(
                 first, "add_note"
@@ -371,7 +375,7 @@ class Attempt(Trial):
             except WrongResult as error:
                 wrong = str(error)
             except Exception as error:
-                wrong = f"check raised {_told(error)}"
+                wrong = f"check raised {told(error)}"
         if wrong is not None:
             if undo is not None:  # the arguments must show what the first alternative makes of them
                 undo()
@@ -402,18 +406,24 @@ class Attempt(Trial):
             self._warn(disqualified)
 
     def _take_out(self, wrong: str | None) -> dict[str, str]:
-        """Disqualify what failed on the way; the reasons by name, of those that were not out
-        before."""
+        """Disqualify what failed on the way. Return the reasons by name, without those that an
+        earlier process told."""
         knowledge, tuning = self.knowledge, self.tuning
-        reasons = {position: f"raised {_told(error)}" for position, error in self.failures.items()}
+        reasons = {position: raised(error) for position, error in self.failures.items()}
         if wrong is not None:
             reasons[self.position] = f"wrong result: {wrong}"
         disqualified = {}
         for position, reason in reasons.items():
+            candidate, is_news = (
+                tuning.candidates[position],
+                not tuning.failed_before(position, reason),
+            )
             if not tuning.disqualify(position, reason):
                 continue
-            name = tuning.candidates[position].alternative.name
-            disqualified[name] = reason
+            candidate.circumstances = circumstances()
+            name = candidate.alternative.name
+            if is_news:
+                disqualified[name] = reason
             knowledge.journal.add(DisqualificationEntry(tuning.problem, name, reason))
             if tuning.decision is not None and tuning.decision.position == position:
                 knowledge.reopen(tuning)
@@ -444,7 +454,3 @@ class Attempt(Trial):
         held."""
         self.timing = None
         self._book(self, seconds)
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

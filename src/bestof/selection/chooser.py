@@ -275,6 +275,8 @@ class Chooser:
             position = begun.position
         elif decision is not None:
             position = decision.position
+            if stage == 0 and tuning.retries and not tuning.unverified and parent is None:
+                position = self._retry(tuning, decision.position)
         elif stage > 0:  # a stage whose pass was never begun, or was forgotten
             position = tuning.orphan()
         else:
@@ -306,6 +308,23 @@ class Chooser:
         return Attempt(
             self._knowledge, self._guard, tuning, stage, position, begun, timed, parent, settled
         )
+
+    def _retry(self, tuning: Tuning, decided: int) -> int:
+        """Return who answers a call beside the stored decision: once each, those that an earlier
+        process disqualified.
+
+        Where a failure would be the user's, or nothing may be tried at present, the decided
+        alternative answers.
+        """
+        position = tuning.retries.pop(0)
+        late = self._guard.late
+        alternative = tuning.candidates[position].alternative
+        if (alternative.mutates and self._guard.restore is None) or (
+            late is not None and late.best_known(tuning) is not None
+        ):
+            return decided
+        tuning.retried.add(position)
+        return position
 
     def _ask(self, tuning: Tuning) -> int:
         asked = tuning.search.ask()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bestof.errors import InvalidArgument
+from bestof.selection.circumstances import may_pass
 from bestof.selection.record import Record
 from bestof.selection.tuning import Candidate
 
@@ -44,6 +45,7 @@ class ForcedChoice:
             version = candidate.alternative.version
             known = ((one.alternative, one.version, one.disqualified) for one in record.evidence)
             reason = next((why for *key, why in known if key == [self.alternative, version]), None)
+            reason = None if reason is not None and may_pass(reason) else reason
         return None if reason is None else f"it was disqualified: {reason}"
 
 

@@ -162,6 +162,7 @@ class Knowledge:
                 tuning.passes.retire(winner, decision.position)
         tuning.decision = None
         tuning.unverified.clear()
+        tuning.retries.clear()
         self.decisions.pop(problem, None)
         if self.tunings.get(problem) is not tuning:
             self.hold(tuning)
@@ -207,7 +208,12 @@ class Knowledge:
             begun.clean = clean = begun.clean and clean
             whole = tuning.passes.close_stage(begun, stage)
         if tuning.decision is not None:
-            self.conclude(tuning)
+            if position in tuning.retried and self.decisions.get(tuning.problem) is tuning.decision:
+                tuning.retried.clear()
+                tuning.former = tuning.decision.position
+                self.reopen(tuning)  # it runs now: it is measured against the others' stored times
+            else:
+                self.conclude(tuning)
             return
         search = tuning.search
         if timed:
@@ -273,7 +279,7 @@ class Knowledge:
             held is not None or problem in self.settled or problem in self.older
         ):
             return  # an attempt of a search that another one has replaced since
-        if not tuning.unverified and not self.watches(tuning):
+        if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
                 self._save(tuning)
             self.tunings.pop(problem, None)

@@ -186,7 +186,13 @@ class NewProblems:
         stored = bool(tuning.candidates[winner].samples)
         if stored:
             tuning.unverified = set(self._knowledge.stages[0])
+        if stored and self._may_retry():
+            tuning.plan_retries()
         self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
+
+    def _may_retry(self) -> bool:
+        """Whether this process may try again what an earlier one disqualified."""
+        return registry.Defaults.agreement is None and searches_at_any_time(self._choice.current())
 
     def _verification(self, tuning: Tuning, record: Record) -> Search | None:
         """Return the search that verifies a stored decision whose samples were noisy; None if none

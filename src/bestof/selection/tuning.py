@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.circumstances import may_pass
 from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.open_passes import OpenPasses
 from bestof.selection.policy import Search
@@ -43,8 +44,10 @@ class Candidate:
         "applies",
         "calls",
         "children",
+        "circumstances",
         "disqualified",
         "known_children",
+        "readmitted",
         "recursive",
         "samples",
         "seconds",
@@ -62,6 +65,10 @@ class Candidate:
             float
         ] = []  # seconds of the trials that counted, those of earlier runs first
         self.disqualified: str | None = None
+        self.circumstances = ""  # of the disqualification in this process
+        self.readmitted: Evidence | None = (
+            None  # an earlier process disqualified it: it is tried again
+        )
         self.children: set[tuple[str, Hashable]] = (
             set()
         )  # choices met inside its trials in this process
@@ -91,9 +98,18 @@ class Candidate:
         """All that is known, ready to be kept."""
         met = {Child(selector, problem_text(problem)) for selector, problem in self.children}
         samples, children = tuple(self.samples), _sorted(met.union(self.known_children))
-        return Evidence(
-            self.alternative.name, self.alternative.version, samples, self.disqualified, children
-        )
+        reason = self.disqualified
+        if self.awaits_retry:
+            assert self.readmitted is not None
+            samples, reason = self.readmitted.samples, self.readmitted.disqualified
+        elif reason is not None and self.circumstances:
+            reason = f"{reason}, {self.circumstances}"
+        return Evidence(self.alternative.name, self.alternative.version, samples, reason, children)
+
+    @property
+    def awaits_retry(self) -> bool:
+        """Whether an earlier process disqualified it, and this one has not tried it yet."""
+        return self.readmitted is not None and self.remains and not self.samples
 
 
 def _sorted(children: Iterable[Child]) -> tuple[Child, ...]:
@@ -185,6 +201,8 @@ class Tuning:
         "out",
         "passes",
         "problem",
+        "retried",
+        "retries",
         "search",
         "unsaved",
         "unverified",
@@ -215,6 +233,8 @@ class Tuning:
         self.unverified: set[int] = (
             set()
         )  # stages of a stored decision that its winner has not answered here yet
+        self.retries: list[int] = []  # who is tried once beside the calls of a stored decision
+        self.retried: set[int] = set()  # who answers such a call, or has answered one
         self.unsaved = False  # whether there is evidence that the store does not have
 
     def tell(self, position: int, seconds: float) -> None:
@@ -239,6 +259,11 @@ class Tuning:
         self.lone = remaining[0] if len(remaining) == 1 else None
         return True
 
+    def failed_before(self, position: int, reason: str) -> bool:
+        """Return whether an earlier process disqualified an alternative for the same reason."""
+        readmitted = self.candidates[position].readmitted
+        return readmitted is not None and (readmitted.disqualified or "").startswith(reason)
+
     def continues(self, decision: Decision, reopening: EarlierRace) -> None:
         """Begin after this decision, with fresh samples: what was disqualified stays out."""
         self.history = (*decision.history, reopening)[-_HISTORY_KEPT:]
@@ -251,6 +276,11 @@ class Tuning:
                 if evidence.disqualified is not None:
                     self.disqualify(position, evidence.disqualified)
         self.unsaved = False
+
+    def plan_retries(self) -> None:
+        """Let each alternative that an earlier process disqualified by an error answer one call
+        beside the stored decision."""
+        self.retries = [p for p, candidate in enumerate(self.candidates) if candidate.awaits_retry]
 
     def inherit(self, taught: Teaching) -> None:
         """Begin as settled, with the decision of another selector."""
@@ -272,8 +302,8 @@ class Tuning:
     def verify(self, record: Record, search: Search) -> None:
         """Search anew with fresh samples, because those of the stored decision were noisy.
 
-        What was disqualified stays out. The record in the store stands until this search has
-        decided.
+        What was disqualified by an error is tried again. The record in the store stands until this
+        search has decided.
         """
         self.search = search
         self.asks_ahead = bool(getattr(search, "asks_ahead", False))
@@ -310,7 +340,13 @@ class Tuning:
                     stale[position] = evidence.seconds
                 continue
             candidate.known_children = evidence.children
-            if evidence.disqualified is not None:
+            if (
+                evidence.disqualified is not None
+                and not any_version
+                and may_pass(evidence.disqualified)
+            ):
+                candidate.readmitted = evidence
+            elif evidence.disqualified is not None:
                 self.disqualify(position, evidence.disqualified)
             else:
                 for seconds in evidence.samples:
@@ -329,7 +365,8 @@ class Tuning:
             if not candidate.remains:
                 continue
             if not candidate.samples:
-                if (candidate.alternative.name, candidate.alternative.version) in left_out:
+                key = (candidate.alternative.name, candidate.alternative.version)
+                if candidate.awaits_retry or key in left_out:
                     continue
                 return None
             if candidate.alternative.name == record.decision:
@@ -343,7 +380,7 @@ class Tuning:
         # What was ordered was not measured: the next run goes on with the evidence.
         if self.decision is not None and self.decision.source not in ("forced", "pinned"):
             decision = self.decision.alternative
-        measured = [c for c in self.candidates if c.samples or c.disqualified is not None]
+        measured = [c for c in self.candidates if c.samples or c.disqualified or c.awaits_retry]
         if self.key is None or not measured:
             return None
         # A decision is made knowing of those that the search left out: for the next run they are

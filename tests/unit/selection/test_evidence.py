@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from fake_program import BrokenStore, DictStore, Program
 
@@ -90,7 +95,7 @@ def test_a_changed_version_is_measured_again(program: Program) -> None:
     assert selector.explain(1).decision == "slow"
 
 
-def test_a_disqualification_is_remembered(program: Program) -> None:
+def test_an_error_is_remembered_and_tried_again_once_by_the_next_process(program: Program) -> None:
     store = DictStore()
     pairs = [("a", program.function("a", 1.0)), ("b", program.failing("b", ValueError("no")))]
     first = program.selector(pairs, store=store)
@@ -98,7 +103,85 @@ def test_a_disqualification_is_remembered(program: Program) -> None:
     with pytest.warns(BestofWarning):
         first(1)
     program.taken()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the first process told the same reason
+        second = settle(program.selector(pairs, store=store))
+    taken = program.taken()
+    assert (taken[0], taken.count("b")) == ("a", 1)
+    assert (second.explain(1).decision, second.explain(1).source) == ("a", "stored")
+    (kept,) = [one for one in store.kept["it", "(1,)"].evidence if one.alternative == "b"]
+    assert re.fullmatch(
+        r"raised ValueError: no, on \d{4}-\d\d-\d\d \d\d:\d\d UTC.*", kept.disqualified
+    )
+
+
+def test_another_error_is_told(program: Program) -> None:
+    store, words = DictStore(), ["no"]
+
+    def failing(x: int) -> None:
+        raise ValueError(words[0])
+
+    pairs = [("a", program.function("a", 1.0)), Alternative("b", failing, ["1"])]
+    for word in ("no", "not now"):
+        words[0] = word
+        with pytest.warns(BestofWarning, match=f"'b' was disqualified: raised ValueError: {word}"):
+            settle(program.selector(pairs, store=store))
+
+
+def passes(selector: BestOf) -> list[tuple[str, str]]:
+    return [(selector(0, 1), selector(1, 1)) for _ in range(12)]
+
+
+def test_what_runs_again_is_measured_against_the_stored_times(program: Program) -> None:
+    store, fails = DictStore(), [True]
+    costs = {"b0": 1.0, "b1": 1.0}
+
+    def stage(name: str) -> Callable[[int], str]:
+        def function(x: int) -> str:
+            program.clock.passes(costs[name])
+            if fails:
+                raise ValueError("meta tensors")
+            return name
+
+        return function
+
+    pairs = [
+        ("a", [program.function("a0", 2.0), program.function("a1", 2.0)]),
+        Alternative("b", [stage("b0"), stage("b1")], ["1"]),
+        ("c", [program.function("c0", 3.0), program.function("c1", 3.0)]),
+    ]
+    first = program.selector(pairs, store=store)
+    with pytest.warns(BestofWarning):
+        passes(first)
+    assert first.explain(1).decision == "a"
+    fails.clear()
+    second = program.selector(pairs, store=store)
+    assert passes(second) == [("a0", "a1"), *[("b0", "b1")] * 11]
+    assert (second.explain(1).decision, store.kept["it", "(1,)"].decision) == ("b", "b")
+    assert set(passes(program.selector(pairs, store=store))) == {("b0", "b1")}
+
+
+def test_a_wrong_result_keeps_an_alternative_out(program: Program) -> None:
+    store = DictStore()
+    pairs = [("a", program.function("a", 2.0, 5)), ("b", program.function("b", 1.0, 6))]
+    with pytest.warns(BestofWarning, match="wrong result"):
+        settle(program.selector(pairs, store=store, check=0.0))
+    program.taken()
     settle(program.selector(pairs, store=store))
+    assert set(program.taken()) == {"a"}
+
+
+def test_a_retry_is_left_where_its_failure_would_be_the_users(program: Program) -> None:
+    store, fails = DictStore(), program.failing("b", ValueError("no"))
+
+    def selector(*, mutates: bool, **options: Any) -> BestOf:
+        b = Alternative("b", fails, ["1"], mutates=mutates)
+        return program.selector([("a", program.function("a", 1.0)), b], store=store, **options)
+
+    with pytest.warns(BestofWarning):
+        settle(selector(mutates=False))
+    program.taken()
+    settle(selector(mutates=True))
     assert set(program.taken()) == {"a"}
 
 

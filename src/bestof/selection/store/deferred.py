@@ -117,7 +117,7 @@ class DeferredStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every
+        """Force one alternative for a problem (None: every problem) on a host (None: every
         host)."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda: self._database.pin(order))

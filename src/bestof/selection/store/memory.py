@@ -42,7 +42,7 @@ class MemoryStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every
+        """Force one alternative for a problem (None: every problem) on a host (None: every
         host)."""
         with self._lock:
             self._pins[selector, problem, host] = alternative

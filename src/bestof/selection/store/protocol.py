@@ -38,7 +38,7 @@ class Store(Protocol):
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """ForcedChoice one alternative for a problem (None: every problem) on a host (None: every
+        """Force one alternative for a problem (None: every problem) on a host (None: every
         host)."""
 
     def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:

@@ -1,0 +1,64 @@
+"""The circumstances of a disqualification, which are stored with its reason.
+
+An error says something about one call: its machine had no memory left, its gradients were switched
+off, its default device was another one. A later process may be luckier, so it tries the alternative
+again. A wrong result is held against the alternative itself, for as long as its version stands.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+_RAISED = ("raised ", "supports raised ")
+
+
+def told(error: BaseException) -> str:
+    """Return the words for an error."""
+    return f"{type(error).__name__}: {error}"
+
+
+def raised(error: BaseException) -> str:
+    """Return the reason of a disqualification by an error, without the circumstances."""
+    return _RAISED[0] + told(error)
+
+
+def may_pass(reason: str) -> bool:
+    """Return whether a stored reason may be gone in another process.
+
+    An error may be gone, a wrong result may not.
+    """
+    return reason.startswith(_RAISED)
+
+
+def circumstances() -> str:
+    """Return when a call fails, and under what: the date, the thread, PyTorch's modes."""
+    now = datetime.now(timezone.utc)
+    return ", ".join((f"on {now:%Y-%m-%d %H:%M} UTC", *_modes()))
+
+
+def _modes() -> Iterator[str]:
+    thread = threading.current_thread()
+    if thread is not threading.main_thread():
+        yield f"in thread {thread.name}"
+    torch = sys.modules.get(
+        "torch"
+    )  # asked only if the program uses it: this package needs no PyTorch
+    if torch is None:
+        return
+    try:
+        if torch.is_inference_mode_enabled():
+            yield "in inference mode"
+        elif not torch.is_grad_enabled():
+            yield "without gradients"
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            yield "under autocast"
+        device = torch.get_default_device()
+        if device.type != "cpu":
+            yield f"under the default device {device}"
+    except (
+        Exception
+    ):  # PyTorch half imported, or of another version: the circumstances are only words
+        return
