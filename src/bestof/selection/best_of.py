@@ -36,10 +36,10 @@ from bestof.selection.policies.argument import check_count
 from bestof.selection.policy import Policy
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.report import ProblemReport, SelectorReport
-from bestof.selection.report_builder import Price, Yield, report_problem, report_selector
+from bestof.selection.report_builder import Price, report_problem, report_selector
 from bestof.selection.store.protocol import Store
+from bestof.selection.teaching import Teaching, learn, teachings
 from bestof.selection.timer import Timer
-from bestof.selection.tuning import Teaching
 
 
 class BestOf(HotPath):
@@ -216,7 +216,7 @@ class BestOf(HotPath):
                 known.tunings,
                 known.alternatives,
                 Price(known.trials, known.trial_seconds, known.loss_seconds),
-                Yield(known.settled_calls, known.saved_seconds),
+                known.savings(),
             )
 
     @property
@@ -237,12 +237,12 @@ class BestOf(HotPath):
     @property
     def settled_calls(self) -> int:
         """How many calls went straight to a winner, whether it then raised or not."""
-        return self._knowledge.settled_calls
+        return self._knowledge.savings().calls
 
     @property
     def saved_seconds(self) -> float:
         """What these calls are estimated to have saved against the first alternative."""
-        return self._knowledge.saved_seconds
+        return self._knowledge.savings().seconds
 
     def flush(self) -> None:
         """Keep the evidence of problems that are not settled yet, so that the next run goes on
@@ -369,9 +369,9 @@ class BestOf(HotPath):
         )
         for shared in ("policy", "store", "clock", "on_event", "timer"):
             memo.setdefault(id(self._given[shared]), self._given[shared])
-        beside, teachings = self._brought()
+        beside, taught = self._brought()
         return _fill(
-            made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), teachings
+            made, copy.deepcopy(self._arguments(), memo), copy.deepcopy(beside, memo), taught
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -390,7 +390,7 @@ class BestOf(HotPath):
         slots = {
             name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)
         }
-        return (attributes, slots), self._knowledge.teachings()
+        return (attributes, slots), teachings(self._knowledge)
 
 
 def _signature(function: Callable[..., Hashable]) -> str:
@@ -419,18 +419,16 @@ def _own_slots(kind: type[BestOf]) -> list[str]:
 
 
 def _remade(
-    kind: type[BestOf], given: dict[str, Any], beside: _Beside, teachings: list[Teaching]
+    kind: type[BestOf], given: dict[str, Any], beside: _Beside, taught: list[Teaching]
 ) -> BestOf:
-    return _fill(kind.__new__(kind), given, beside, teachings)
+    return _fill(kind.__new__(kind), given, beside, taught)
 
 
-def _fill(
-    made: BestOf, given: dict[str, Any], beside: _Beside, teachings: list[Teaching]
-) -> BestOf:
+def _fill(made: BestOf, given: dict[str, Any], beside: _Beside, taught: list[Teaching]) -> BestOf:
     BestOf.__init__(made, **given)
     attributes, slots = beside
     vars(made).update(attributes)
     for name, value in slots.items():
         setattr(made, name, value)
-    made._knowledge.learn(teachings)
+    learn(made._knowledge, taught)
     return made

@@ -10,6 +10,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.selection import registry
+from bestof.selection.decision import Decision
 from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.journal import DriftEntry
 from bestof.selection.knowledge import Knowledge
@@ -19,7 +20,6 @@ from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.sample_interval import calls_between
 from bestof.selection.trial import Trial, current_trial
-from bestof.selection.tuning import Decision
 from bestof.selection.winner import NEVER, PythonWinner
 
 _log = logging.getLogger("bestof")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bestof.errors import InvalidArgument
+from bestof.selection.candidate import Candidate
 from bestof.selection.circumstances import may_pass
 from bestof.selection.record import Record
-from bestof.selection.tuning import Candidate
 
 
 @dataclass(frozen=True, slots=True)

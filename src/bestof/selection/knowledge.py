@@ -1,46 +1,47 @@
-"""What a selector knows of its problems: searches under way, decisions, winners; bounded, and kept
-in its store."""
+"""The memory of one selector: searches under way, decisions and winners by problem."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from math import inf
 
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.candidate import SAMPLES_KEPT
+from bestof.selection.decision import Decision
 from bestof.selection.decision_store import DecisionStore
-from bestof.selection.duration import duration
 from bestof.selection.group_pass import Pass
 from bestof.selection.host import host
 from bestof.selection.hot_path import Winner
 from bestof.selection.journal import DecisionEntry, Journal
 from bestof.selection.notice import warn
 from bestof.selection.open_passes import OpenPasses
-from bestof.selection.open_tuning import open_tuning
 from bestof.selection.policies import Drift
 from bestof.selection.policy_choice import PolicyChoice
+from bestof.selection.problem import problem_text
+from bestof.selection.savings import Savings
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial
-from bestof.selection.tuning import SAMPLES_KEPT, Decision, Teaching, Tuning, problem_text
+from bestof.selection.tuning import Tuning
 from bestof.selection.winner import PythonWinner
 
 _log = logging.getLogger("bestof")
 
 
 class Knowledge:
-    """What one selector knows: its alternatives, its problems, and what was found out about them.
+    """The memory of one selector: its alternatives, its problems and their decisions.
 
-    A problem that is met gets a `Tuning` in `tunings`, where its trials are booked. With enough of
-    these it gets a `Decision` in `decisions`, which is written to the store, and a winner in
-    `settled`, the dictionary that the hot path reads. A problem that is not called any more moves
-    from `settled` to `older`, and from there out of memory. A winner that fails, or drifts, brings
-    its problem back to `tunings`.
+    A new problem gets a `Tuning` in `tunings`, where its trials are booked. After enough trials it
+    gets a `Decision` in `decisions`, which is written to the store, and a winner in `settled`, the
+    dictionary that the hot path reads. A problem that is no longer called moves from `settled` to
+    `older`, and from there out of memory. If a winner fails or drifts, its problem goes back to
+    `tunings`.
 
-    Whatever threads share changes with `lock` held. Warnings (`notices`) and entries for listeners
-    wait until it is free.
-    `max_problems`: how many settled and how many unsettled problems are remembered.
+    Shared state changes only while `lock` is held. Warnings (`notices`) and entries for listeners
+    wait until the lock is free. `max_problems` bounds the number of settled problems in memory, and
+    that of unsettled ones.
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Knowledge:
         self.trials = 0
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
-        self._retired_calls = 0  # of winners that are remembered no longer
-        self._retired_seconds = 0.0  # what these calls saved
+        self._retired = Savings()  # by winners that have left memory
 
     # Winners
 
     def winner(self, problem: Hashable) -> PythonWinner | None:
+        """Return the winner of a problem; one from `older` moves back to `settled`."""
         winner = self.settled.get(problem)
         if winner is None:
             winner = self.older.pop(problem, None)
@@ -94,53 +95,43 @@ class Knowledge:
         return winner
 
     def remember(self, problem: Hashable, winner: PythonWinner) -> None:
-        """Two generations bound the memory without a write on the hot path: what was not used while
-        the younger one filled up is forgotten."""
+        """Put a winner into `settled`, and bound the memory.
+
+        There are two generations, so that the hot path need not write. When `settled` is full, it
+        becomes `older`, and the problems of the previous `older` are evicted.
+        """
         self.older.pop(problem, None)
         if len(self.settled) >= self._max_problems // 2 and problem not in self.settled:
             for forgotten, old in self.older.items():
                 self._retire(forgotten, old)
                 self.decisions.pop(forgotten, None)
-            # The hot path holds `settled`: a call that misses it meanwhile waits for the lock, and
-            # finds `older`.
+            # The hot path holds this dictionary, so it is emptied in place. A call that misses it
+            # meanwhile waits for the lock and finds the winner in `older`.
             self.older = dict(self.settled)
             self.settled.clear()
         self.settled[problem] = winner
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
-        """Book what a winner did before it is let go; a call that another thread makes right now
-        may be missed."""
-        self._retired_calls += winner.calls
-        self._retired_seconds += self._saved_by(problem, winner)
+        """Book what a winner did. A call that another thread makes now may not be counted."""
+        self._retired = self._retired.after(winner, self.decisions.get(problem))
         self.drifts.pop(problem, None)
 
-    def _saved_by(self, problem: Hashable, winner: PythonWinner) -> float:
-        decision = self.decisions.get(problem)
-        gain = None if decision is None else decision.gain
-        return 0.0 if gain is None else gain * winner.calls / len(winner.functions)
-
-    @property
-    def settled_calls(self) -> int:
-        """How many calls went straight to a winner, whether it then raised or not."""
+    def savings(self) -> Savings:
+        """Return what all winners have saved so far."""
         with self.lock:
-            return self._retired_calls + sum(winner.calls for _, winner in self.winners())
-
-    @property
-    def saved_seconds(self) -> float:
-        """What these calls are estimated to have saved: for each problem their number times the
-        difference of the medians of the first alternative and the chosen one. Nothing is counted
-        where either was not measured."""
-        with self.lock:
-            return self._retired_seconds + sum(
-                self._saved_by(problem, winner) for problem, winner in self.winners()
-            )
+            total = self._retired
+            for problem, winner in self.winners():
+                total = total.after(winner, self.decisions.get(problem))
+            return total
 
     def winners(self) -> list[tuple[Hashable, PythonWinner]]:
+        """Return the winners in memory, by problem."""
         return [*self.older.items(), *self.settled.items()]
 
     # Searches
 
     def hold(self, tuning: Tuning) -> None:
+        """Add a search; if there are too many, evict the oldest and save its evidence."""
         while len(self.tunings) >= self._max_problems:
             oldest = next(iter(self.tunings))
             evicted = self.tunings.pop(oldest)
@@ -149,8 +140,10 @@ class Knowledge:
         self.tunings[tuning.problem] = tuning
 
     def reopen(self, tuning: Tuning) -> None:
-        """A problem that was settled is searched again, as its winner no longer runs, or has
-        drifted. Called with the lock held."""
+        """Search a settled problem again, after its winner has failed or drifted.
+
+        Called with the lock held.
+        """
         problem = tuning.problem
         winner = self.settled.pop(problem, None) or self.older.pop(problem, None)
         if winner is not None:
@@ -168,13 +161,12 @@ class Knowledge:
             self.hold(tuning)
 
     def conclude(self, tuning: Tuning) -> None:
-        """Take what an attempt brought: perhaps a decision. Called by attempts, with the lock
-        held."""
+        """Settle the problem if its search has a winner. Called with the lock held."""
         problem = tuning.problem
         if self.tunings.get(problem) is not tuning and (
             problem in self.tunings or problem in self.settled or problem in self.older
         ):
-            return  # forgotten, and known again since by another search, whose decision stands
+            return  # evicted meanwhile; another search has taken its place, and its decision holds
         if tuning.decision is None:
             winner = tuning.search.winner
             if winner is not None:
@@ -198,10 +190,12 @@ class Knowledge:
         seconds: float,
         timed: bool,
     ) -> None:
-        """Book one answered call: the stage of its pass, its time, what was met inside. Called with
-        the lock held."""
+        """Book one answered call: the stage of its pass, its time, and the choices inside it.
+
+        Called with the lock held.
+        """
         clean, whole, total = trial.clean, True, seconds
-        if not 0.0 <= seconds < inf:  # a clock that goes backwards says nothing
+        if not 0.0 <= seconds < inf:  # the clock went backwards
             seconds, total, clean = 0.0, 0.0, False
         if begun is not None:
             begun.seconds = total = begun.seconds + seconds
@@ -211,7 +205,7 @@ class Knowledge:
             if position in tuning.retried and self.decisions.get(tuning.problem) is tuning.decision:
                 tuning.retried.clear()
                 tuning.former = tuning.decision.position
-                self.reopen(tuning)  # it runs now: it is measured against the others' stored times
+                self.reopen(tuning)  # it runs again: compare it with the stored times
             else:
                 self.conclude(tuning)
             return
@@ -240,6 +234,10 @@ class Knowledge:
             tuning.asked = search.ask()
 
     def settle(self, tuning: Tuning, position: int, source: str) -> None:
+        """Decide for an alternative: write the decision to the store, and publish the winner.
+
+        `source` tells reports where the decision comes from. Called with the lock held.
+        """
         winner = tuning.candidates[position]
         evidence = tuple(
             candidate.evidence() for candidate in tuning.candidates if candidate.applies
@@ -263,78 +261,46 @@ class Knowledge:
                 self.where(tuning.problem),
                 decision.alternative,
                 source,
-                _gain(decision),
+                decision.gain_text(),
             )
         if tuning.unsaved:
             self._save(tuning)
         self.publish(tuning)
 
     def publish(self, tuning: Tuning) -> None:
-        """Let calls of a settled problem take the hot path, as soon as nothing needs them on the
-        long way."""
+        """Move a settled problem to the hot path, unless its calls must stay on the long way."""
         decision, problem = tuning.decision, tuning.problem
         assert decision is not None
         held = self.tunings.get(problem)
         if held is not tuning and (
             held is not None or problem in self.settled or problem in self.older
         ):
-            return  # an attempt of a search that another one has replaced since
+            return  # another search has replaced this one
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
                 self._save(tuning)
             self.tunings.pop(problem, None)
-            winner = Winner(self.functions[decision.position], self.choice.first_sample(decision))
+            winner = self.new_winner(decision)
             tuning.passes.prune()
             if tuning.passes:
                 winner.earlier = tuning.passes
             self.remember(problem, winner)
 
+    def new_winner(self, decision: Decision) -> PythonWinner:
+        """Return a winner for the hot path."""
+        return Winner(self.functions[decision.position], self.choice.first_sample(decision))
+
     def watches(self, tuning: Tuning) -> bool:
-        """Whether calls of a settled problem stay on the long way: to be compared every so often,
-        or because the winner calls this selector again with the same problem, which would never end
-        on the hot path."""
+        """Return whether calls of a settled problem stay on the long way.
+
+        They do if results are compared now and then (`check_every`), and if the winner calls this
+        selector again with the same problem: on the hot path that would recurse without end.
+        """
         assert tuning.decision is not None
         position = tuning.decision.position
         if self.check_every is not None and position != tuning.remaining()[0]:
             return True
         return tuning.candidates[position].recursive
-
-    # Copies
-
-    def teachings(self) -> list[Teaching]:
-        """Every decision, for a selector of the same alternatives."""
-        with self.lock:
-            taught = []
-            for problem, decision in self.decisions.items():
-                tuning = self.tunings.get(problem)
-                if tuning is None:
-                    taught.append(Teaching(decision))
-                else:
-                    recursive = tuning.candidates[decision.position].recursive
-                    taught.append(Teaching(decision, recursive, frozenset(tuning.unverified)))
-            return taught
-
-    def learn(self, teachings: Iterable[Teaching]) -> None:
-        """Take over decisions that a selector of the same alternatives has made."""
-        with self.lock:
-            for taught in teachings:
-                decision = taught.decision
-                if self.check_every is not None or taught.recursive or taught.unverified:
-                    tuning = open_tuning(
-                        decision.problem, self.alternatives, self.stages, self.choice.current()
-                    )
-                    if not tuning.candidates[decision.position].remains:
-                        continue
-                    tuning.inherit(taught)
-                    self.hold(tuning)
-                    self.decisions[decision.problem] = decision
-                    self.publish(tuning)
-                else:
-                    self.decisions[decision.problem] = decision
-                    winner = Winner(
-                        self.functions[decision.position], self.choice.first_sample(decision)
-                    )
-                    self.remember(decision.problem, winner)
 
     # The store
 
@@ -342,51 +308,42 @@ class Knowledge:
         record = tuning.record(self.name, host(), time.time())
         if record is not None:
             self.stored.save(record)
-        tuning.unsaved = False  # not before: an interrupt in between would lose the record
+        tuning.unsaved = False  # last: an interrupt before the save must not lose the record
 
     def _keep(self, tuning: Tuning) -> None:
-        """Save the evidence of a search that is not over.
+        """Save the evidence of an unfinished search, unless the store has a decision.
 
-        That of a reopened race, and of one that verifies a stored decision, is left: it says
-        nothing beside the older evidence of those not tried yet, and the decision in the store
-        stands.
+        Samples of the new race cannot be compared with older ones of alternatives not tried yet.
         """
         if tuning.unsaved and not tuning.history and tuning.former is None:
             self._save(tuning)
 
     def flush(self) -> None:
-        """Keep the evidence of problems that are not settled yet, so that the next run goes on
-        where this one ended."""
+        """Save the evidence of unsettled problems, so that the next run continues with it."""
         with self.lock:
             for tuning in self.tunings.values():
                 self._keep(tuning)
 
     def asked_store(self) -> Store | None:
-        """Return the store, if this selector has met a problem; to find the default one may create
-        it."""
+        """Return the store, or None if this selector has met no problem yet.
+
+        Finding the default store may create it.
+        """
         return self._find_store() if self.decisions or self.tunings else None
 
     def after_fork(self) -> None:
-        """In a child process: decisions stay, trials that other threads had begun in the parent are
-        dropped."""
+        """In a child process, drop the passes that the parent's threads have begun."""
         self.lock = threading.RLock()
         for tuning in self.tunings.values():
             tuning.passes.clear()
 
-    # Words
+    # Messages
 
     def tell(self) -> None:
+        """Give the warnings that have waited for the lock to be free."""
         while self.notices:
             warn(self.notices.pop(0))
 
     def where(self, problem: Hashable) -> str:
+        """Return the beginning of a message about a problem."""
         return f"BestOf({self.name!r}), problem {problem_text(problem)}"
-
-
-def _gain(decision: Decision) -> str:
-    """What a decision saves, in words; nothing where the first alternative won, or was not
-    measured."""
-    gain = decision.gain
-    if gain is None or gain <= 0.0:
-        return ""
-    return f", saves {duration(gain)} a call over {decision.evidence[0].alternative!r}"

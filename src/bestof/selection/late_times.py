@@ -10,8 +10,8 @@ from math import nan
 from statistics import median
 from typing import Any
 
-from bestof.selection.timer import TimedTrial, Timer, Timing
-from bestof.selection.tuning import LateTrial, Tuning
+from bestof.selection.timer import LateTrial, TimedTrial, Timer, Timing
+from bestof.selection.tuning import Tuning
 
 
 class LateTimes:

@@ -8,6 +8,8 @@ from typing import Any
 
 from bestof.errors import NoAlternative, ProblemError
 from bestof.selection import registry
+from bestof.selection.candidate import Candidate
+from bestof.selection.decision import Decision
 from bestof.selection.drift_watch import DriftWatch
 from bestof.selection.forced_choice import ForcedChoice
 from bestof.selection.journal import DisqualificationEntry
@@ -18,7 +20,7 @@ from bestof.selection.policies import Neighbour
 from bestof.selection.policy import Policy, Search, always, has_short_form, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.record import Record
-from bestof.selection.tuning import Candidate, Decision, Tuning
+from bestof.selection.tuning import Tuning
 
 Neighbours = Callable[[Any], Iterable[Hashable]]
 

@@ -6,10 +6,11 @@ from collections.abc import Hashable, Sequence
 
 from bestof.errors import InvalidArgument
 from bestof.selection.alternative import Alternative, Function
+from bestof.selection.candidate import Candidate
 from bestof.selection.policies import Race
 from bestof.selection.policy import Policy, Search
 from bestof.selection.problem import canonical
-from bestof.selection.tuning import Candidate, Tuning
+from bestof.selection.tuning import Tuning
 
 
 def open_tuning(

@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from math import isnan, nan
 from typing import Any
 
+from bestof.selection.decision import Decision
 from bestof.selection.knowledge import Knowledge
-from bestof.selection.tuning import Decision
 
 
 def best_positions(known: Knowledge) -> dict[Hashable, int]:

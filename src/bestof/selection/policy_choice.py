@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bestof.selection import registry
+from bestof.selection.decision import Decision
 from bestof.selection.policies import Race
 from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.sample_interval import FIRST
-from bestof.selection.tuning import Decision
 from bestof.selection.winner import NEVER
 
 

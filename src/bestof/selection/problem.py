@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -43,6 +43,12 @@ def canonical(problem: object) -> str | None:
         return _text(problem, 0)
     except ValueError:  # sys.set_int_max_str_digits
         return None
+
+
+def problem_text(problem: Hashable) -> str:
+    """Return the text of a problem for records and reports; its repr if it has no canonical
+    text."""
+    return canonical(problem) or repr(problem)
 
 
 def _text(value: Any, depth: int) -> str | None:

@@ -3,6 +3,7 @@ made from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -13,6 +14,11 @@ class Child:
 
     selector: str
     problem: str
+
+
+def sorted_children(children: Iterable[Child]) -> tuple[Child, ...]:
+    """Return the children in the order in which they are stored."""
+    return tuple(sorted(children, key=lambda child: (child.selector, child.problem)))
 
 
 @dataclass(frozen=True, slots=True)

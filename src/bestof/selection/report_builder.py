@@ -8,11 +8,14 @@ from itertools import groupby
 from typing import NamedTuple
 
 from bestof.selection.alternative import Alternative
+from bestof.selection.decision import Decision
 from bestof.selection.noise import is_noisy, spread
+from bestof.selection.problem import problem_text
 from bestof.selection.record import Evidence, Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport, Status
+from bestof.selection.savings import Savings
 from bestof.selection.store.protocol import Store
-from bestof.selection.tuning import Decision, Tuning, problem_text
+from bestof.selection.tuning import Tuning
 
 
 class Price(NamedTuple):
@@ -21,13 +24,6 @@ class Price(NamedTuple):
     trials: int
     trial_seconds: float
     loss_seconds: float
-
-
-class Yield(NamedTuple):
-    """What it has saved since."""
-
-    settled_calls: int
-    saved_seconds: float
 
 
 def report_problem(
@@ -86,7 +82,7 @@ def report_selector(
     tunings: Mapping[Hashable, Tuning],
     alternatives: Sequence[Alternative],
     price: Price,
-    gain: Yield,
+    savings: Savings,
 ) -> SelectorReport:
     """Return the report of a live selector."""
     problems = [
@@ -98,7 +94,7 @@ def report_selector(
         for problem, tuning in tunings.items()
         if problem not in decisions
     ]
-    return SelectorReport(name, stages, tuple(problems), *price, *gain)
+    return SelectorReport(name, stages, tuple(problems), *price, *savings)
 
 
 def store_report(store: Store) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Timing(Protocol):
@@ -34,3 +34,10 @@ class TimedTrial(Protocol):
     def book_late(self, seconds: float) -> None:
         """Take the time of the call, NaN if it will never be known. Called with the selector's lock
         held."""
+
+
+class LateTrial(NamedTuple):
+    """A trial that has ended, and the timing that will tell its time."""
+
+    trial: TimedTrial
+    timing: Timing
