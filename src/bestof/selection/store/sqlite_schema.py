@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store.sqlite_file import (
@@ -22,21 +23,25 @@ _TABLES = (
         id INTEGER PRIMARY KEY, selector TEXT NOT NULL, problem TEXT NOT NULL, host TEXT NOT NULL,
         decision TEXT, updated REAL NOT NULL, UNIQUE (selector, problem, host))""",
     """CREATE TABLE evidence (
-        id INTEGER PRIMARY KEY, record INTEGER NOT NULL REFERENCES record (id), alternative TEXT NOT NULL,
-        version TEXT NOT NULL, samples TEXT NOT NULL, disqualified TEXT, children TEXT NOT NULL,
+        id INTEGER PRIMARY KEY, record INTEGER NOT NULL REFERENCES record (id),
+        alternative TEXT NOT NULL, version TEXT NOT NULL, samples TEXT NOT NULL,
+        disqualified TEXT, children TEXT NOT NULL,
         UNIQUE (record, alternative))""",
     "CREATE TABLE pin (selector TEXT NOT NULL, problem TEXT, host TEXT, alternative TEXT NOT NULL)",
 )
 
-_SAVE_RECORD = """INSERT INTO record (selector, problem, host, decision, updated) VALUES (?, ?, ?, ?, ?)
+_SAVE_RECORD = """
+    INSERT INTO record (selector, problem, host, decision, updated) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (selector, problem, host) DO UPDATE SET
     decision = coalesce(excluded.decision, decision), updated = excluded.updated"""
 _FIND_RECORD = "SELECT id FROM record WHERE selector = ? AND problem = ? AND host = ?"
-_SAVE_EVIDENCE = """INSERT INTO evidence (record, alternative, version, samples, disqualified, children)
+_SAVE_EVIDENCE = """
+    INSERT INTO evidence (record, alternative, version, samples, disqualified, children)
     VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (record, alternative) DO UPDATE SET
     version = excluded.version, samples = excluded.samples, disqualified = excluded.disqualified,
     children = excluded.children
-    WHERE excluded.samples <> '[]' OR excluded.disqualified IS NOT NULL OR excluded.version <> version"""
+    WHERE excluded.samples <> '[]' OR excluded.disqualified IS NOT NULL
+    OR excluded.version <> version"""
 _WITHDRAW = "UPDATE record SET decision = NULL WHERE id = ? AND decision = ?"
 _LOAD = """SELECT r.selector, r.problem, r.host, r.decision, r.updated,
     e.alternative, e.version, e.samples, e.disqualified, e.children
@@ -47,8 +52,56 @@ _LOAD_ALL = (
 )
 
 
+class _EvidenceRow(NamedTuple):
+    """The columns of `evidence` that a user's data fills."""
+
+    alternative: str
+    version: str
+    samples: str
+    disqualified: str | None
+    children: str
+
+
+class _Row(NamedTuple):
+    """A row of `_LOAD`. A damaged file may hold values of any type in it."""
+
+    selector: Any
+    problem: Any
+    host: Any
+    decision: Any
+    updated: Any
+    alternative: Any
+    version: Any
+    samples: Any
+    disqualified: Any
+    children: Any
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return the key of the record. DatabaseError if the row cannot be one of `record`."""
+        key = (self.selector, self.problem, self.host)
+        if not (
+            _are_texts(*key)
+            and isinstance(self.decision, str | None)
+            and isinstance(self.updated, float)
+        ):
+            raise _unreadable("record")
+        return key
+
+    @property
+    def evidence(self) -> _EvidenceRow:
+        """Return the columns of `evidence`."""
+        return _EvidenceRow(
+            self.alternative, self.version, self.samples, self.disqualified, self.children
+        )
+
+
+def _unreadable(table: str) -> sqlite3.DatabaseError:
+    return sqlite3.DatabaseError(f"a row of the table '{table}' cannot be read")
+
+
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make sure that the database is ours and of this schema; creates the tables in an empty one.
+    """Check that the database is a store of this schema; create the tables in an empty one.
 
     The identity is committed before the switch to WAL, so that the header of the file itself
     carries it, and never only a journal.
@@ -56,9 +109,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     application_id, schema_version = _identity(connection)
     if application_id == 0:
         connection.execute("BEGIN IMMEDIATE")
-        application_id, schema_version = _identity(
-            connection
-        )  # another process may have been faster
+        # Another process may have been faster.
+        application_id, schema_version = _identity(connection)
         if application_id == 0:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise foreign(path)
@@ -80,36 +132,62 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def write_record(connection: sqlite3.Connection, record: Record) -> None:
-    """Save one record, by the rule of `Record.absorb`, within the transaction that is open."""
+    """Save one record by the rule of `Record.absorb`, within the transaction that is open.
+
+    The record is read back before the transaction ends: SQLite writes into some damaged files
+    without an error. DatabaseError if the file does not give back what was written.
+    """
     key = tuple(storable(text) for text in record.key)
     decision = None if record.decision is None else storable(record.decision)
-    connection.execute(_SAVE_RECORD, (*key, decision, record.updated))
-    (number,) = connection.execute(_FIND_RECORD, key).fetchone()
-    rows = [
-        (
-            number,
-            storable(item.alternative),
-            storable(item.version),
-            json.dumps(item.samples, separators=(",", ":")),
-            None if item.disqualified is None else storable(item.disqualified),
-            json.dumps([(child.selector, child.problem) for child in item.children])
-            if item.children
-            else "[]",
-        )
-        for item in record.evidence
-    ]
-    connection.executemany(_SAVE_EVIDENCE, rows)
-    gone = [(number, row[1]) for row in rows if row[4] is not None]
+    found = connection.execute(_FIND_RECORD, key).fetchone()
+    saved = connection.execute(_SAVE_RECORD, (*key, decision, record.updated))
+    number = saved.lastrowid if found is None else found[0]
+    rows = [_evidence_row(item) for item in record.evidence]
+    connection.executemany(_SAVE_EVIDENCE, [(number, *row) for row in rows])
+    gone = {row.alternative for row in rows if row.disqualified is not None}
     if gone:
-        connection.executemany(_WITHDRAW, gone)
+        connection.executemany(_WITHDRAW, [(number, name) for name in gone])
+    left = None if decision in gone else decision
+    back = [_Row(*row) for row in connection.execute(_LOAD_ONE, key)]
+    if not _holds(back, rows, is_new=found is None) or (decision and back[0].decision != left):
+        raise sqlite3.DatabaseError("a record that was written cannot be read back")
+
+
+def _holds(back: list[_Row], rows: list[_EvidenceRow], *, is_new: bool) -> bool:
+    """Return whether the rows of a record that came back hold what was written.
+
+    Rows that are equal are not parsed: that would take twice as long as the write.
+    """
+    # A row without samples and reason may leave an older one in place.
+    last = {row.alternative: row for row in rows}
+    sure = {row for row in last.values() if row.samples != "[]" or row.disqualified is not None}
+    names = {row.alternative for row in sure}
+    others = [row for row in back if row.alternative not in names]
+    _records(others)  # raises if a row cannot be read
+    return (
+        bool(back)
+        and {row.evidence for row in back if row.alternative in names} == sure
+        and not (is_new and any(row.alternative not in {None, *last} for row in others))
+    )
+
+
+def _evidence_row(item: Evidence) -> _EvidenceRow:
+    children = [(child.selector, child.problem) for child in item.children]
+    return _EvidenceRow(
+        storable(item.alternative),
+        storable(item.version),
+        json.dumps(item.samples, separators=(",", ":")),
+        None if item.disqualified is None else storable(item.disqualified),
+        json.dumps(children) if children else "[]",
+    )
 
 
 def read_record(
     connection: sqlite3.Connection, selector: str, problem: str, host: str
 ) -> Record | None:
-    """The record of one problem, in one query, so that it is of one moment."""
+    """Return the record of one problem, read in one query, so that it is of one moment."""
     key = tuple(storable(text) for text in (selector, problem, host))
-    found = _records(connection.execute(_LOAD_ONE, key).fetchall())
+    found = _records(_Row(*row) for row in connection.execute(_LOAD_ONE, key).fetchall())
     return found[0] if found else None
 
 
@@ -117,7 +195,7 @@ def read_records(connection: sqlite3.Connection, selector: str | None) -> list[R
     """Every record, sorted: SQLite compares UTF-8 bytes, which gives the order of Python's
     strings."""
     name = None if selector is None else storable(selector)
-    return _records(connection.execute(_LOAD_ALL, (name,)).fetchall())
+    return _records(_Row(*row) for row in connection.execute(_LOAD_ALL, (name,)).fetchall())
 
 
 def delete_records(
@@ -147,7 +225,7 @@ def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:
 def delete_pin(
     connection: sqlite3.Connection, selector: str, problem: str | None, host: str | None
 ) -> bool:
-    """Forget a pin; whether there was one."""
+    """Remove a pin; return whether there was one."""
     key = (selector, problem, host)
     return (
         connection.execute(
@@ -158,50 +236,40 @@ def delete_pin(
 
 
 def read_pins(connection: sqlite3.Connection, selector: str | None) -> list[Pin]:
-    """Every pin, in no order."""
+    """Return every pin (of one selector, where named), in no order."""
     query = "SELECT selector, alternative, problem, host FROM pin WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else storable(selector)
     return [Pin(*row) for row in connection.execute(query, (name,)).fetchall()]
 
 
-def _records(rows: Iterable[tuple[object, ...]]) -> list[Record]:
-    heads: dict[tuple[str, str, str], tuple[str | None, float]] = {}
+def _records(rows: Iterable[_Row]) -> list[Record]:
+    """Return the records of these rows, each record at the place of its first row."""
+    heads: dict[tuple[str, str, str], _Row] = {}
     evidence: dict[tuple[str, str, str], list[Evidence]] = {}
     for row in rows:
-        (
-            selector,
-            problem,
-            host,
-            decision,
-            updated,
-            alternative,
-            version,
-            samples,
-            disqualified,
-            children,
-        ) = row
-        texts = (selector, problem, host)
-        if not (
-            _are_texts(*texts) and isinstance(decision, str | None) and isinstance(updated, float)
-        ):
-            raise sqlite3.DatabaseError("a row of the table 'record' cannot be read")
-        key = (str(selector), str(problem), str(host))
-        heads[key] = (decision, updated)
+        key = row.key
+        heads[key] = row
         items = evidence.setdefault(key, [])
-        if alternative is None:
-            continue  # a record without evidence
-        if not (
-            _are_texts(alternative, version, samples, children)
-            and isinstance(disqualified, str | None)
-        ):
-            raise sqlite3.DatabaseError("a row of the table 'evidence' cannot be read")
-        try:
-            times = tuple(map(float, json.loads(str(samples))))
-            pairs = tuple(Child(str(name), str(text)) for name, text in json.loads(str(children)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise sqlite3.DatabaseError("a row of the table 'evidence' cannot be read") from error
-        items.append(Evidence(str(alternative), str(version), times, disqualified, pairs))
-    return [Record(*key, *head[:1], tuple(evidence[key]), head[1]) for key, head in heads.items()]
+        if row.alternative is not None:  # else a record without evidence
+            items.append(_evidence(row))
+    return [
+        Record(*key, head.decision, tuple(evidence[key]), head.updated)
+        for key, head in heads.items()
+    ]
+
+
+def _evidence(row: _Row) -> Evidence:
+    texts = (row.alternative, row.version, row.samples, row.children)
+    if not (_are_texts(*texts) and isinstance(row.disqualified, str | None)):
+        raise _unreadable("evidence")
+    try:
+        samples = tuple(map(float, json.loads(row.samples)))
+        children = tuple(
+            Child(str(selector), str(problem)) for selector, problem in json.loads(row.children)
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unreadable("evidence") from error
+    return Evidence(row.alternative, row.version, samples, row.disqualified, children)
 
 
 def _are_texts(*values: object) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bestof.errors import StoreError
+from bestof.errors import BestofWarning, StoreError
 from bestof.selection.record import Evidence, Record
 from bestof.selection.store.sqlite import SqliteStore
 
@@ -67,6 +67,15 @@ def use(path: Path) -> tuple[list[Record], list[str]]:
         finally:
             store.close()
     return [record for record in found if record is not None], [str(one.message) for one in caught]
+
+
+def save_and_load(path: Path) -> Record | None:
+    """Save NEW, and return what a store says that it has saved."""
+    store = SqliteStore(path)
+    assert save_all(store, [NEW])
+    read = store.load(*NEW.key)
+    store.close()
+    return read
 
 
 def test_a_file_cut_short_anywhere_is_set_aside_and_rebuilt(tmp_path: Path, whole: bytes) -> None:
@@ -439,3 +448,34 @@ def test_a_file_that_may_not_even_be_read_is_a_warning(open_folder: Path) -> Non
             store.close()
 
     unprivileged(work)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        # A page of an index that is wrong swallows a row, or gives back another one.
+        "CREATE TRIGGER loses BEFORE INSERT ON evidence BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER loses BEFORE INSERT ON record BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER spoils AFTER INSERT ON evidence "
+        "BEGIN UPDATE evidence SET samples = '[9.0]' WHERE id = new.id; END",
+        "CREATE TRIGGER spoils AFTER INSERT ON record "
+        "BEGIN UPDATE record SET decision = 'a' WHERE id = new.id; END",
+        # The evidence of a record whose own row is lost, under the number that comes next.
+        "INSERT INTO evidence (record, alternative, version, samples, children) "
+        "SELECT max(id) + 1, 'a', '1', '[0.1]', '[]' FROM record",
+    ],
+)
+def test_a_file_that_does_not_give_back_what_was_written_is_set_aside(
+    tmp_path: Path, damage: str
+) -> None:
+    path = tmp_path / "decisions.sqlite"
+    made(path)
+    connection = sqlite3.connect(path)
+    connection.execute(damage)
+    connection.commit()
+    connection.close()
+    with pytest.warns(BestofWarning, match="is damaged") as told:
+        read = save_and_load(path)
+    assert read == NEW
+    assert len(told) == 1
+    assert (tmp_path / "decisions.sqlite.damaged-1").exists()
