@@ -30,6 +30,7 @@ from typing import Any
 
 _DEEPEST = 24  # levels of functions and data that are read
 _MOST = 5_000  # values; a closure may hold a whole data set
+_LONG = 1_000  # characters or bytes
 _MAIN = ("__main__", "__mp_main__")
 _CODE, _DATA = 12, 8  # digits of the two parts of a digest
 _IDENTITY = re.compile(rf"(?:^|(?<= ))(\S+)#([0-9a-f]{{{_CODE}}})[0-9a-f]{{{_DATA}}}(?= |$)")
@@ -68,10 +69,9 @@ def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
     try:
         for token in _Reader(data=data).tokens(function):
             digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
-    except _TooMuchError:
-        return "f" * digits
     except Exception as error:  # a user's object may raise whatever it likes when it is read
-        return hashlib.blake2b(type(error).__name__.encode(), digest_size=digits // 2).hexdigest()
+        # What was read before stays in the digest: the code comes first.
+        digest.update(type(error).__name__.encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 
 
@@ -80,7 +80,7 @@ def _place(function: Any) -> str:
     while type(function) is functools.partial:
         function = function.func
     try:
-        module, name = getattr(function, "__module__", None), _name(function)
+        module, name = _attribute(function, "__module__"), _name(function)
     except Exception:  # a user's object may raise whatever it likes when it is read
         module, name = None, type(function).__qualname__
     place = (
@@ -103,7 +103,7 @@ def _module_place(module: str) -> str:
 
 
 class _TooMuchError(Exception):
-    """There is more data than is read."""
+    """There is more data than is read. What was read until then is the identity."""
 
 
 class _Reader:
@@ -114,6 +114,7 @@ class _Reader:
         self._data = data
         self._inside: set[int] = set()  # the ids of what is being read, from the outermost on
         self._left = _MOST
+        self._looked_at = 0  # values of containers that are read for their functions only
 
     def tokens(self, value: Any, depth: int = 0) -> Iterator[str]:
         """Yield what identifies a value."""
@@ -122,7 +123,7 @@ class _Reader:
             raise _TooMuchError
         kind = type(value)
         if kind in _SCALARS:
-            yield f"{kind.__name__} {value!r}"
+            yield f"{kind.__name__} {_text(value)}"
             return
         if depth >= _DEEPEST or id(value) in self._inside:
             yield f"again or deep {_class_place(kind)}"
@@ -176,7 +177,9 @@ class _Reader:
             # made yet.
             yield "empty"
         elif kind in (range, slice):
-            yield repr(value)
+            yield kind.__name__
+            for member in (value.start, value.stop, value.step):
+                yield from self.tokens(member, depth + 1)
         elif callable(value):
             yield from self._callable(value, kind, depth)
         else:
@@ -206,10 +209,10 @@ class _Reader:
 
     def _callable(self, value: Any, kind: type, depth: int) -> Iterator[str]:
         yield f"callable {_class_place(kind)}"
-        wrapped = getattr(value, "__wrapped__", None)
+        wrapped = _attribute(value, "__wrapped__")
         if callable(wrapped):
             yield from self.tokens(wrapped, depth + 1)
-        owner = getattr(value, "__self__", None)
+        owner = _attribute(value, "__self__")
         if isinstance(value, BuiltinFunctionType) and not isinstance(owner, ModuleType | None):
             yield from self._object(owner, depth)
         call = inspect.getattr_static(kind, "__call__", None)
@@ -217,7 +220,7 @@ class _Reader:
             yield from self.tokens(call, depth + 1)
             yield from self._object(value, depth)
             return
-        name = getattr(value, "__module__", None)
+        name = _attribute(value, "__module__")
         yield f"compiled {_name(value)} {_version(name if isinstance(name, str) else kind.__module__)}"
         if callable(wrapped):
             return
@@ -243,9 +246,32 @@ class _Reader:
         """Yield a held value; its functions only, where `depends` speaks for the data."""
         if self._data or _is_code(value):
             yield from self.tokens(value, depth + 1)
-        elif type(value) in (tuple, list):
+        elif type(value) in (tuple, list) and depth < _DEEPEST and id(value) not in self._inside:
+            self._inside.add(id(value))
             for member in value:
+                self._looked_at += 1
+                if self._looked_at > _MOST:
+                    break
                 yield from self._if_data(member, depth + 1)
+            self._inside.discard(id(value))
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute, or None if it cannot be read."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # a user's object may raise whatever it likes when it is read
+        return None
+
+
+def _text(value: Any) -> str:
+    """Return the text of a plain value; of a long one its length and a digest."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return hex(value)  # Python refuses to write more than 4,300 decimal digits
+    if isinstance(value, str | bytes) and len(value) > _LONG:
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        return f"{len(value)} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
+    return repr(value)
 
 
 def _is_code(value: Any) -> bool:

@@ -133,6 +133,64 @@ def test_a_circle_a_deep_value_and_a_large_one_are_read_to_an_end() -> None:
         assert places(version_of([holding(value)], ())) == places(version_of([holding(0)], ()))
 
 
+def doubling(levels: int) -> list[Any]:
+    """A list of 2 ** levels numbers, in the memory of a few."""
+    found: list[Any] = [0]
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
+def circle() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+class Unreadable:
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __call__(self, x: float) -> float:
+        return x
+
+
+class EditedUnreadable(Unreadable):
+    def __call__(self, x: float) -> float:
+        return -x
+
+
+EditedUnreadable.__qualname__ = "Unreadable"
+
+
+@pytest.mark.parametrize("depends", [(), ("v1",)])
+@pytest.mark.parametrize(
+    "value",
+    [circle(), doubling(40), list(range(10**6)), "x" * 10**7, 10**6000],
+    ids=["circle", "doubling", "large", "text", "number"],
+)
+def test_an_edit_shows_beside_data_that_is_hard_to_read(
+    value: Any, depends: tuple[str, ...]
+) -> None:
+    before, after = (version_of([f], depends) for f in (holding(value), lambda x: (value, x, 2)))
+    digests = [version.rpartition("#")[2][:12] for version in (before, after)]
+    assert digests[0] != digests[1]
+    assert digests[0] == version_of([holding(0)], depends).rpartition("#")[2][:12]
+
+
+def test_an_edit_shows_in_an_object_that_cannot_be_read() -> None:
+    before, after = version_of([Unreadable()], ()), version_of([EditedUnreadable()], ())
+    assert places(before) == places(after)
+    assert before != after
+
+
+def test_long_plain_values_differ() -> None:
+    pairs = [(10**6000, 10**6000 + 1), ("x" * 5000, "x" * 4999 + "y"), (b"x" * 5000, b"x" * 5001)]
+    for one, other in pairs:
+        assert version_of([holding(one)], ()) != version_of([holding(other)], ())
+    assert version_of([holding("\ud800" * 5000)], ())
+
+
 def test_what_raises_when_it_is_read_has_an_identity_all_the_same() -> None:
     class Hostile:
         def __getattribute__(self, name: str) -> Any:
