@@ -13,12 +13,13 @@ from typing import Any
 from bestof.errors import NoAlternative
 from bestof.selection import registry
 from bestof.selection.alternative import Function
-from bestof.selection.attempt import UNKNOWN, Attempt
+from bestof.selection.attempt import Attempt
 from bestof.selection.group_pass import Pass
 from bestof.selection.guard import Guard
 from bestof.selection.hot_path import timed
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.new_problem import NewProblems
+from bestof.selection.reference import UNKNOWN
 from bestof.selection.trial import Trial, current_trial, detours, innermost_trial
 from bestof.selection.tuning import Tuning
 from bestof.selection.winner import PythonWinner
@@ -164,8 +165,8 @@ class Chooser:
                 knowledge, self._guard, tuning, stage, position, begun, counts, parent, False
             )
             if failure is not None:
-                return attempt._turn_to_another(trial, failure, None).run(args, kwargs)
-            return attempt._awaited(result, None, UNKNOWN, args, kwargs)
+                return attempt.turn_to_another(trial, failure, None).run(args, kwargs)
+            return attempt.awaited(result, None, UNKNOWN, args, kwargs)
         with knowledge.lock:  # as above
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:

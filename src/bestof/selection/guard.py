@@ -1,14 +1,16 @@
-"""What protects a caller from an alternative: wrong results are found by comparing with the first
-alternative's."""
+"""Protect callers from alternatives with wrong results, by comparison with the first one."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from bestof.errors import InvalidArgument, WrongResult
+from bestof.selection.circumstances import told
 from bestof.selection.late_times import LateTimes
 
 Check = float | Callable[[Any, Any], bool] | None
@@ -16,10 +18,10 @@ Check = float | Callable[[Any, Any], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a trial runs under: the comparison with the first alternative, the way to put arguments
-    back, and the clock.
+    """How a selector runs its trials.
 
-    `late` takes the clock's place where the time of a call is known later.
+    `check` compares a result with the first alternative's. `restore` puts arguments back. `clock`
+    times the calls; `late` replaces it if times are known later.
     """
 
     check: Check
@@ -29,13 +31,38 @@ class Guard:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a trial is a timed call and nothing more."""
+        """Whether a trial is only a timed call."""
         return self.check is None and self.restore is None and self.late is None
+
+    def undo(
+        self, selector: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], object]:
+        """Call `restore`; return its function that puts the arguments back."""
+        assert self.restore is not None
+        undo = self.restore(*args, **kwargs)
+        if not callable(undo):
+            raise InvalidArgument(
+                f"BestOf({selector!r}): restore: expected to get a function that puts the "
+                f"arguments back; got {type(undo).__name__}"
+            )
+        return undo
+
+    def fault(self, expected: Any, got: Any) -> str | None:
+        """Return in what way a result is wrong, or None if it is right."""
+        try:
+            compare(self.check, expected, got)
+        except WrongResult as error:
+            return str(error)
+        except Exception as error:  # the user's check failed: no result passes it
+            return f"check raised {told(error)}"
+        return None
 
 
 def validate_check(selector: str, check: Any) -> Check:
-    """`check` as a selector takes it: None, a relative tolerance, or a function of (expected,
-    got)."""
+    """Return `check` as a Check: None, a relative tolerance, or a function of (expected, got).
+
+    Raises InvalidArgument for anything else.
+    """
     if check is None or callable(check):
         return check  # type: ignore[no-any-return]  # Any until here: it came from the user
     if isinstance(check, int | float) and not isinstance(check, bool) and 0 <= check < inf:
@@ -46,12 +73,21 @@ def validate_check(selector: str, check: Any) -> Check:
     )
 
 
-def compare(check: Check, expected: Any, got: Any) -> None:
-    """Raise WrongResult, saying by how much, unless `got` passes for `expected`. NaN never passes.
+def own_copy(check: Check, result: Any) -> Any:
+    """Return a copy of a result, or the result itself if no copy of it passes the check."""
+    with suppress(Exception):  # anything may fail to be copied
+        duplicate = copy.deepcopy(result)
+        compare(check, result, duplicate)
+        return duplicate
+    return result
 
-    A tolerance is relative to the largest magnitude expected. Numbers, arrays (anything with a
-    shape that subtracts, such as NumPy's and torch's) and nested sequences and mappings of them are
-    compared so; all else must be equal.
+
+def compare(check: Check, expected: Any, got: Any) -> None:
+    """Raise WrongResult if `got` is not as expected. NaN never passes.
+
+    A tolerance is relative to the largest expected magnitude. It applies to numbers, to arrays
+    (NumPy's, torch's, or anything with a shape and subtraction), and to nested sequences and
+    mappings of these. Other values must be equal.
     """
     if check is None:
         return
@@ -67,7 +103,7 @@ def _compare(tolerance: float, expected: Any, got: Any, where: str) -> None:
         _compare_arrays(tolerance, expected, got, where)
         return
     if tuple(getattr(got, "shape", (1,))) == () and hasattr(got, "item"):
-        got = got.item()  # an array's scalar in the place of a number
+        got = got.item()  # an array scalar instead of a number
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or expected.keys() != got.keys():
             raise WrongResult(
@@ -102,12 +138,11 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
             raise WrongResult(f"{where}: {kind} values differ")
         return
     if "int" in kind:
-        expected, got = expected * 1.0, got * 1.0  # unsigned integers would wrap around below
-    # The maximum of NumPy and of torch is NaN as soon as one element is, and NaN fails in the
-    # judgement.
+        expected, got = expected * 1.0, got * 1.0  # differences of unsigned integers wrap around
+    # If one element is NaN, the maximum of NumPy and of torch is NaN, which _judge refuses.
     scale = float(abs(expected).max())
     if not scale < inf:
-        # Infinities must agree in place and sign; they are no measure for the others.
+        # Infinities must agree in place and sign. The scale is that of the finite values.
         finite = abs(expected) < inf
         if not bool(((expected == got) | finite).all()):
             raise WrongResult(f"{where}: NaN, or infinite values differ")
@@ -119,8 +154,7 @@ def _compare_arrays(tolerance: float, expected: Any, got: Any, where: str) -> No
 
 
 def _detached(array: Any) -> Any:
-    """Without the graph of its gradient: torch warns where a number is made from a tensor that has
-    one."""
+    """Return a tensor without its gradient graph: torch warns if such a tensor becomes a number."""
     detach = getattr(array, "detach", None)
     return array if detach is None else detach()
 
