@@ -2,6 +2,7 @@
 
 from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config
+from bestof.torch.focal_loss import sigmoid_focal_loss
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.summary import PassSummary, Summary, summary
@@ -16,6 +17,7 @@ __all__ = [
     "load",
     "optimize",
     "set_config",
+    "sigmoid_focal_loss",
     "summary",
     "tune_dataloader",
 ]
