@@ -30,9 +30,8 @@ class Attempt(Trial):
     """Answers one call of an unsettled problem.
 
     It is also the trial of the alternative that it runs first, which saves one object per call.
-    `begun` is the pass that the call belongs to. `timed` is false if the time is no evidence.
-    `settled` is true if the alternative for this call is decided: then a trial around this call may
-    still count.
+    `begun` is the pass of the call. `timed` is false if the time is no evidence. `settled` is true
+    if the alternative for this call is decided: then a trial around this call may still count.
     """
 
     __slots__ = (
