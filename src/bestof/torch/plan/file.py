@@ -18,6 +18,7 @@ from bestof.kernels import isa
 from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.container import Tensors, read, write
+from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.graph import fused
 from bestof.torch.plan.operations.checks import operation_of
@@ -83,7 +84,7 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
         return content["accuracy"], planned
     except Exception as error:
         raise TorchError(
-            f"load: {name} holds a plan that cannot be read here: {type(error).__name__}: {error}; "
+            f"load: {name} holds a plan that cannot be read here: {first_line(error)}; "
             f"optimise the model again with PyTorch {torch.__version__}, and save it"
         ) from error
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from bestof.errors import TorchError
 from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan import observer
 from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.choice import Choice
+from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.memory_plan import MemoryPlan
 from bestof.torch.plan.mutation import aliased_argument
@@ -25,6 +27,9 @@ from bestof.torch.plan.step import Step
 from bestof.torch.plan.strides import with_strides
 from bestof.torch.plan.torch_step import torch_step
 from bestof.torch.shim import watch
+
+# What a step raises that cannot run. Not LookupError: a call may give an index beyond a table.
+_FAILURES = ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError
 
 
 class Program:
@@ -63,8 +68,23 @@ class Program:
     ) -> list[Any]:
         """Return the flattened outputs for tensors of the shapes that were traced.
 
-        `after_step` is called after each step.
+        `after_step` is called after each step. TorchError if a plan that was loaded fails: `load`
+        checks what kernels rely on, and not what PyTorch and the kernels check themselves.
         """
+        try:
+            return self._run(inputs, after_step)
+        except _FAILURES as error:
+            if self.eager_bytes is not None or isinstance(error, TorchError):
+                raise
+            raise TorchError(
+                f"a plan that was loaded failed: {first_line(error)}; if the arguments are right "
+                "and there is enough memory, its file was changed: optimise the model again, and "
+                "save it"
+            ) from error
+
+    def _run(
+        self, inputs: list[Tensor], after_step: Callable[[Binding, Step], object] | None
+    ) -> list[Any]:
         binding = self._take()
         try:
             binding.check()

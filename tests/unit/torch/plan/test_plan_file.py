@@ -206,9 +206,44 @@ def test_wrong_content_under_right_checksums_never_crashes() -> None:
         except TorchError:
             continue
         loads += 1
-        with suppress(BestofError, RuntimeError, IndexError), torch.no_grad():  # PyTorch's own
+        with suppress(BestofError, IndexError), torch.no_grad():
             plan(torch.randn(2, 3, 8, 8))
     assert 0 < loads < 200
+
+
+def _stride(content: Content) -> None:
+    node(content, "convolution")["operation"]["stride"] = 1
+
+
+def _groups(content: Content) -> None:
+    content["weights"][0]["groups"] = True
+
+
+def _strides(content: Content) -> None:
+    node(content, "linear")["val"]["tensor"][1] = [0, 0]
+    content["programs"][0]["nodes"][-1]["args"] = [[{"node": node(content, "linear")["name"]}]]
+
+
+def test_a_refusal_of_many_lines_is_told_in_one() -> None:
+    content, tensors = stored()
+    node(content, "convolution")["operation"]["groups"] = True
+    told = r"cannot be read here: TypeError: conv2d.*; optimise"
+    with pytest.raises(TorchError, match=told) as raised:
+        loaded(content, tensors)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("change", [_stride, _groups, _strides])
+def test_a_plan_that_loads_and_cannot_run_gives_one_error_of_one_line(
+    change: Callable[[Content], None],
+) -> None:
+    content, tensors = stored()
+    change(content)
+    plan = loaded(content, tensors)
+    for _ in range(2):
+        with pytest.raises(TorchError, match=r"that was loaded failed: .*optimise") as raised:
+            plan(torch.randn(2, 3, 8, 8))
+        assert "\n" not in str(raised.value)
 
 
 def test_a_header_that_claims_more_than_the_file_allocates_nothing() -> None:
