@@ -329,13 +329,14 @@ class Chooser:
 
     def _ask(self, tuning: Tuning) -> int:
         asked = tuning.search.ask()
-        if (
-            asked is None
-        ):  # a window of steps has ended, or the one alternative that the policy knows was dropped
-            asked = tuning.search.winner
-            if asked is None:
-                asked = tuning.remaining()[0]
-            self._knowledge.settle(tuning, asked, "forced")
+        if asked is None:
+            winner = tuning.search.winner
+            asked = tuning.remaining()[0] if winner is None else winner
+            # An interrupt kept the last trial from deciding. Or a window of steps has ended, or the
+            # one alternative that the policy knows was dropped: then nothing was decided.
+            decided = winner is not None and not getattr(tuning.search, "cut_off", False)
+            measured = decided and tuning.candidates[asked].samples
+            self._knowledge.settle(tuning, asked, "measured" if measured else "forced")
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:

@@ -21,7 +21,8 @@ class Search(Protocol):
     `prefer(order)`: it is called before the first `ask` with every position, the one that is
     expected to be the fastest first. One may have an attribute `near_tie`, true once calls take
     about the same time whoever wins: a selector around this one then counts its own trials before
-    this search is over.
+    this search is over. A search that something else may end may have an attribute `cut_off`: true
+    if its winner is the best so far, and not a decision.
     """
 
     def ask(self) -> int | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from bestof import Alternative, BestOf
-from bestof.selection.policies import Rounds, Window
+from bestof.selection.knowledge import Knowledge
+from bestof.selection.policies import Race, Rounds, Window
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.tuning import Tuning
 
 
 def test_what_a_window_left_untried_is_tried_by_the_next_run() -> None:
@@ -90,3 +94,51 @@ def test_a_trial_that_outlives_its_forgotten_problem_leaves_the_decision_of_its_
     slow.join()
     assert it(1) == "b"
     assert it.explain(1).decision == "b"
+
+
+def call(selector: BestOf, times: int) -> None:
+    for _ in range(times):
+        selector(1)
+
+
+class Stop(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("policy", [Rounds(2), Race(), Window(0, 5, Rounds(2))])
+def test_a_decision_that_an_interrupt_delayed_is_measured_and_kept(
+    monkeypatch: pytest.MonkeyPatch, policy: object
+) -> None:
+    """The interrupt falls between the last trial and the decision."""
+    now, seconds, store = [0.0], {"a": 2.0, "b": 1.0}, MemoryStore()
+
+    def alternative(name: str) -> Alternative:
+        def called(x: int) -> str:
+            now[0] += seconds[name]
+            return name
+
+        return Alternative(name, called, depends=["a fake clock"])
+
+    selector = BestOf(
+        "delayed",
+        [alternative(name) for name in seconds],
+        lambda x: x,
+        policy=policy,
+        store=store,
+        clock=lambda: now[0],
+        drift=False,
+    )
+
+    def interrupted(knowledge: Knowledge, tuning: Tuning) -> None:
+        if tuning.search.winner is not None:
+            raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Knowledge, "conclude", interrupted)
+        with pytest.raises(Stop):
+            call(selector, times=100)
+    assert selector.explain(1).decision is None
+    assert selector(1) == "b"
+    assert (selector.explain(1).decision, selector.explain(1).source) == ("b", "measured")
+    (kept,) = store.records()
+    assert kept.decision == "b"

@@ -131,6 +131,11 @@ class WindowSearch:
         return self.best
 
     @property
+    def cut_off(self) -> bool:
+        """Whether the window ended before the inner policy had decided."""
+        return self._inner.winner is None
+
+    @property
     def best(self) -> int | None:
         """The best so far, the first without any counted sample; None once every alternative was
         dropped."""
