@@ -1,5 +1,6 @@
 """Selects convolutions of PyTorch programs, for each layer and each pass."""
 
+from bestof.torch import optim
 from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config
 from bestof.torch.focal_loss import sigmoid_focal_loss
@@ -15,6 +16,7 @@ __all__ = [
     "enable",
     "enabled",
     "load",
+    "optim",
     "optimize",
     "set_config",
     "sigmoid_focal_loss",
