@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from fake_program import DictStore, Program
 from bestof import BestOf
 from bestof.errors import BestofWarning
 from bestof.selection import registry
+from bestof.selection.store import default
 from bestof.selection.trial import detours
 from bestof.selection.winner import NEVER
 
@@ -219,6 +222,55 @@ def test_a_fork_inside_a_trial_finishes_it(program: Program) -> None:
     if results[0] == 0:
         os._exit(0 if detours == [] and selector.trials == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(results[0], 0)[1]) == 0
+
+
+@needs_fork
+@deprecated
+def test_a_fork_while_another_thread_opens_the_default_store_blocks_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BESTOF_STORE", str(tmp_path / "store.sqlite"))
+    default.close_default_store()
+    opens, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with default._lock:
+            opens.set()
+            forked.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    opens.wait()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)  # ends a child that is blocked
+        os._exit(0 if default.default_store() is not None else 1)
+    forked.set()
+    thread.join()
+    status = os.waitpid(pid, 0)[1]
+    default.close_default_store()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_signal_handler_may_open_the_default_store_while_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BESTOF_STORE", str(tmp_path / "store.sqlite"))
+    default.close_default_store()
+    opened, usual = [], default._open
+
+    def interrupted() -> Any:
+        monkeypatch.setattr(default, "_open", usual)
+        opened.append(default.default_store())  # as a handler does that calls a selector
+        return usual()
+
+    monkeypatch.setattr(default, "_open", interrupted)
+    thread = threading.Thread(target=lambda: opened.append(default.default_store()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert len(opened) == 2, "blocked"
+    assert opened[0] is opened[1] is default.default_store()
+    default.close_default_store()
 
 
 @needs_fork

@@ -13,7 +13,7 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.url import open_file, open_store
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may call a selector while its thread opens the store
 _opened: list[Store | None] = []  # empty before the first call; then what that call found
 
 
@@ -24,10 +24,15 @@ def default_store() -> Store | None:
     none). Otherwise it is `bestof/decisions.sqlite` in the user's cache folder; where that cannot
     be had, a store in memory, with a warning.
     """
+    found = _opened[:1]  # without the lock: after the first call there is nothing to wait for
+    if found:
+        return found[0]
     with _lock:
         if _opened:
             return _opened[0]
         store, failure = _open()
+        if _opened:  # by a signal handler, meanwhile
+            return _opened[0]
         _opened.append(store)
     if failure is not None:
         warn(
@@ -73,3 +78,13 @@ def cache_folder() -> Path:
     ):  # the XDG specification: a relative path is invalid, and ignored
         return Path(folder)
     return Path.home().joinpath(*fallback)
+
+
+def _renew_lock() -> None:
+    """In a forked child: another thread of the parent may have held the lock, and is not here."""
+    global _lock  # noqa: PLW0603  there is one for the process
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
