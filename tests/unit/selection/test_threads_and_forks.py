@@ -252,6 +252,33 @@ def test_a_fork_while_another_thread_opens_the_default_store_blocks_no_child(
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@needs_fork
+@deprecated
+def test_a_fork_lets_another_thread_finish_opening_the_default_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BESTOF_STORE", str(tmp_path / "store.sqlite"))
+    default.close_default_store()
+    opens, usual = threading.Event(), default._open
+
+    def slowly() -> Any:
+        opens.set()
+        threading.Event().wait(0.05)
+        return usual()
+
+    monkeypatch.setattr(default, "_open", slowly)
+    thread = threading.Thread(target=default.default_store)
+    thread.start()
+    opens.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if len(default._opened) == 1 else 1)
+    thread.join()
+    status = os.waitpid(pid, 0)[1]
+    default.close_default_store()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
 def test_a_signal_handler_may_open_the_default_store_while_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from bestof.errors import StoreError
 from bestof.selection.notice import warn
+from bestof.selection.store.lifetime import FORK_SECONDS
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.url import open_file, open_store
 
 _lock = threading.RLock()  # a signal handler may call a selector while its thread opens the store
+_forking: list[bool] = []  # whether the fork under way holds the lock
 _opened: list[Store | None] = []  # empty before the first call; then what that call found
 
 
@@ -80,11 +82,26 @@ def cache_folder() -> Path:
     return Path.home().joinpath(*fallback)
 
 
-def _renew_lock() -> None:
-    """In a forked child: another thread of the parent may have held the lock, and is not here."""
-    global _lock  # noqa: PLW0603  there is one for the process
+def _before_fork() -> None:
+    """Let another thread finish opening the store: in a child, a module that it was just importing
+    would stay locked for good."""
+    _forking.append(_lock.acquire(timeout=FORK_SECONDS))
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.pop():
+        _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603  another thread of the parent may hold it still
     _lock = threading.RLock()
+    _forking.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
