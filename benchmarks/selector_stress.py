@@ -77,8 +77,10 @@ def selectors(machine: Machine, store: SqliteStore) -> dict[str, BestOf]:
         Alternative("b", machine.alternative(1, twice, fails=1e-3)),
         ("c", machine.alternative(2, twice)),
     ]
-    stages = [(name, [machine.alternative(position, lambda x, p=position: 10 * x + p) for _ in range(2)])
-              for position, name in enumerate("abc")]  # fmt: skip
+    stages = [
+        (name, [machine.alternative(position, lambda x, p=position: 10 * x + p) for _ in range(2)])
+        for position, name in enumerate("abc")
+    ]
     return {
         "plain": plain(machine),
         "stored": plain(machine, store=store),
@@ -216,10 +218,14 @@ def storm(threads: int, seconds: float, seed: int) -> tuple[dict[str, str], list
         stress.store.close()
     return {
         "threads": str(threads),
-        "bursts of calls": f"{stress.done['calls']} in {seconds:g} s, beside {stress.done['reports']} reports",
+        "bursts of calls": (
+            f"{stress.done['calls']} in {seconds:g} s, beside {stress.done['reports']} reports"
+        ),
         "settled calls": str(sum(one.settled_calls for one in stress.selectors.values())),
         "trials": str(sum(one.trials for one in stress.selectors.values())),
-        "races reopened": f"{sum(isinstance(entry, DriftEntry) for entry in entries)} of the last entries",
+        "races reopened": (
+            f"{sum(isinstance(entry, DriftEntry) for entry in entries)} of the last entries"
+        ),
         "disqualified": str(sum(isinstance(entry, DisqualificationEntry) for entry in entries)),
         "passes of two": f"{stress.passes.count(False)} of {len(stress.passes)}",
         "what went wrong": str(len(stress.wrong)),

@@ -18,7 +18,8 @@ from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
 
 ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Configuration | None"
-"""A dict, the path of a JSON file that holds one, what was parsed already, or None for the defaults."""
+"""A dict, the path of a JSON file that holds one, what was parsed already, or None for the
+defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ def test_a_compiled_module_has_one_owner(module: str) -> None:
 
 
 def test_importing_the_package_imports_neither_torch_nor_numpy_nor_rich() -> None:
-    code = "import sys, bestof; print([name for name in ('torch', 'numpy', 'rich', 'sqlite3') if name in sys.modules])"
+    code = (
+        "import sys, bestof; print([name for name in ('torch', 'numpy', 'rich', 'sqlite3') if name "
+        "in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

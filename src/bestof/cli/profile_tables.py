@@ -100,7 +100,9 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
     if steady.coverage is None:
         yield "coverage: unknown, as the lines have no timestamps (ONEDNN_VERBOSE_TIMESTAMP=1)"
     else:
-        yield f"coverage: {steady.coverage:.1%} of the wall time is explained by lines and operations"
+        yield (
+            f"coverage: {steady.coverage:.1%} of the wall time is explained by lines and operations"
+        )
     yield from _gap_lines(profile, steady)
     yield _lines_of(profile)
     if profile.peak is not None:

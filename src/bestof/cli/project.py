@@ -229,7 +229,10 @@ def _missing(done: Projection) -> Iterator[str]:
     missing = [one for one in done.problems if not one.measured]
     if missing:
         yield ""
-        yield f"not replayed: {len(missing)} problems, {sum(one.seconds for one in missing) * 1e3:.2f} ms a step"
+        yield (
+            f"not replayed: {len(missing)} problems, "
+            f"{sum(one.seconds for one in missing) * 1e3:.2f} ms a step"
+        )
         reasons: dict[str, float] = {}
         for one in missing:
             reasons[one.reason] = reasons.get(one.reason, 0.0) + one.seconds

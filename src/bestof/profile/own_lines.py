@@ -153,7 +153,8 @@ def _problem(
         step, pad, spread = _pair(stride)[place], _pair(padding)[place], _pair(dilation)[place]
         results = (size + 2 * pad - spread * (window - 1) - 1) // step + 1
         names.append(
-            f"i{axis}{size}o{axis}{results}k{axis}{window}s{axis}{step}d{axis}{spread - 1}p{axis}{pad}"
+            f"i{axis}{size}o{axis}{results}k{axis}{window}"
+            f"s{axis}{step}d{axis}{spread - 1}p{axis}{pad}"
         )
     head = f"g{groups}" if groups > 1 else ""
     return f"{head}mb{x[0]}_ic{x[1]}oc{weight[0]}_{names[0]}_{names[1]}"

@@ -1,7 +1,7 @@
-"""The long way of a call: which alternative answers it, and whether its time counts.
+"""The long way of a call: choose the alternative that answers it, and book its time.
 
-A call -> problem -> settled? -> run it. Otherwise policy.ask -> guard -> clock -> run ->
-policy.tell -> journal -> perhaps a decision -> store. There is no second way through.
+If the problem is settled, the winner is called. Otherwise: policy.ask, guard, clock, run,
+policy.tell, journal, and if the policy has a winner, decision and store.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bestof.selection.winner import PythonWinner
 
 
 class Chooser:
-    """Answers the calls that the hot path cannot.
+    """Answers the calls that the hot path cannot answer.
 
-    Most of these are trials in which nothing is to be checked or restored. They take `_try`, in two
-    thirds of the time of an `Attempt`, which answers all others. Either is booked by
-    `Knowledge.book`. Alternatives, listeners and warnings run without the lock.
+    Most of these are plain trials, in which nothing is checked or restored. `_try` runs them, in
+    two thirds of the time of an `Attempt`. An `Attempt` answers every other call. `Knowledge.book`
+    books both. Alternatives, listeners and warnings run without the lock.
     """
 
     __slots__ = ("_guard", "_knowledge", "_new_problems", "_plain")
@@ -63,9 +63,9 @@ class Chooser:
         winner: PythonWinner | None = None
         function: Function | None = None
         attempt: Attempt | None = None
-        position = None  # where a plain trial is all that there is to do
-        begun: Pass | None = None  # the pass that it belongs to
-        # Not acquire and try: an interrupt between the two would leave it held for good.
+        position = None  # set for a plain trial
+        begun: Pass | None = None  # the pass of the plain trial
+        # Use `with`: between `acquire` and `try`, an interrupt would leave the lock held for ever.
         with knowledge.lock:
             winner, tuning = self._find(problem, stage)
             if winner is not None:
@@ -94,8 +94,10 @@ class Chooser:
         return self._call(winner, function, problem, stage, parent, args, kwargs)
 
     def _find(self, problem: Hashable, stage: int) -> tuple[PythonWinner | None, Tuning | None]:
-        """Return the winner of a problem, or the search for one; a search under way is looked for
-        first, as its trials are the calls that must not pay for anything else."""
+        """Return the winner of a problem, or the search for one.
+
+        Look for a running search first, because its trials are timed and must not wait.
+        """
         knowledge = self._knowledge
         tuning = knowledge.tunings.get(problem)
         if tuning is not None and not (
@@ -109,8 +111,7 @@ class Chooser:
         return winner, tuning
 
     def _next(self, tuning: Tuning, stage: int) -> tuple[int | None, Pass | None]:
-        """Return the alternative of a plain trial, and of a group the pass that the call belongs
-        to."""
+        """Return the alternative of a plain trial and, for a group, the pass of the call."""
         if stage > 0:
             begun = tuning.passes.take(stage)
             return tuning.orphan() if begun is None else begun.position, begun
@@ -129,8 +130,7 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Make a plain trial; if its alternative fails, or is a coroutine, an Attempt goes on with
-        it."""
+        """Run a plain trial. If it fails or gives a coroutine, continue with an Attempt."""
         knowledge, problem = self._knowledge, tuning.problem
         if parent is not None:
             if not getattr(tuning.search, "near_tie", False):
@@ -167,14 +167,14 @@ class Chooser:
             if failure is not None:
                 return attempt.turn_to_another(trial, failure, None).run(args, kwargs)
             return attempt.awaited(result, None, UNKNOWN, args, kwargs)
-        with knowledge.lock:  # as above
+        with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:
             knowledge.journal.deliver()
         return result
 
     def _begin(self, tuning: Tuning, stage: int, parent: Trial | None) -> Attempt:
-        """Begin an attempt; where times come later, take those that have come."""
+        """Begin an attempt. If times come later, first take those that have come."""
         late, knowledge = self._guard.late, self._knowledge
         if late is None:
             return self._attempt(tuning, stage, parent)
@@ -199,7 +199,7 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Call the function of a winner."""
+        """Call the function of a winner, as a part of the trial around the call."""
         try:
             if parent is None:
                 return function(*args, **kwargs)
@@ -210,8 +210,10 @@ class Chooser:
             raise
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
-        """Who answers a stage of a settled group: the winner, unless it belongs to a pass from
-        before."""
+        """Return the function for a stage of a settled group.
+
+        It is the winner's, unless the stage belongs to a pass that was begun before the decision.
+        """
         if stage == 0:
             if not winner.begin():
                 assert winner.earlier is not None
@@ -244,8 +246,11 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """A settled call inside a trial: its time is part of that trial, choices inside it are not
-        the trial's own."""
+        """Call a settled winner inside a trial.
+
+        Its time is part of that trial. Choices inside the winner are its own children, and not
+        those of the trial.
+        """
         parent.meets(self._knowledge.name, problem, settled=True)
         trial = Trial(self._knowledge, problem, -1, parent)
         token = current_trial.set(trial)
@@ -260,15 +265,18 @@ class Chooser:
                 self._adopt(problem, trial.children)
 
     def _adopt(self, problem: Hashable, children: set[tuple[str, Hashable]]) -> None:
-        """Add choices met inside a settled winner to its evidence, for instance where nothing but
-        it applied."""
+        """Add choices met inside a settled winner to its evidence.
+
+        Its trials may have met none, for example if it is the only alternative that applies.
+        """
         with self._knowledge.lock:
             decision = self._knowledge.decisions.get(problem)
             if decision is not None:
                 self._knowledge.decisions[problem] = decision.adopting(children)
 
     def _attempt(self, tuning: Tuning, stage: int, parent: Trial | None) -> Attempt:
-        """Which alternative answers this call, and whether its time counts."""
+        """Return an attempt: the alternative that answers this call, and whether its time
+        counts."""
         begun = tuning.passes.take(stage) if stage > 0 else None
         decision = tuning.decision
         timed = (stage == 0 and decision is None) if begun is None else begun.timed
@@ -311,11 +319,11 @@ class Chooser:
         )
 
     def _retry(self, tuning: Tuning, decided: int) -> int:
-        """Return who answers a call beside the stored decision: once each, those that an earlier
-        process disqualified.
+        """Return the alternative for a call beside the stored decision.
 
-        Where a failure would be the user's, or nothing may be tried at present, the decided
-        alternative answers.
+        Each alternative that an earlier process disqualified by an error gets one such call. If its
+        error would reach the program, or nothing may be tried at present, the decided alternative
+        answers.
         """
         position = tuning.retries.pop(0)
         late = self._guard.late
@@ -340,8 +348,7 @@ class Chooser:
         return asked
 
     def _count_settled_call(self, tuning: Tuning) -> None:
-        """Every so often the decided alternative is no longer trusted, so that its next result is
-        compared."""
+        """Count a settled call. After `check_every` calls the next result is compared again."""
         assert tuning.decision is not None
         if self._knowledge.check_every is not None:
             tuning.calls += 1

@@ -1,5 +1,4 @@
-"""Settled calls that are timed now and then, and the race that is run again where their time has
-drifted."""
+"""Time some settled calls, and run the race again if the winner's time has drifted."""
 
 from __future__ import annotations
 
@@ -24,14 +23,13 @@ from bestof.selection.winner import NEVER, PythonWinner
 
 _log = logging.getLogger("bestof")
 
-_REST_DOUBLED = 10  # times at most, so that nine samples become 9,216
+_REST_DOUBLED = 10  # times at most: nine samples become 9,216
 
 
 class DriftWatch:
-    """Times settled calls now and then, and reopens the race of a winner whose time has left that
-    of its decision.
+    """Times some settled calls, and reopens the race of a winner whose time has drifted.
 
-    Calls that take the long way are not watched, so calls inside trials never count.
+    Calls on the long way are not sampled. So calls inside trials do not count.
     """
 
     __slots__ = ("__weakref__", "_choice", "_clock", "_knowledge", "name")
@@ -45,12 +43,12 @@ class DriftWatch:
         self._clock = clock
 
     def agreed(self, policy: Policy, problem: Hashable) -> Policy:
-        """Return the policy that all ranks of a job share, or `policy` where there is one rank."""
+        """Return the policy that all ranks of a job share, or `policy` if there is one rank."""
         agreement = registry.Defaults.agreement
         return policy if agreement is None else agreement.policy(self, problem, policy)
 
     def race_again(self, problem: Hashable) -> bool:
-        """Search a settled problem anew, as another rank does; false if it is not settled here."""
+        """Search a settled problem again, as another rank does; false if it is not settled here."""
         knowledge = self._knowledge
         with knowledge.lock:
             decision, winner = knowledge.decisions.get(problem), knowledge.winner(problem)
@@ -64,8 +62,7 @@ class DriftWatch:
         return True
 
     def after_fork(self) -> None:
-        """In a child process, too: what another thread of the parent was just sampling is watched
-        on."""
+        """In a child process, continue samples that another thread of the parent was taking."""
         for problem, winner in self._knowledge.winners():
             decision = self._knowledge.decisions.get(problem)
             first = NEVER if decision is None else self._choice.first_sample(decision)
@@ -80,14 +77,14 @@ class DriftWatch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        # A trial, so that an unsettled choice inside makes itself known; no detour, so that settled
-        # calls inside, and those of other threads, stay on the hot path.
+        # It is a trial, so that unsettled choices inside can mark it as not clean. It is not put
+        # into `detours`, so that settled calls stay on the hot path.
         trial = Trial(self._knowledge, problem, -1, None)
         token = current_trial.set(trial)
         clock, seconds, result = self._clock, -1.0, None
         try:
-            # The code here has left the caches since the last sample: the first call through it
-            # took 5 us more than the same call a moment later. So nothing is called first, twice.
+            # The code of this loop has left the caches since the last sample: its first call took
+            # 5 us more than the next one. So an empty function is called twice before.
             for function in (_nothing, _nothing, winner.functions[stage]):
                 seconds, started = -1.0, clock()
                 result = function(*args, **kwargs)
@@ -96,14 +93,13 @@ class DriftWatch:
             current_trial.reset(token)
             trial.done = True
             winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
-        # The time in which a coroutine was made is not the time that it takes.
+        # For a coroutine, the clock has timed its creation only.
         if trial.clean and 0.0 <= seconds < inf and type(result) is not CoroutineType:
             self._observe(winner, problem, stage, seconds)
         return result
 
     def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
-        """Take one sampled time. A settled call never waits: where another thread has the lock, the
-        sample is lost."""
+        """Take one sampled time, or drop it if another thread has the lock."""
         if not self._knowledge.lock.acquire(blocking=False):
             return
         try:
@@ -115,9 +111,7 @@ class DriftWatch:
                 drift = self._knowledge.drifts[problem] = _drift_of(decision, len(winner.functions))
             if drift.tell(seconds, stage) and drift.now is not None:
                 self._race_again(decision, winner, drift.now, drift.populations)
-        except (
-            Exception
-        ) as error:  # of a policy, or of a problem that cannot be written: the call was answered
+        except Exception as error:  # raised by a policy or a problem; the call was answered
             winner.sample_at = NEVER
             self._knowledge.notices.append(
                 f"{self._knowledge.where(problem)}: its drift is not watched any more: "
@@ -137,11 +131,11 @@ class DriftWatch:
         now: float,
         populations: tuple[float, float] | None,
     ) -> None:
-        """Search anew, with fresh samples; the winner so far comes first, and near-ties go to
-        it."""
-        if (
-            self._choice.first_sample(decision) == NEVER
-        ):  # the policy of the process is another one by now
+        """Search again with fresh samples.
+
+        The previous winner comes first, and gets near-ties.
+        """
+        if self._choice.first_sample(decision) == NEVER:  # another policy is in use by now
             winner.sample_at = NEVER
             return
         policy: Policy = Mixture(decision.alternative)
@@ -166,14 +160,17 @@ class DriftWatch:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """What a sample is warmed up with."""
+    """Do nothing: the call warms up the code of a sample."""
 
 
 def _drift_of(decision: Decision, stages: int) -> Drift:
-    """What to watch a decision with. Each race before it doubles the rest: a time that no race can
-    bring back, as that of a call which slows with what it was given, costs ever less. A winner that
-    was found faster than its decision is not raced again for that at once: in a race it may always
-    be slower than on its own."""
+    """Return the drift state of a decision.
+
+    Each earlier race doubles the number of samples that are passed over, so that a call that keeps
+    slowing down, for example with its data, costs little. If the last race was run because the
+    winner had become faster, the next one is not run for that reason: in a race a winner may always
+    be slower than alone.
+    """
     baseline, history = decision.seconds or 0.0, decision.history
     window = Drift(baseline).window
     rest = window * 2 ** min(len(history), _REST_DOUBLED) if history else 0

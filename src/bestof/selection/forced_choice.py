@@ -28,7 +28,10 @@ class ForcedChoice:
             if self.source == "forced"
             else "take the pin back by `bestof store unpin`"
         )
-        return f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest instead; {remedy}"
+        return (
+            f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest "
+            f"instead; {remedy}"
+        )
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
         """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of

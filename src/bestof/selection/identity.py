@@ -221,7 +221,10 @@ class _Reader:
             yield from self._object(value, depth)
             return
         name = _attribute(value, "__module__")
-        yield f"compiled {_name(value)} {_version(name if isinstance(name, str) else kind.__module__)}"
+        yield (
+            f"compiled {_name(value)} "
+            f"{_version(name if isinstance(name, str) else kind.__module__)}"
+        )
         if callable(wrapped):
             return
         yield from self._object(value, depth)

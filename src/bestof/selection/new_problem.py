@@ -1,4 +1,4 @@
-"""How a problem is met for the first time: who applies, and which search begins."""
+"""Meet a new problem: ask which alternatives apply, and begin the search."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from bestof.selection.tuning import Tuning
 Neighbours = Callable[[Any], Iterable[Hashable]]
 
 _NEIGHBOURS_READ = 64  # an iterable without an end must not hang the call
-# What took this many times as long as the decision at a neighbour is not tried: sizes shift ratios
-# by less than that.
+# An alternative is not tried if it took this many times as long as the decision of the neighbour:
+# ratios change less between similar sizes.
 HOPELESS = 3.0
 
 
 class NewProblems:
-    """How a selector meets a problem for the first time in this process.
+    """Opens a problem that is called for the first time in this process.
 
-    It asks which alternatives apply, obeys a forced or pinned choice, and recalls what earlier runs
-    knew. What is then left open is searched, by a short race if a similar problem has a decision.
+    It asks which alternatives apply, obeys a forced or pinned choice, and loads the evidence of
+    earlier runs. If that leaves no winner, it begins a search: a short race if a similar problem
+    has a decision.
     """
 
     def __init__(
@@ -56,11 +57,10 @@ class NewProblems:
         self._patience = patience
         self._forced = forced
         self._asks_ahead = asks_ahead
-        self._refused: set[ForcedChoice] = set()  # that could not be obeyed, and were told of
+        self._refused: set[ForcedChoice] = set()  # orders that could not be obeyed
 
     def meet(self, problem: Hashable) -> Tuning:
-        """Meet a problem for the first time in this process: ask who applies, and what earlier runs
-        knew."""
+        """Open a new problem; raise NoAlternative if no alternative applies."""
         policy = self._choice.current()
         if self._neighbours is not None:
             policy = self._neighbour_policy(policy, self._neighbours, problem)
@@ -96,9 +96,11 @@ class NewProblems:
         return tuning
 
     def may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
-        """Forget a search that began before the store had answered, as soon as it has; return
-        whether that was done. A search with an open pass, or with a trial whose time is not known
-        yet, is left alone until those are over."""
+        """Drop a search that began before the store had answered, once the store has answered.
+
+        Return whether it was dropped. A search with an open pass, or with a trial whose time is not
+        known yet, is kept until these are over.
+        """
         if tuning.decision is not None:
             tuning.awaits_store = False
         if stage > 0 or tuning.decision is not None or tuning.passes or tuning.out is not None:
@@ -109,8 +111,10 @@ class NewProblems:
         return True
 
     def _obey(self, order: ForcedChoice, tuning: Tuning) -> bool:
-        """Settle for what was ordered, verified by its first calls; false, and a warning, where
-        that cannot be."""
+        """Settle for an ordered alternative, verified by its first calls.
+
+        If the order cannot be obeyed, warn once and return false.
+        """
         record = self._knowledge.stored.load(tuning.key)
         refusal = order.refusal(tuning.candidates, record)
         if refusal is not None:
@@ -144,8 +148,7 @@ class NewProblems:
             return policy
 
     def _tell_namesake(self, tuning: Tuning, record: Record) -> None:
-        """Warn once where the store's evidence is that of another function of this name, not of an
-        earlier version."""
+        """Warn once if the store's evidence is that of another function of the same name."""
         known = {evidence.alternative: evidence.version for evidence in record.evidence}
         for candidate in tuning.candidates:
             name, mine = candidate.alternative.name, candidate.alternative.version
@@ -193,12 +196,12 @@ class NewProblems:
         self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
 
     def _may_retry(self) -> bool:
-        """Whether this process may try again what an earlier one disqualified."""
+        """Return whether this process may retry alternatives that an earlier one disqualified."""
         return registry.Defaults.agreement is None and searches_at_any_time(self._choice.current())
 
     def _verification(self, tuning: Tuning, record: Record) -> Search | None:
-        """Return the search that verifies a stored decision whose samples were noisy; None if none
-        is needed."""
+        """Return a search that verifies a stored decision with noisy samples; None if not
+        needed."""
         policy = self._choice.current()
         if not is_noisy(record.evidence, record.decision) or not searches_at_any_time(policy):
             return None
@@ -220,9 +223,12 @@ def neighbour_policy(
     decisions: Mapping[Hashable, Decision],
     patience: int,
 ) -> Policy:
-    """A short race that begins with the decision of the first settled neighbour, after so many
-    calls of it, without what was hopeless there; `policy` itself where none is settled, or where it
-    is no race. Raises what `neighbours` raises."""
+    """Return a short race that begins with the decision of the first settled neighbour.
+
+    The decision answers `patience` calls first. Alternatives that were hopeless at the neighbour
+    are left out. Return `policy` itself if no neighbour is settled, or if `policy` has no short
+    form. Raises what `neighbours` raises.
+    """
     usual = policy
     if not has_short_form(policy):
         return usual
@@ -235,7 +241,7 @@ def neighbour_policy(
 
 
 def _hopeless(decision: Decision) -> frozenset[str]:
-    """What took more than HOPELESS times as long as the decided alternative."""
+    """Return the alternatives that took more than HOPELESS times as long as the winner."""
     seconds = {
         one.alternative: one.seconds for one in decision.evidence if one.disqualified is None
     }

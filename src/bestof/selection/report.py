@@ -121,7 +121,10 @@ class SelectorReport:
         if self.saved_seconds:
             verb = "saved" if self.saved_seconds > 0 else "cost"
             about = duration(abs(self.saved_seconds))
-            yield f"  {self.settled_calls} settled calls {verb} about {about} against the first alternative"
+            yield (
+                f"  {self.settled_calls} settled calls {verb} about {about} against the first "
+                "alternative"
+            )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -1,8 +1,8 @@
-"""Trials under way, and how one that runs inside another becomes its child.
+"""Running trials, and how a choice inside a trial becomes its child.
 
 A context variable holds the innermost trial of the running thread or task. Inspecting the stack
-instead would cost 18 to 109 microseconds a call, and would make parent and child of what merely
-shares a stack.
+instead would cost 18 to 109 microseconds a call. It would also relate trials that only share a
+stack.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar, Token
 from typing import Any
 
-# Not empty while settled calls must take the long way: inside any thread's trial (they may be
-# somebody's children), or while every selector is switched off, by None in front. A list, because
-# append and pop are atomic.
+# While this list is not empty, settled calls take the long way. It holds the trials of all threads,
+# because settled calls inside a trial are its children. None in front switches every selector off.
+# It is a list, because append and pop are atomic.
 detours: list[object] = []
 
-_ERRORS_KEPT = 16  # a function may catch what the calls inside it raise, and go on for ever
+_ERRORS_KEPT = 16  # a function may catch errors of the calls inside it for ever
 
 
 class Trial:
-    """One timed call of an alternative. `clean` turns false when an unsettled choice was met inside
-    it: its time then contains somebody else's search, and does not count. `children` are the
-    choices met, as (selector, problem). `unanswered` are the last errors of calls of the same
-    selector inside that no alternative could answer."""
+    """One timed call of an alternative.
+
+    `children` are the choices met inside it, as (selector, problem). If one of them was unsettled,
+    `clean` is false: the time contains trials of another selector, and does not count. `unanswered`
+    holds the last errors of calls of the same selector inside it that no alternative answered.
+    """
 
     __slots__ = (
         "children",
@@ -44,13 +46,13 @@ class Trial:
         self.position = position
         self.parent = parent
         self.clean = True
-        # a task that was begun inside a trial may outlive it, and still carry it in its context
+        # A task that was begun inside a trial may outlive it, and still has it in its context.
         self.done = False
         self.children: set[tuple[str, Hashable]] | None = None
         self.unanswered: tuple[BaseException, ...] = ()
 
     def meets(self, selector: str, problem: Hashable, *, settled: bool) -> None:
-        """Take note of a choice made inside this trial."""
+        """Note a choice made inside this trial."""
         if not settled:
             self.clean = False
         if self.children is None:
@@ -58,8 +60,7 @@ class Trial:
         self.children.add((selector, problem))
 
     def has_above(self, owner: object) -> bool:
-        """Whether a selector has a trial here or further out: it may then call itself with the same
-        problem."""
+        """Return whether this trial, or one around it, is a trial of the given selector."""
         trial: Trial | None = self
         while trial is not None:
             if trial.owner is owner:
@@ -68,8 +69,7 @@ class Trial:
         return False
 
     def could_not_answer(self, owner: object, error: BaseException) -> None:
-        """Tell the nearest trial of a selector, here or further out, which error ends a call of
-        that selector."""
+        """Tell the nearest trial of a selector, from here outwards, which error ends its call."""
         trial: Trial | None = self
         while trial is not None:
             if trial.owner is owner:
@@ -78,8 +78,10 @@ class Trial:
             trial = trial.parent
 
     def positions_above(self, owner: object, problem: Hashable) -> set[int]:
-        """The alternatives of this very problem that are on trial here or further out: a selector
-        that recurses into itself must not try those again."""
+        """Return the alternatives of this problem that are on trial, from here outwards.
+
+        A selector that recurses into itself must not try these again.
+        """
         positions = set()
         trial: Trial | None = self
         while trial is not None:
@@ -93,7 +95,7 @@ current_trial: ContextVar[Trial | None] = ContextVar("bestof_current_trial", def
 
 
 def innermost_trial() -> Trial | None:
-    """The trial that what runs here is a part of; None outside of trials."""
+    """Return the innermost trial that the caller runs in; None outside of trials."""
     trial = current_trial.get()
     while trial is not None and trial.done:
         trial = trial.parent
@@ -109,9 +111,9 @@ def timed_in_python(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[float, Any]:
-    """What a call of a function took and gave; while it ran, `trial` was the innermost one."""
+    """Call a function as a trial; return its seconds and its result."""
     token: Token[Trial | None] | None = None
-    try:  # what an interrupt finds begun is ended
+    try:  # from here on an interrupt finds the trial to end
         token = current_trial.set(trial)
         detours.append(trial)
         started = clock()
@@ -122,8 +124,7 @@ def timed_in_python(
 
 
 def leave_trial(trial: Trial, token: Token[Trial | None] | None) -> None:
-    """The end of a trial, however it came. Without a token it may still be the current one, but it
-    is done."""
+    """End a trial. Without a token, the trial stays the current one, but is marked as done."""
     trial.done = True
     # No `suppress` here: two of them take 0.8 us, a fifth of a trial.
     try:  # noqa: SIM105
@@ -139,8 +140,10 @@ def leave_trial(trial: Trial, token: Token[Trial | None] | None) -> None:
 
 
 def forget_other_detours() -> None:
-    """In a child process: trials of threads that do not exist here would keep every call on the
-    long way for ever."""
+    """In a child process, drop the trials of threads of the parent.
+
+    They would keep every call on the long way for ever.
+    """
     mine = []
     trial = current_trial.get()
     while trial is not None:

@@ -32,7 +32,12 @@ def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
     """
     blocks = [_record_text(record) for record in sorted(records, key=lambda record: record.key)]
     lines = [_json(_pin_dict(pin)) for pin in sorted_pins(pins)]
-    return f'{{\n"format": {FORMAT},\n"pins": [{_listed(lines)}],\n"records": [{_listed(blocks)}]\n}}\n'
+    fields = (
+        f'"format": {FORMAT}',
+        f'"pins": [{_listed(lines)}]',
+        f'"records": [{_listed(blocks)}]',
+    )
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def import_records(text: str) -> list[Record]:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from bestof.torch.data_loading.setting import Setting
 
 GAIN = 0.97
-"""A setting replaces another one if its cost is below this part of the other's. Trials of equal settings differ more
-than 3 % only where the machine is shared."""
+"""A setting replaces another one if its cost is below this part of the other's. Trials of equal
+settings differ more than 3 % only where the machine is shared."""
 
 SURE = 0.50
-"""Below this part of the own setting's cost, the best setting needs no second trial. The first trial
-is the slowest one: files are read for the first time, and kernels are still being chosen."""
+"""Below this part of the own setting's cost, the best setting needs no second trial. The first
+trial is the slowest one: files are read for the first time, and kernels are still being chosen."""
 
 PREFETCH = 2
 """What PyTorch prefetches a worker by default."""

@@ -29,7 +29,8 @@ from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.data_loading.tuning import Tuning
 
 TRIAL_TIMEOUT = 60.0
-"""Seconds after which a worker on trial is taken for hung, as one that was forked while another thread held a lock."""
+"""Seconds after which a worker on trial is taken for hung, as one that was forked while another
+thread held a lock."""
 
 MOST_BATCHES = 40
 """A trial of few workers ends after so many batches, however short they are."""

@@ -17,7 +17,8 @@ from bestof.torch.processors import available_memory
 SHARED = Path("/dev/shm")
 
 SHARED_PART = 0.5
-"""The part of the free shared memory that batches under way may take. A worker that finds none is killed by SIGBUS."""
+"""The part of the free shared memory that batches under way may take. A worker that finds none is
+killed by SIGBUS."""
 
 MEMORY_PART = 0.25
 """The part of the available memory that batches under way and workers may take."""

@@ -19,7 +19,8 @@ from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.processors import processors_of_a_rank
 
 NO_BOTTLENECK = 0.03
-"""A loop that waits for data less than this part of its time is left alone: there is no more to win."""
+"""A loop that waits for data less than this part of its time is left alone: there is no more to
+win."""
 
 MOST_FAILURES = 2
 

@@ -21,16 +21,18 @@ MOST_TRIES = 32
 """Trials of one entry. More would be decided on times that are too old."""
 
 LOCKSTEP = 1
-"""Ranks that train together are at most so many steps apart. If an entry was written further ahead of this rank's
-steps, this rank began late: the entry holds at once."""
+"""Ranks that train together are at most so many steps apart. If an entry was written further ahead
+of this rank's steps, this rank began late: the entry holds at once."""
 
 WAIT = 64
-"""Calls after which an entry holds although its step has not come: an evaluation counts no steps."""
+"""Calls after which an entry holds although its step has not come: an evaluation counts no
+steps."""
 
 _MARKS = 256
 
 ENOUGH = 3
-"""Times of the agreed alternative on this rank, before the decision is final here: drift is judged by them."""
+"""Times of the agreed alternative on this rank, before the decision is final here: drift is judged
+by them."""
 
 _ENOUGH_CALLS = 16
 """Calls after which it is final in any case: not every call's time counts."""

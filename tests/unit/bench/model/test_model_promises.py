@@ -39,7 +39,10 @@ def test_inference_is_held_against_the_best_of_all_by_the_rounds() -> None:
 
 def test_a_plan_is_to_take_no_more_memory_than_pytorch_as_it_is() -> None:
     eager, ours = replace(EAGER, peak_bytes=1000), replace(OPTIMIZE, peak_bytes=1200)
-    what = "vgg16 inference, batch 1, 2 threads: memory of bestof optimize over PyTorch eager, channels first"
+    what = (
+        "vgg16 inference, batch 1, 2 threads: memory of bestof optimize over PyTorch eager, "
+        "channels first"
+    )
     job = Job("vgg16", 1, THREADS)
     assert Reach(what, 1.0, 1.2, most=True) in reaches(
         [ModelTimes(job, "eager", (eager, ours, RELAXED))]
