@@ -58,16 +58,18 @@ class Tensors:
 
 def write(file: str | Path | BinaryIO, content: Any, tensors: list[Tensor]) -> None:
     """Write a file; an existing one is replaced once the new one is complete."""
-    storages: dict[int, Tensor] = {}  # by address; they keep what was made for the file
-    numbers: dict[int, int] = {}
+    # By address and length: a view of foreign memory, as NumPy's, is a storage of its own, and a
+    # shorter one may begin at the same address. The tensors keep what was made for the file.
+    storages: dict[tuple[int, int], Tensor] = {}
+    numbers: dict[tuple[int, int], int] = {}
     places = []
     for tensor in tensors:
         plain = _plain(tensor)
         storage = plain.untyped_storage()
-        address = storage.data_ptr()
-        if address not in storages:
-            storages[address] = torch.empty(0, dtype=torch.uint8).set_(storage)
-        number = numbers.setdefault(address, len(numbers))
+        memory = storage.data_ptr(), storage.nbytes()
+        if memory not in storages:
+            storages[memory] = torch.empty(0, dtype=torch.uint8).set_(storage)
+        number = numbers.setdefault(memory, len(numbers))
         described = list(plain.shape), list(plain.stride()), str(plain.dtype)
         places.append([number, plain.storage_offset(), *described])
     sums = [[len(one), hashlib.sha256(_bytes(one)).hexdigest()] for one in storages.values()]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofError, TorchError
 from bestof.torch.plan.container import read, write
+from bestof.torch.plan.file import _target_of
 
 Content = dict[str, Any]
 
@@ -92,6 +94,13 @@ def _unknown_activation(content: Content) -> None:
     node(content, "linear")["operation"]["activation"] = "square"
 
 
+def _unchecked(content: Content) -> None:
+    """Read behind the end of a tensor, as this operator does for any size."""
+    softplus = node(content, "aten.softplus.default")
+    softplus["target"] = "aten._reshape_alias.default"
+    softplus["args"], softplus["kwargs"] = [softplus["args"][0], [2**30], [1]], {"dict": {}}
+
+
 def _mutable(content: Content) -> None:
     node(content, "aten.softplus.default")["target"] = "aten.relu_.default"
 
@@ -112,7 +121,7 @@ _CHANGES = [
     *map(_output_shape, ("convolution", "pooling", "linear", "rows")),
     *(_written, _without_operation, _unknown_operation, _too_large_a_window),
     *(_other_geometry, _unknown_activation),
-    *(_operator, _mutable, _decision, _structure, _input_shape),
+    *(_operator, _mutable, _unchecked, _decision, _structure, _input_shape),
 ]
 
 
@@ -269,6 +278,32 @@ def test_memory_that_tensors_share_is_written_once() -> None:
     assert torch.equal(turned, weight.view(10, 100).t())
     assert turned.stride() == (1, 100)
     assert torch.equal(part, weight[5:7])
+
+
+def test_a_shorter_storage_at_the_same_address_is_written_apart() -> None:
+    # NumPy's arrays are such: every view is a storage of its own.
+    whole = numpy.arange(8, dtype=numpy.float32)
+    file = io.BytesIO()
+    write(file, {}, [torch.from_numpy(whole[:2]), torch.from_numpy(whole)])
+    file.seek(0)
+    part, again = read(file)[1]
+    assert (part.tolist(), again.tolist()) == ([0, 1], whole.tolist())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_reshape_alias",
+        "_reshape_alias_copy",
+        "max_pool2d_with_indices_backward",
+        "_ctc_loss",
+        "segment_reduce",
+        "_convert_indices_from_csr_to_coo",
+    ],
+)
+def test_an_operator_that_checks_no_index_cannot_be_named(name: str) -> None:
+    with pytest.raises(TypeError, match="no operator that a plan may hold"):
+        _target_of(f"aten.{name}.default")
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
