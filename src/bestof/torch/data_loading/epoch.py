@@ -107,7 +107,7 @@ class Epoch:
             tuning.sampler = OwnSampler(getattr(loader, name))
             loader._iterator = None  # workers that persist know the sampler of before
         self._begin_trial(tuning.own)
-        tuning.sampler.armed = True
+        tuning.sampler.armed, tuning.sampler.tap, tuning.sampler.gate = True, None, None
         # DataLoader refuses to have its sampler set, and reads it only while it makes an iterator.
         vars(loader)[name] = tuning.sampler
         try:
@@ -115,10 +115,15 @@ class Epoch:
         finally:
             vars(loader)[name] = tuning.sampler.sampler
             tuning.sampler.armed = False
-        assert tuning.sampler.tap is not None
-        assert tuning.sampler.gate is not None
+        tap, gate = tuning.sampler.tap, tuning.sampler.gate
+        if tap is None or gate is None:
+            # The class of the loader makes an iterator of its own, which asks no sampler.
+            tuning.leave("its iterator does not use its sampler")
+            tap = Tap(iter(()))
+            gate, tap.dry = Gate(tap), True
+            self._times = None
         self._seeds.manual_seed(int(getattr(self._source, "_base_seed", 0)))
-        return tuning.sampler.tap, tuning.sampler.gate
+        return tap, gate
 
     def _begin_order(self) -> tuple[Tap, Gate]:
         """Begin the order of the epoch, with the random numbers that the loader's own iterator

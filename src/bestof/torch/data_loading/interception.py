@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import update_wrapper
 from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, get_worker_info
@@ -14,8 +15,8 @@ from bestof.torch.data_loading.segment import SegmentLoader
 from bestof.torch.data_loading.stream import StreamEpoch
 from bestof.torch.data_loading.tuning import Bounds, LoaderReport, Tuning
 
-_init = DataLoader.__init__
-_iterate = DataLoader.__iter__
+_original_init = DataLoader.__init__
+_original_iterate = DataLoader.__iter__
 
 _MOST_FINISHED = 20
 
@@ -26,6 +27,7 @@ class _State:
     loaders: ClassVar[weakref.WeakKeyDictionary[DataLoader[Any], Tuning]] = (
         weakref.WeakKeyDictionary()
     )
+    below: ClassVar[dict[str, Callable[..., Any]]] = {}  # by name, what bestof's methods call
     asked_for: ClassVar[weakref.WeakSet[DataLoader[Any]]] = weakref.WeakSet()
     # Trials of two loaders at once would measure each other.
     finished: ClassVar[list[LoaderReport]] = []  # of loaders that are gone
@@ -81,15 +83,31 @@ def _keep(tuning: Tuning) -> None:
 
 
 def _install() -> None:
+    """Put bestof's methods into DataLoader, or take them out.
+
+    Other libraries replace these methods too. The method that is found is called by bestof's, and a
+    method that was put over bestof's stays.
+    """
     needed = _State.bounds is not None or len(_State.loaders) > 0
-    faces = {"__init__": _made, "__iter__": _iterated}
-    originals = {"__init__": _init, "__iter__": _iterate}
-    for name, function in (faces if needed else originals).items():
-        setattr(DataLoader, name, function)
+    for name, method in (("__init__", _made), ("__iter__", _iterated)):
+        present = getattr(DataLoader, name)
+        below = _State.below.get(name)
+        if needed and present is not method and below in (None, present):
+            _State.below[name] = present
+            setattr(DataLoader, name, update_wrapper(method, present))
+        elif not needed and present is method:
+            setattr(DataLoader, name, _State.below.pop(name))
+
+
+def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Return the iterator that the loader has without bestof."""
+    iterator: Iterator[Any] = _State.below.get("__iter__", _original_iterate)(loader)
+    return iterator
 
 
 def _made(loader: DataLoader[Any], *args: Any, **options: Any) -> None:
-    _init(loader, *args, **options)
+    init: Callable[..., None] = _State.below.get("__init__", _original_init)
+    init(loader, *args, **options)
     bounds = _State.bounds
     if bounds is None or _foreign(loader) or loader._dataset_kind != 0:
         return
