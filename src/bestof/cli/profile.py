@@ -21,7 +21,7 @@ from bestof.cli.profile_tables import (
     profile_csv,
     profile_lines,
 )
-from bestof.cli.script import Script, find_module, find_script
+from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.errors import BestofError, InvalidArgument, ProfileError
 from bestof.profile import Profile, from_log, load_profile, read_log
 from bestof.profile.breakdown import FIELDS
@@ -55,7 +55,7 @@ _FILES = ("keep", "trace", "picture", "csv")
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
     """Parse; print the tables of a log or a kept profile, or return what runs the program."""
-    own, module, rest = _split(argv)
+    own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
     fields = tuple(tuple(text.split(",")) for text in options.by) or DEFAULT_FIELDS
     for name in {name for by in fields for name in by} - FIELDS.keys():
@@ -123,22 +123,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """Our own options; whether a module is meant; the script or module and its arguments, exactly
-    as they came."""
-    position = 0
-    while position < len(argv):
-        word = argv[position]
-        if word == "--":
-            return list(argv[:position]), False, list(argv[position + 1 :])
-        if word == "-m":
-            return list(argv[:position]), True, list(argv[position + 1 :])
-        if not word.startswith("-"):
-            break
-        position += 2 if word in _VALUED else 1
-    return list(argv[:position]), False, list(argv[position:])
-
-
 def _check_writable(path: str | None) -> None:
     """Refuse a file that cannot be written before the program has run for hours."""
     if path is None:
@@ -189,19 +173,29 @@ def _finish(
         return  # a fork of the program has come to its end
     with suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
+    if not schedules and "torch" in sys.modules:
+        return  # `_begin` has said why
     try:
         if not schedules:
             raise ProfileError(f"{name} did not import torch, so there is nothing to profile")
         found = schedules[0].stop()
         if found is None:
             raise ProfileError(
-                f"{name} ended before --skip steps had passed, so nothing was recorded; pass a "
-                "smaller --skip"
+                f"{name} ended before --skip steps had passed, so nothing was recorded; "
+                "pass a smaller --skip"
             )
+    except BestofError as error:
+        _complain(f"there is no profile: {error}")
+        return
+    try:
         tell(_with_peak(found), sys.stderr)
     except BestofError as error:
-        with suppress(OSError, ValueError, AttributeError):
-            print(f"bestof: there is no profile: {error}", file=sys.stderr)
+        _complain(str(error))
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):
+        print(f"bestof: {text}", file=sys.stderr)
 
 
 def _with_peak(profile: Profile) -> Profile:
@@ -216,20 +210,36 @@ def _tell(
     profile: Profile,
     stream: TextIO,
 ) -> None:
-    """Write the files that were asked for, and print the tables; a stream may be closed, or
-    None."""
-    if options.keep is not None:
-        profile.save(options.keep)
-    if options.trace is not None:
-        write_trace(profile, options.trace)
-    if options.picture is not None:
-        draw_profile(profile, options.picture)
-    if options.csv is not None:
-        with open(options.csv, "w", encoding="utf-8") as file:
-            file.write(profile_csv(profile, fields))
+    """Print the tables, and write the files that were asked for; a stream may be closed, or None.
+
+    Raises ProfileError for the files that cannot be written; the other ones are.
+    """
     if options.json:
         text = json.dumps(profile_content(profile, fields), indent=2)
     else:
         text = "\n".join(profile_lines(profile, fields, options.rows))
     with suppress(OSError, ValueError, AttributeError):
         print(text, file=stream, flush=True)
+    writers: dict[str, Callable[[str], object]] = {
+        "keep": profile.save,
+        "trace": partial(write_trace, profile),
+        "picture": partial(draw_profile, profile),
+        "csv": partial(_write_csv, profile, fields),
+    }
+    failures = []
+    for name in _FILES:
+        path = getattr(options, name)
+        try:
+            if path is not None:
+                writers[name](path)
+        except BestofError as error:
+            failures.append(str(error))
+        except (OSError, ValueError) as error:
+            failures.append(f"cannot write to {path!r}: {error}")
+    if failures:
+        raise ProfileError("; ".join(failures))
+
+
+def _write_csv(profile: Profile, fields: Sequence[Sequence[str]], path: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(profile_csv(profile, fields))

@@ -12,6 +12,8 @@ from bestof.profile.span import Span
 from bestof.profile.steady import Steady, steady_of
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
+_FORMATS = (".png", ".svg", ".pdf")
+
 # Modules beyond these are not drawn.
 _MODULES = 20
 
@@ -57,8 +59,14 @@ def draw_comparison(
 
 
 def need_matplotlib(path: str | None) -> None:
-    """Raise InvalidArgument where a picture is asked for and cannot be drawn."""
-    if path is not None and find_spec("matplotlib") is None:
+    """Raise InvalidArgument if a picture is asked for and cannot be drawn."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in _FORMATS:
+        raise InvalidArgument(
+            f"--picture: expected a file that ends in {', '.join(_FORMATS)}; got {path!r}"
+        )
+    if find_spec("matplotlib") is None:
         raise InvalidArgument("--picture: matplotlib is missing; pip install 'bestof[plot]'")
 
 

@@ -16,7 +16,7 @@ from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
 from bestof.cli.kept import named
 from bestof.cli.report_file import ReportFile
-from bestof.cli.script import Script, find_module, find_script
+from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
 from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import BestofError, InvalidArgument
@@ -39,7 +39,7 @@ what the script enables. A script that calls enable or set_config replaces
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
     """Parse, and make everything ready that can fail; return a function that runs the program."""
-    own, module, rest = _split(argv)
+    own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof run [options] script.py [arguments]")
@@ -91,23 +91,6 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
     return parser
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """Return the options of bestof, whether a module is meant, and the program with its
-    arguments.
-    """
-    position = 0
-    while position < len(argv):
-        word = argv[position]
-        if word == "--":
-            return list(argv[:position]), False, list(argv[position + 1 :])
-        if word == "-m":
-            return list(argv[:position]), True, list(argv[position + 1 :])
-        if not word.startswith("-") or word == "-":
-            break
-        position += 2 if word in _VALUED else 1
-    return list(argv[:position]), False, list(argv[position:])
 
 
 def _prepare(

@@ -14,7 +14,7 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.abc import InspectLoader
@@ -68,6 +68,26 @@ class Script:
             sys.excepthook = _OwnTraceback(error, beneath.tb_next, sys.excepthook)
             raise
         return 0
+
+
+def split_arguments(
+    argv: Sequence[str], valued: Collection[str]
+) -> tuple[list[str], bool, list[str]]:
+    """Return bestof's own options, whether a module is meant, and the program with its arguments.
+
+    valued: the options that take a value, which is not the program.
+    """
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        if word == "--":
+            return list(argv[:position]), False, list(argv[position + 1 :])
+        if word == "-m":
+            return list(argv[:position]), True, list(argv[position + 1 :])
+        if not word.startswith("-") or word == "-":
+            break
+        position += 2 if word in valued else 1
+    return list(argv[:position]), False, list(argv[position:])
 
 
 def find_script(path: str, arguments: Sequence[str]) -> Script:

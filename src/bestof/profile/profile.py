@@ -7,10 +7,12 @@ and projection read it. Times are seconds from the beginning of the capture.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from bestof.errors import ProfileError
 from bestof.profile.mark import Mark
@@ -18,6 +20,9 @@ from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 
 _FORMAT = "bestof profile 1"
+_ANEW = "write one by bestof profile --keep FILE.json"
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +84,50 @@ def load_profile(path: str | Path) -> Profile:
         raise ProfileError(
             f"cannot read the profile {str(path)!r}: {error.strerror or error}"
         ) from error
-    except ValueError as error:
-        raise ProfileError(
-            f"{str(path)!r} is not a profile: {error}; write one by bestof profile --keep FILE.json"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(f"{str(path)!r} is not a profile: {error}; {_ANEW}") from error
     return _from_content(content, str(path))
 
 
 def _from_content(content: Any, path: str) -> Profile:
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-        raise ProfileError(
-            f"{path!r} is not a profile of this version; write one by bestof profile --keep "
-            "FILE.json"
-        )
+        raise ProfileError(f"{path!r} is not a profile of this version; {_ANEW}")
     try:
-        content["spans"] = tuple(Span(**one) for one in content["spans"])
-        content["peak"] = None if content["peak"] is None else Peak(**content["peak"])
-        content["marks"] = tuple(Mark(**one) for one in content["marks"])
-        content["steps"] = tuple(Step(**one) for one in content["steps"])
-        for one in fields(Profile):
-            if isinstance(content[one.name], list):
-                content[one.name] = tuple(content[one.name])
-        return Profile(**content)
-    except (TypeError, KeyError) as error:
-        raise ProfileError(f"{path!r} is a damaged profile: {error}; write it anew") from error
+        content["spans"] = tuple(_built(Span, one) for one in content["spans"])
+        content["peak"] = None if content["peak"] is None else _built(Peak, content["peak"])
+        content["marks"] = tuple(_built(Mark, one) for one in content["marks"])
+        content["steps"] = tuple(_built(Step, one) for one in content["steps"])
+        for name in ("examples", "refusals", "notes"):
+            content[name] = tuple(_texts(name, content[name], list))
+        _texts("host", list(_texts("host", content["host"], dict).values()), list)
+        return _built(Profile, content)
+    except KeyError as error:
+        raise ProfileError(f"{path!r} is a damaged profile: {error} is missing; {_ANEW}") from error
+    except (TypeError, ValueError) as error:
+        raise ProfileError(f"{path!r} is a damaged profile: {error}; {_ANEW}") from error
+
+
+def _built(kind: type[_Value], content: Mapping[str, Any]) -> _Value:
+    """Return a dataclass from the fields that JSON gave; TypeError for a value of another type."""
+    value = kind(**content)
+    for name, types in _plain_fields(cast("Hashable", kind)):
+        found = getattr(value, name)
+        if not isinstance(found, types) or isinstance(found, bool):
+            raise TypeError(f"{name}: expected {types[0].__name__}; got {found!r}")
+        if isinstance(found, float) and not math.isfinite(found):
+            raise ValueError(f"{name}: expected a finite number; got {found!r}")
+    return value
+
+
+def _texts(name: str, content: Any, kind: type[list[Any] | dict[str, Any]]) -> Any:
+    """Return a container of texts as it is; TypeError for anything else."""
+    if not isinstance(content, kind) or not all(isinstance(one, str) for one in content):
+        raise TypeError(f"{name}: expected a {kind.__name__} of texts; got {content!r:.60}")
+    return content
+
+
+@cache
+def _plain_fields(kind: Any) -> list[tuple[str, tuple[type, ...]]]:
+    """Return the fields of a dataclass that are one text or one number, with the types they take."""
+    types: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+    return [(one.name, types[one.type]) for one in fields(kind) if one.type in types]

@@ -30,6 +30,11 @@ _STAMP = "ONEDNN_VERBOSE_TIMESTAMP"
 _VERBOSE = "ONEDNN_VERBOSE"
 _DISPATCH = "dispatch,profile_exec"
 
+_LOST = (
+    "the program ran PyTorch's profiler, which ended the recording of operations; switch it off in "
+    "the program, or record other steps (--skip, --steps)"
+)
+
 # One capture at a time: verbose levels, hooks and the profiler are the process's.
 _running = threading.Lock()
 
@@ -109,6 +114,7 @@ class Recorder:
         self._names.stop()
         self._unwatch()
         self._selectors.stop()
+        ended_by_program = not torch._C._autograd._profiler_enabled()
         self._profiler.stop()
         if self._dispatch:
             os.environ.pop(_VERBOSE, None)
@@ -133,7 +139,8 @@ class Recorder:
             decisions_of(bestof.torch.summary),
         )
         marks = self._selectors.marks(operations, self._began)
-        self._profile = replace(profile, marks=tuple(marks))
+        notes = (_LOST, *profile.notes) if ended_by_program else profile.notes
+        self._profile = replace(profile, marks=tuple(marks), notes=notes)
         self._profiler = None
         return self._profile
 

@@ -6,7 +6,9 @@ recording begins and ends where an outermost module is about to be called, so th
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,12 +16,17 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from bestof.errors import BestofError
 from bestof.profile.profile import Profile
 from bestof.profile.recorder import Recorder
 
 
 class Schedule:
-    """Records `steps` steps after the first `skip`; all, where `steps` is 0."""
+    """Records `steps` steps after the first `skip`; all, where `steps` is 0.
+
+    The hooks run inside the program, so they raise nothing into it: `stop` raises why a recording
+    failed. A process that the program forks records nothing.
+    """
 
     def __init__(self, title: str, skip: int, steps: int, dispatch: bool = False) -> None:
         self._recorder = Recorder(title, dispatch)
@@ -27,7 +34,9 @@ class Schedule:
         self._steps = steps
         self._done = 0
         self._depth = threading.local()
-        self._state = "waiting"
+        self._state = "waiting"  # then running, ended, or failed
+        self._error: BestofError | None = None
+        self._process = os.getpid()
         self._handles: list[Any] = []
 
     def start(self) -> None:
@@ -41,20 +50,30 @@ class Schedule:
             self._begin()
 
     def stop(self) -> Profile | None:
-        """End the recording if it is running; the profile, None where the program ended before it
-        began."""
+        """End the recording if it is running, and return it; None if the program ended before it began.
+
+        Raises BestofError if the recording could not begin or end.
+        """
         if self._state == "running":
             self._end()
         self._unhook()
+        if self._error is not None:
+            raise self._error
         return self._recorder.profile if self._state == "ended" else None
 
     def _begin(self) -> None:
-        self._recorder.start()
-        self._state = "running"
+        self._to("running", self._recorder.start)
 
     def _end(self) -> None:
-        self._recorder.stop()
-        self._state = "ended"
+        self._to("ended", self._recorder.stop)
+
+    def _to(self, state: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+            self._state = state
+        except BestofError as error:
+            self._state, self._error = "failed", error
+            self._unhook()
 
     def _unhook(self) -> None:
         for handle in self._handles:
@@ -64,11 +83,12 @@ class Schedule:
     def _before(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         depth = getattr(self._depth, "value", 0)
         self._depth.value = depth + 1
-        if depth > 0:
+        if depth > 0 or os.getpid() != self._process:
             return
         if self._state == "waiting" and self._done >= self._skip:
             self._begin()
-            self._recorder.enter(module, arguments)
+            if self._state == "running":
+                self._recorder.enter(module, arguments)
         elif self._state == "running" and self._steps and self._done >= self._skip + self._steps:
             self._end()
             self._unhook()

@@ -121,6 +121,19 @@ def test_refusals_of_onednn_are_shown(tmp_path: Path) -> None:
     assert "2 steps" in done.stderr
 
 
+def test_a_file_that_cannot_be_written_at_the_end_costs_nothing_else(tmp_path: Path) -> None:
+    gone, kept = tmp_path / "gone", tmp_path / "kept.json"
+    gone.mkdir()
+    path = tmp_path / "removes.py"
+    path.write_text(f"import os, torch\ntorch.ones(3).exp()\nos.rmdir({str(gone)!r})\n")
+    done = bestof("--csv", gone / "table.csv", "--keep", kept, "--by", "phase", path)
+    assert done.returncode == 0
+    assert "coverage" in done.stderr
+    assert "bestof: cannot write to" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert kept.exists()
+
+
 def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
     path = tmp_path / "plain.py"
     path.write_text("print('plain')\n")
@@ -148,6 +161,8 @@ def test_the_command_does_not_import_torch_before_the_program() -> None:
         (["--show", "missing.json"], "cannot read the profile 'missing.json'"),
         (["--keep", "missing/x.json", "x.py"], "cannot write to 'missing/x.json'"),
         (["--steps", "-1", "x.py"], "--steps, --skip: expected 0 or more"),
+        (["--picture", "x.xyz", "x.py"], "expected a file that ends in .png, .svg, .pdf"),
+        (["-"], "cannot run '-'"),
     ],
 )
 def test_wrong_usage_is_told(

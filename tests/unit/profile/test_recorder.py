@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from bestof import profile  # noqa: E402
 from bestof.errors import ProfileError  # noqa: E402
+from bestof.profile.schedule import Schedule  # noqa: E402
 from bestof.profile.steady import steady_of  # noqa: E402
 
 
@@ -97,7 +101,32 @@ def test_a_profile_is_kept_and_read_back(trained: profile.Profile, tmp_path) -> 
     assert profile.load_profile(tmp_path / "profile.json") == trained
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "bestof profile 1"}'])
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("wall", "long", "wall: expected float; got 'long'"),
+        ("wall", float("nan"), "wall: expected a finite number"),
+        ("lines", True, "lines: expected int; got True"),
+        ("title", None, "title: expected str; got None"),
+        ("notes", "one", "notes: expected a list of texts"),
+        ("host", {"threads": 2}, "host: expected a list of texts"),
+        ("steps", [{"start": "0", "end": 1.0}], "start: expected float; got '0'"),
+        ("spans", [1], "must be a mapping"),
+    ],
+)
+def test_a_profile_with_a_wrong_type_is_refused(
+    name: str, value: object, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "damaged.json"
+    profile.Profile("title", 1.0, ()).save(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ProfileError, match=re.escape(told)):
+        profile.load_profile(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[1]", "[" * 200_000, '{"format": "bestof profile 1"}']
+)
 def test_another_file_is_no_profile(content: str, tmp_path) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
@@ -206,6 +235,41 @@ def test_a_program_that_switches_the_lines_off_is_told_so() -> None:
         train(1)
     (note,) = captured.profile.notes
     assert "2 of 4 calls of oneDNN printed no line" in note
+
+
+def test_a_program_that_runs_pytorchs_profiler_inside_is_told_so() -> None:
+    with profile.capture() as captured:
+        train(1)
+        with torch.profiler.profile():
+            train(1)
+    assert "the program ran PyTorch's profiler" in captured.profile.notes[0]
+
+
+def test_a_recording_that_cannot_begin_leaves_the_program_alone() -> None:
+    schedule = Schedule("program", skip=1, steps=1)
+    schedule.start()
+    with torch.profiler.profile():
+        train(3)
+    with pytest.raises(ProfileError, match="already running"):
+        schedule.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, of any thread
+def test_steps_of_a_forked_child_end_no_recording() -> None:
+    schedule = Schedule("program", skip=0, steps=2)
+    schedule.start()
+    train(1)
+    child = os.fork()
+    if child == 0:
+        with torch.no_grad():
+            for _ in range(4):
+                nn.Identity()(torch.ones(1))
+        os._exit(schedule._state != "running")
+    assert os.waitpid(child, 0)[1] == 0
+    train(3)
+    found = schedule.stop()
+    assert found is not None
+    assert len(found.steps) == 2
 
 
 def test_a_capture_inside_of_pytorchs_profiler_is_refused() -> None:
