@@ -16,7 +16,7 @@ from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.depends import DEPENDS
 from bestof.torch.kept_kernels import keep_kernel
-from bestof.torch.modes import hidden_from_modes
+from bestof.torch.modes import are_modes_on, without_modes
 
 Pooled = tuple[Tensor, Tensor]
 """The maxima, and the index of each in its plane."""
@@ -102,7 +102,7 @@ class MaxPoolOverride:
                 warnings.simplefilter("ignore")  # of the override itself
                 library.impl(
                     "max_pool2d_with_indices",
-                    hidden_from_modes(self._pool),
+                    self._pool,
                     "CPU",
                     allow_override=True,
                 )
@@ -127,6 +127,10 @@ class MaxPoolOverride:
         dilation: Sequence[int] = (1, 1),
         ceil_mode: bool = False,
     ) -> Pooled:
+        if are_modes_on():
+            return without_modes(
+                self._pool, input, kernel_size, stride, padding, dilation, ceil_mode
+            )
         if (
             type(input) not in _PLAIN
             or input.layout is not torch.strided

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative, TorchError
-from bestof.torch.accuracy import ACCURACIES, Accuracy
 from bestof.torch.convolution.layer import ConvolutionLayer, Gradients
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
@@ -30,7 +30,7 @@ from bestof.torch.convolution.recognition import (
 from bestof.torch.convolution.shortcut import Met
 from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
-from bestof.torch.modes import hidden_from_modes
+from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.shim import make_shim
 
 _Library: Any = torch.library.Library  # has no annotations
@@ -93,13 +93,9 @@ class ConvolutionOverride:
         self.layer = ConvolutionLayer(self.originals, device)
         self._as_is = _as_is(self.originals, device.key)
         self._library: Any = None
-        self._forward_kernel = hidden_from_modes(self._convolution)
-        self._backward_kernel = hidden_from_modes(self._backward)
         self._shim = None
         if by_shim and device is CPU:
-            self._shim = make_shim(
-                self._forward_kernel, self._backward_kernel, self.layer.kept.entries
-            )
+            self._shim = make_shim(self._convolution, self._backward, self.layer.kept.entries)
         self._is_shim_in = False
         if self._shim is not None:
             self.layer.forget = self._shim.forget
@@ -132,9 +128,9 @@ class ConvolutionOverride:
     def _put_in(self) -> None:
         library = _Library("aten", "IMPL")
         try:
-            library.impl("convolution", self._forward_kernel, self.device.key, allow_override=True)
+            library.impl("convolution", self._convolution, self.device.key, allow_override=True)
             library.impl(
-                "convolution_backward", self._backward_kernel, self.device.key, allow_override=True
+                "convolution_backward", self._backward, self.device.key, allow_override=True
             )
         except BaseException:
             library._destroy()
@@ -164,6 +160,12 @@ class ConvolutionOverride:
         output_padding: Sequence[int],
         groups: int,
     ) -> Tensor:
+        if are_modes_on():
+            return without_modes(
+                self._convolution,
+                *(input, weight, bias, stride, padding, dilation),
+                *(transposed, output_padding, groups),
+            )
         if transposed or len(stride) != 2:  # 2.9 microseconds in place of 6 to 9
             return self._as_is(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -210,6 +212,8 @@ class ConvolutionOverride:
             )
 
     def _backward(self, *arguments: Any) -> Gradients:
+        if are_modes_on():
+            return without_modes(self._backward, *arguments)
         grad_output, input, weight, bias_sizes, stride, padding, dilation = arguments[:7]
         transposed, _, groups, output_mask = arguments[7:]
         found = look = None

@@ -21,7 +21,7 @@ class Shortcut(NamedTuple):
     problem: of the pass. met: what the selectors are asked for. chosen: whether PyTorch's own
     kernel was chosen. turns: whether that kernel answers the next call; the selectors are asked
     once in ASKED_EVERY calls, so that they see how long it takes. counts: to be raised by every
-    such call.
+    such call; the first one is that of the pass.
     native: the native kernel that was chosen, if the shim can call it. by_python: the same from
     Python, (input, weight, bias, problem) -> output. is_part: whether a backward pass computes
     other gradients than those of `met`.
