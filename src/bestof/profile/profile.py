@@ -128,6 +128,6 @@ def _texts(name: str, content: Any, kind: type[list[Any] | dict[str, Any]]) -> A
 
 @cache
 def _plain_fields(kind: Any) -> list[tuple[str, tuple[type, ...]]]:
-    """Return the fields of a dataclass that are one text or one number, with the types they take."""
+    """Return the fields of a dataclass that are a text or a number, with the types they take."""
     types: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
     return [(one.name, types[one.type]) for one in fields(kind) if one.type in types]

@@ -50,9 +50,10 @@ class Schedule:
             self._begin()
 
     def stop(self) -> Profile | None:
-        """End the recording if it is running, and return it; None if the program ended before it began.
+        """End the recording if it is running, and return it.
 
-        Raises BestofError if the recording could not begin or end.
+        Return None if the program ended before the recording began. Raises BestofError if the
+        recording could not begin or end.
         """
         if self._state == "running":
             self._end()

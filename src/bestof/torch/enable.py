@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.configuration import (
     EVERYTHING,
     Configuration,
@@ -16,7 +17,6 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.registry import Defaults
-from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.allocator import hand_back_freed, keep_freed
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow

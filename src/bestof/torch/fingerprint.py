@@ -13,7 +13,8 @@ def fingerprint_of(tensor: Tensor) -> int | None:
 
     A write through `.data` or NumPy raises no version, but changes the hash: for certain if it
     changes one element, else with a probability of 1 - 2^-32. Different instruction sets give
-    different hashes. One core of a Zen 4 hashes 21 GB/s.
+    different hashes. One core of a Cascade Lake Xeon hashes 21 GB/s from its caches, 9 GB/s
+    from memory.
     """
     is_dense = tensor.is_contiguous() or (
         tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)

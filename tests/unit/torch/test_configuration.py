@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import bestof.torch as integration
+from bestof.accuracy import ACCURACIES, allows
 from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import InvalidArgument
 from bestof.kernels import isa
 from bestof.selection import Fixed, use_policy
-from bestof.torch.accuracy import ACCURACIES, allows
 from bestof.torch.convolution.catalogue import CATALOGUES
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
@@ -81,6 +81,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
             "dataloader.tuning_steps: expected a whole number, 1",
         ),
         ({"dataloader": {"seconds": 0}}, "dataloader.seconds: expected a positive number"),
+        ({"dataloader": {"seconds": 10**400}}, "dataloader.seconds: expected a positive number"),
         ({"dataloader": {"seconds": float("nan")}}, "dataloader.seconds: expected a positive"),
         ({"dataloader": {"seconds": True}}, "dataloader.seconds: expected a positive number"),
         ({"dataloader": {"workers": 4}}, r"dataloader.workers: expected two whole numbers"),

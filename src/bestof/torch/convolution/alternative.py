@@ -9,7 +9,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from bestof.torch.accuracy import Accuracy
+from bestof.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.shim import NativeConvolution
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bestof.accuracy import allows
 from bestof.kernels import isa
-from bestof.torch.accuracy import allows
 from bestof.torch.convolution.alternative import Alternative, ErrorBound, summation_bound
 from bestof.torch.convolution.estimate import (
     MARGIN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.torch.accuracy import allows
+from bestof.accuracy import allows
 from bestof.torch.convolution import estimate, shared_im2row
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADIENT
 from bestof.torch.convolution.lowered import matrix_bytes

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bestof.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.errors import InvalidArgument
-from bestof.torch.accuracy import DEFAULT_ACCURACY, Accuracy
 from bestof.torch.convolution.memory_format import Layout, layout_of
 from bestof.torch.convolution.notation import EXPECTED, pair, parse_fields
 

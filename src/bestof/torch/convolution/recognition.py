@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from bestof.torch.accuracy import Accuracy
+from bestof.accuracy import Accuracy
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import Device

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from bestof.torch.accuracy import Accuracy
+from bestof.accuracy import Accuracy
 from bestof.torch.convolution.alternative import Alternative, ErrorBound
 from bestof.torch.convolution.estimate import Estimate
 from bestof.torch.convolution.problem import ConvProblem

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from bestof.accuracy import Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
-from bestof.torch.accuracy import Accuracy, parse_accuracy
 from bestof.torch.plan.eager_run import eager_outputs
 from bestof.torch.plan.memory_limit import limit_memory
 from bestof.torch.plan.optimized import OptimizedModel

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan.eager_run import described
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import read_plan, write_plan

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan.fusion import drop_unread_attributes, fuse
 from bestof.torch.plan.layouts import bring_into_rows
 from bestof.torch.plan.memory import model_bytes, peak_of_values

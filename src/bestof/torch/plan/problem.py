@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from bestof.accuracy import Accuracy
 from bestof.kernels import Promise, conv2d_algorithms
-from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.layer import Layer
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.accuracy import Accuracy
 from bestof.torch.plan import observer
 from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.binding import Binding

@@ -12,10 +12,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
+from bestof.accuracy import Accuracy
 from bestof.errors import BestofWarning
 from bestof.kernels import algorithms, build
 from bestof.selection import BestOf
-from bestof.torch.accuracy import Accuracy
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.max_pooling import MaxPoolOverride

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from torch import Tensor, nn
 
 import bestof.torch as integration
+from bestof.accuracy import Accuracy
 from bestof.bench.model.peers.eager import inference
 from bestof.bench.model.peers.prepared import Prepared
-from bestof.torch.accuracy import Accuracy
 
 
 def prepare(

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bestof.accuracy import DEFAULT_ACCURACY, allows
 from bestof.errors import TorchError
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
-from bestof.torch.accuracy import DEFAULT_ACCURACY, allows
 from bestof.torch.convolution.estimate import WINOGRAD_CHANNELS
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.frozen_weights import Packed

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from bestof.torch.accuracy import Accuracy
+from bestof.accuracy import Accuracy
 from bestof.torch.plan.activations import activation_of, recognise_activation
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.graph import only_user, shape_of
