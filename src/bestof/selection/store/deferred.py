@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,16 +14,13 @@ from bestof.selection.store import lifetime
 from bestof.selection.store.database import Database, Unavailable
 from bestof.selection.store.patience import Patience
 from bestof.selection.store.pin_order import closest, sorted_pins
-from bestof.selection.store.retry import Retry
+from bestof.selection.store.waiting import Waiting
 from bestof.selection.store.worker import EXIT_SECONDS, Job, Worker
 
 _T = TypeVar("_T")
 
 READ_SECONDS = 10.0  # a read of a busy store is tried again for so long, beside the calls
 ORDER_SECONDS = 60.0  # an order of a user waits for so long
-_BATCH = 256  # records a transaction
-_TURN_SECONDS = 0.01  # between two of them, for other processes to have their turn
-_WAITING = 50_000  # records that may wait, 2 KB each; then the oldest are given up
 _ANSWERS_KEPT = 1024
 _ANSWER_SECONDS = 10.0  # an answer that came late is believed for so long
 
@@ -46,15 +42,13 @@ class DeferredStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._patience = Patience()
-        self._pending: deque[Record] = deque()
-        self._retry = Retry()
+        self._waiting = Waiting(database, self._tell)
         self._answers: dict[Any, Job] = {}  # of reads that came too late for their call
-        self._given_up = 0
         self._told = False  # that the database cannot be used
         self._closed = False
         self._cut_off = False
         self._process = os.getpid()
-        self._worker = Worker(self._write_pending, self._database.disconnect)
+        self._worker = Worker(self._write_some, self._database.disconnect)
         lifetime.watch(self)
 
     # What calls do
@@ -65,7 +59,7 @@ class DeferredStore:
 
         def read() -> Record | None:
             kept = self._readable(lambda: self._database.load(selector, problem, host))
-            return _folded({} if kept is None else {key: kept}, self._pending, key).get(key)
+            return self._waiting.over({} if kept is None else {key: kept}, key).get(key)
 
         return self._ask(key, read)
 
@@ -78,7 +72,7 @@ class DeferredStore:
     def save(self, record: Record) -> None:
         """Keep a record, by the rule of `Record.absorb`. It is written beside the call."""
         self._enter()
-        self._pending.append(record)
+        self._waiting.add(record)
         if not self._cut_off:
             self._worker.submit()
             if self._worker.is_ending:
@@ -90,9 +84,9 @@ class DeferredStore:
     def flush(self, seconds: float = EXIT_SECONDS) -> bool:
         """Wait at most so long until every saved record is written; return whether it is."""
         self._enter()
-        written = not self._pending
+        written = not self._waiting
         if not written and not self._cut_off:
-            job = Job(self._write_now, seconds)
+            job = Job(self._write_all, seconds)
             self._worker.submit(job)
             written = job.wait(seconds) and job.error is None
         self._announce()
@@ -104,7 +98,7 @@ class DeferredStore:
 
         def read() -> list[Record]:
             kept = self._readable(lambda: self._database.records(selector)) or []
-            found = _folded({record.key: record for record in kept}, self._pending, selector)
+            found = self._waiting.over({record.key: record for record in kept}, selector)
             return [found[key] for key in sorted(found)]
 
         return self._wait_for(read) or []
@@ -130,13 +124,7 @@ class DeferredStore:
         """Remove every record (of one selector, where named), and no pin; return how many."""
 
         def remove() -> int:
-            gone = self._database.clear(selector)
-            for _ in range(len(self._pending)):
-                record = self._pending.popleft()
-                if selector in (None, record.selector):
-                    gone.add(record.key)
-                else:
-                    self._pending.append(record)
+            gone = self._database.clear(selector) | self._waiting.remove(selector)
             return len(gone)
 
         return self._obey(remove)
@@ -147,8 +135,8 @@ class DeferredStore:
         """Merge these records into the store and add the pins; return how many own pins stayed."""
 
         def unite() -> int:
-            if self._pending:
-                self._write_now()
+            if self._waiting:
+                self._waiting.write_all()
             return self._database.unite(records, pins, theirs=theirs)
 
         return self._obey(unite)
@@ -177,7 +165,7 @@ class DeferredStore:
         """Return what `read` finds, None if there is nothing; StoreBusy if it takes longer than a
         call may wait."""
         self._enter()
-        if self._cut_off or not (self._pending or self._database.exists()):
+        if self._cut_off or not (self._waiting or self._database.exists()):
             self._announce()
             return None
         job = self._answers.get(key)
@@ -195,7 +183,7 @@ class DeferredStore:
 
     def _wait_for(self, read: Callable[[], _T | None]) -> _T | None:
         self._enter()
-        if self._cut_off or not (self._pending or self._database.exists()):
+        if self._cut_off or not (self._waiting or self._database.exists()):
             return None
         job = Job(read, READ_SECONDS)
         self._worker.submit(job)
@@ -240,52 +228,13 @@ class DeferredStore:
             self._tell(f"is not used: {error}", advice=False)
         return None
 
-    def _write_pending(self) -> float | None:
-        """Write some of what waits; return the seconds until the next attempt, or None if nothing
-        waits."""
-        if not self._pending:
-            return None
-        if (left := self._retry.seconds_left()) > 0:
-            return left
-        try:
-            self._write_batch()
-        except Unavailable as error:
-            self._failed(error)
-            return self._retry.seconds_left()
-        except StoreError as error:
-            self._tell(f"is not used: {error}", advice=False)
-            return self._retry.give_up()
-        return _TURN_SECONDS if self._pending else None
+    # By name, for a fork replaces `_waiting`.
 
-    def _write_now(self) -> None:
-        """Write all that waits now, and not what other threads add meanwhile."""
-        for _ in range(0, len(self._pending), _BATCH):
-            try:
-                self._write_batch()
-            except Unavailable as error:
-                self._failed(error)
-                raise
+    def _write_some(self) -> float | None:
+        return self._waiting.write_some()
 
-    def _failed(self, error: Unavailable) -> None:
-        while len(self._pending) > _WAITING:
-            self._pending.popleft()
-            self._given_up += 1
-        if self._retry.failed(error):
-            self._tell(
-                f"cannot be written ({error}); new decisions wait in memory, and are tried again"
-            )
-
-    def _write_batch(self) -> None:
-        batch = [self._pending[place] for place in range(min(_BATCH, len(self._pending)))]
-        try:
-            self._database.write(batch)
-        except (Unavailable, StoreError):
-            raise
-        except Exception as error:  # a fault of bestof's own must not end the thread, and be silent
-            raise Unavailable(f"{type(error).__name__}: {error}", busy=False) from error
-        for _ in batch:  # only this thread removes; a record that was written twice does no harm
-            self._pending.popleft()
-        self._retry.succeeded()
+    def _write_all(self) -> None:
+        self._waiting.write_all()
 
     # Ends and beginnings (called by lifetime.py)
 
@@ -298,14 +247,14 @@ class DeferredStore:
     def after_fork_in_parent(self) -> None:
         """Go on."""
         self._worker.guard.release()
-        if self._pending and not self._closed:
+        if self._waiting and not self._closed:
             self._worker.submit()
 
     def after_fork_in_child(self, *, paused: bool) -> None:
         """Begin with nothing of the parent's; without a store if its thread could not be ended."""
         self._process = os.getpid()
         self._worker.renew()
-        self._pending = deque()
+        self._waiting = Waiting(self._database, self._tell)
         self._answers = {}
         self._database.abandon()
         if not paused:
@@ -333,23 +282,23 @@ class DeferredStore:
         """Write what waits, end the thread, and tell what is lost."""
         if self._closed or self._cut_off or self._process != os.getpid():
             return
-        if self._pending:
-            job = Job(self._write_now, max(0.0, deadline - time.monotonic()))
+        if self._waiting:
+            job = Job(self._write_all, max(0.0, deadline - time.monotonic()))
             self._worker.submit(job)
             job.wait(max(0.0, deadline - time.monotonic()))
         self._worker.stop(max(0.05, deadline - time.monotonic()))
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        lost = len({record.key for record in list(self._pending)}) + self._given_up
+        lost = self._waiting.lost
         if lost:
-            reason = self._retry.reason or "it does not answer"
+            reason = self._waiting.reason or "it does not answer"
             self._database.notices.append(
                 f"{self._database.title} could not be written ({reason}); decisions are lost: "
                 f"{lost}"
             )
 
-    def _tell(self, what: str, *, advice: bool = True) -> None:
+    def _tell(self, what: str, advice: bool = True) -> None:
         if not self._told:
             self._told = True
             more = "; BESTOF_STORE names another store, or is 'off'" if advice else ""
@@ -359,18 +308,3 @@ class DeferredStore:
         """Warn at the very end of a call, so that nothing is lost where warnings are errors."""
         while self._database.notices:
             warn(self._database.notices.pop(0))
-
-
-def _folded(
-    kept: dict[tuple[str, str, str], Record],
-    waiting: Sequence[Record] | deque[Record],
-    which: str | tuple[str, str, str] | None,
-) -> dict[tuple[str, str, str], Record]:
-    """Return `kept` after the waiting records of one key, of one selector, or all of them (None)
-    were saved over it."""
-    found = dict(kept)
-    for record in list(waiting):
-        if which in (None, record.selector, record.key):
-            old = found.get(record.key) or Record(*record.key, None, (), record.updated)
-            found[record.key] = old.absorb(record)
-    return found

@@ -1,0 +1,123 @@
+"""The records of a store that wait until they are written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from bestof.errors import StoreError
+from bestof.selection.record import Record
+from bestof.selection.store.database import Database, Unavailable
+from bestof.selection.store.retry import Retry
+
+_BATCH = 256  # records a transaction
+_TURN_SECONDS = 0.01  # between two of them, for other processes to have their turn
+_MOST = 50_000  # records that may wait, 2 KB each; then the oldest are given up
+
+
+class Waiting:
+    """Holds records in memory, oldest first, and writes them to a database.
+
+    Any thread may add records. One thread at a time writes and removes them. If the database cannot
+    be written, the records stay, and `Retry` says when to try again. `tell` gets what the user
+    should know, and whether advice on `BESTOF_STORE` helps.
+    """
+
+    def __init__(self, database: Database, tell: Callable[[str, bool], None]) -> None:
+        self._database = database
+        self._tell = tell
+        self._records: deque[Record] = deque()
+        self._retry = Retry()
+        self._given_up = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: Record) -> None:
+        """Take a record."""
+        self._records.append(record)
+
+    def over(
+        self,
+        kept: dict[tuple[str, str, str], Record],
+        which: str | tuple[str, str, str] | None,
+    ) -> dict[tuple[str, str, str], Record]:
+        """Return `kept` as it will be once the records that wait are written.
+
+        Only the records of one key, of one selector, or all of them (None) count.
+        """
+        found = dict(kept)
+        for record in list(self._records):
+            if which in (None, record.selector, record.key):
+                old = found.get(record.key) or Record(*record.key, None, (), record.updated)
+                found[record.key] = old.absorb(record)
+        return found
+
+    def remove(self, selector: str | None) -> set[tuple[str, str, str]]:
+        """Drop records (of one selector, where named); return their keys."""
+        gone = set()
+        for _ in range(len(self._records)):
+            record = self._records.popleft()
+            if selector in (None, record.selector):
+                gone.add(record.key)
+            else:
+                self._records.append(record)
+        return gone
+
+    def write_some(self) -> float | None:
+        """Write one batch if it is time; return the seconds until the next, or None if none
+        waits."""
+        if not self._records:
+            return None
+        if (left := self._retry.seconds_left()) > 0:
+            return left
+        try:
+            self._write_batch()
+        except Unavailable as error:
+            self._failed(error)
+            return self._retry.seconds_left()
+        except StoreError as error:
+            self._tell(f"is not used: {error}", False)
+            return self._retry.give_up()
+        return _TURN_SECONDS if self._records else None
+
+    def write_all(self) -> None:
+        """Write all that waits now, and not what other threads add meanwhile."""
+        for _ in range(0, len(self._records), _BATCH):
+            try:
+                self._write_batch()
+            except Unavailable as error:
+                self._failed(error)
+                raise
+
+    @property
+    def lost(self) -> int:
+        """Return how many decisions are lost if the process ends now."""
+        return len({record.key for record in list(self._records)}) + self._given_up
+
+    @property
+    def reason(self) -> Exception | None:
+        """Return why the last attempt failed, or None if it did not."""
+        return self._retry.reason
+
+    def _write_batch(self) -> None:
+        batch = [self._records[place] for place in range(min(_BATCH, len(self._records)))]
+        try:
+            self._database.write(batch)
+        except (Unavailable, StoreError):
+            raise
+        except Exception as error:  # a fault of bestof's own must not end the thread, and be silent
+            raise Unavailable(f"{type(error).__name__}: {error}", busy=False) from error
+        for _ in batch:  # only this thread removes; a record that was written twice does no harm
+            self._records.popleft()
+        self._retry.succeeded()
+
+    def _failed(self, error: Unavailable) -> None:
+        while len(self._records) > _MOST:
+            self._records.popleft()
+            self._given_up += 1
+        if self._retry.failed(error):
+            self._tell(
+                f"cannot be written ({error}); new decisions wait in memory, and are tried again",
+                True,
+            )
