@@ -10,11 +10,16 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ["BESTOF_STORE"] = "off"
 os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what a test finds
 os.environ.pop("BESTOF_FORCE", None)
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Nor must it by the time that Hypothesis takes to draw its examples.
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loaded")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks

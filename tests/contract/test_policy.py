@@ -208,7 +208,9 @@ def test_every_parsed_policy_starts(text: str) -> None:
 
 @searching
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(times=st.lists(st.floats(0, 1e6), min_size=8, max_size=8), seed=st.integers(0, 99))
 def test_settles_whatever_the_times(case: str, times: list[float], seed: int) -> None:

@@ -47,7 +47,7 @@ def measure(folder: Path, calls: int) -> dict[str, object]:
     """Return the distribution of waits, in milliseconds."""
     waits = Waits()
     waits.begin()
-    Job.wait = lambda job, seconds: waits.wait(job, seconds)  # type: ignore[method-assign]  # watched
+    Job.wait = lambda job, seconds: waits.wait(job, seconds)  # type: ignore[method-assign]  # spy
     store = SqliteStore(folder / "decisions.sqlite")
     pairs = [("a", lambda n: n), ("b", lambda n: n + 0)]
     selector = BestOf("waits", pairs, lambda n: n, rounds=1, store=store)
