@@ -19,7 +19,7 @@ from bestof.selection.winner import NEVER, PythonWinner
 
 
 class LongWay:
-    """What the hot path turns to where it cannot answer a call by itself."""
+    """The methods that the hot path calls if it cannot answer a call by itself."""
 
     name: str
     _stage_count: int
@@ -27,8 +27,10 @@ class LongWay:
     _is_selector = True  # for `identity.py`, which does not read what a selector chooses among
 
     def _unhashable(self, problem: Hashable) -> ProblemError:
-        """What to raise where a problem was looked up and TypeError came of it; raises the error of
-        a comparison."""
+        """Return the error to raise after the look-up of a problem raised TypeError.
+
+        If the comparison of two problems raises, its error is raised here.
+        """
         fault = "which cannot be compared with another one"
         try:
             hash(problem)
@@ -42,11 +44,10 @@ class LongWay:
         )
 
     def _check_stage(self, *stage: object) -> int:
-        """The stage that a group was called with, as an exact int; none where there was no
-        argument. Raises StageError.
+        """Return the stage of a call of a group as an int; raise StageError if it has none.
 
-        Called before the problem function, which could make nothing of arguments that lack their
-        stage."""
+        Called before the problem function, which expects the arguments after the stage.
+        """
         number = integer(stage[0]) if stage else None
         if number is not None and 0 <= number < self._stage_count:
             return number
@@ -69,8 +70,7 @@ class LongWay:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Answer a settled call, with an eye on its time; sets `winner.sample_at` for the next
-        time."""
+        """Answer and time a settled call; set `winner.sample_at` to the next call to time."""
         raise NotImplementedError
 
 
@@ -79,7 +79,7 @@ def _short(value: object) -> str:
 
 
 class PythonHotPath(LongWay):
-    """Calls the settled winner of a problem: the reference in plain Python.
+    """Calls the settled winner of a problem. This is the reference in plain Python.
 
     `_settled` maps a problem to its winner; any thread may put another dict in its place at any
     time. `_stage_count` is 0 for a plain selector; for a group it says how many stages there are,
@@ -137,7 +137,7 @@ class PythonHotPath(LongWay):
         return self._long_way(problem, stage, args, kwargs)
 
     def _counts(self, winner: PythonWinner, problem: Hashable, stage: int) -> bool:
-        """Whether this stage is the winner's to answer, booked in its open passes."""
+        """Return whether the winner answers this stage, and book it in its open passes."""
         if stage > 0:
             return winner.answers(stage)
         if not winner.begin():

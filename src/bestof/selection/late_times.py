@@ -1,7 +1,8 @@
-"""Times that are known later: of calls that return before the device has done what they order.
+"""Times of calls that return before the device has done their work.
 
-Nothing waits for a time. While that of a trial is out, and while the timer is paused, calls of its
-problem go to the best alternative known; the next call that finds it hands it to the policy.
+bestof never waits for a time. While the time of a trial is unknown, and while the timer is paused,
+the best known alternative answers the calls of the problem. The first call after the time is known
+hands it to the policy.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from bestof.selection.tuning import Tuning
 
 
 class LateTimes:
-    """The trials of one selector whose times are out: one of each problem at most.
+    """The trials of one selector whose times are not known yet, at most one of each problem.
 
-    Once the timer has raised, nothing is tried any more: the device is gone, or will never tell.
+    Once the timer has raised, nothing is tried any more.
     """
 
     def __init__(self, timer: Timer) -> None:
@@ -26,7 +27,7 @@ class LateTimes:
         self._fault: Exception | None = None  # until it was told
 
     def start(self, args: tuple[Any, ...]) -> Timing | None:
-        """Begin to time a trial; None, and a trial that does not count, where that cannot be."""
+        """Begin to time a trial; return None if that fails, and the trial does not count."""
         try:
             return self._timer.start(args)
         except Exception as error:
@@ -34,7 +35,7 @@ class LateTimes:
             return None
 
     def stop(self, timing: Timing) -> Timing | None:
-        """The call of a trial has returned."""
+        """Note that the call of a trial has returned; return None if the timer fails."""
         try:
             timing.stop()
         except Exception as error:
@@ -43,13 +44,12 @@ class LateTimes:
         return timing
 
     def wait(self, trial: TimedTrial, tuning: Tuning, timing: Timing) -> None:
-        """Book this trial as soon as its time is known. Of two that threads began at once, the
-        first is kept."""
+        """Keep this trial until its time is known, unless another thread's trial is waiting."""
         if tuning.out is None:
             tuning.out = LateTrial(trial, timing)
 
     def harvest(self, tuning: Tuning) -> None:
-        """Book what is known by now of a problem's trial. Called with the selector's lock held."""
+        """Book the waiting trial of a problem if its time is known. Called with the lock held."""
         found = tuning.out
         if found is None or self._is_paused():
             return
@@ -64,8 +64,10 @@ class LateTimes:
         found.trial.book_late(seconds)
 
     def best_known(self, tuning: Tuning) -> int | None:
-        """Who answers a call that cannot be a trial: the lowest median so far, or the first; None
-        where it can be."""
+        """Return the alternative with the lowest median so far, or else the first one.
+
+        Return None if the call can be a trial.
+        """
         if tuning.out is None and not self._broken and not self._is_paused():
             return None
         known = [
@@ -76,7 +78,7 @@ class LateTimes:
         return min(known)[1] if known else tuning.remaining()[0]
 
     def take_fault(self) -> Exception | None:
-        """What the timer has raised, the first time that anybody asks."""
+        """Return the error of the timer, once."""
         fault, self._fault = self._fault, None
         return fault
 

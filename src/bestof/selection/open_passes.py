@@ -1,5 +1,4 @@
-"""Passes of one problem of a group that were begun and not finished, and who is to answer their
-next stages."""
+"""The open passes of one problem of a group, and which alternative answers their next stages."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ _WINNERS_KEPT = 16  # earlier ones whose passes on the hot path may still be ope
 
 
 class Retired:
-    """A winner whose problem was opened again: what was begun with it on the hot path is finished
-    by it."""
+    """A winner of a reopened problem. It finishes the passes that it began on the hot path."""
 
     __slots__ = ("position", "winner")
     thread = None  # of many
@@ -23,7 +21,7 @@ class Retired:
         self.position = position
 
     def is_open(self, own: bool) -> bool:
-        """Whether a pass is open: of the calling thread, or of any."""
+        """Return whether a pass is open: of the calling thread if `own`, else of any thread."""
         return self.winner.is_open(own)
 
 
@@ -55,7 +53,7 @@ class OpenPasses:
         return begun
 
     def close_stage(self, begun: Pass, stage: int) -> bool:
-        """A stage of a pass was answered; whether the pass is finished by it."""
+        """Note that a stage of a pass was answered; return whether the pass is finished."""
         if stage == 0:
             begun.awaited &= ~1
             if begun.awaited == 0:  # a group of one stage
@@ -64,15 +62,15 @@ class OpenPasses:
         return begun.unanswered == 0
 
     def withdraw(self, begun: Pass) -> None:
-        """A pass failed, and nobody is to finish it."""
+        """Drop a pass that failed."""
         self._passes.pop(begun, None)
 
     def take(self, stage: int) -> Pass | None:
-        """The pass that a call of this later stage belongs to; None where there is none."""
+        """Return the pass that a call of this later stage belongs to, or None."""
         return self.take_own(stage) or self.take_anyones(stage)
 
     def take_own(self, stage: int) -> Pass | None:
-        """The youngest of the calling thread that lacks this stage."""
+        """Return the calling thread's youngest pass that lacks this stage, or None."""
         thread = get_ident()
         for begun in reversed(self._passes):
             if begun.thread == thread:
@@ -84,7 +82,7 @@ class OpenPasses:
         return None
 
     def take_anyones(self, stage: int) -> Pass | None:
-        """The youngest of any thread that lacks this stage."""
+        """Return the youngest pass of any thread that lacks this stage, or None."""
         for begun in reversed(self._passes):
             if isinstance(begun, Retired):
                 if begun.winner.take_anyones(stage):
@@ -95,18 +93,16 @@ class OpenPasses:
         return None
 
     def retire(self, winner: PythonWinner, position: int) -> None:
-        """Take over the passes that were begun with a winner, of whom these are the earlier
-        ones."""
-        winner.earlier = (
-            _NONE  # whoever still reads it takes the long way for all but its own passes
-        )
+        """Take over the open passes of a winner, which are younger than these."""
+        # A call that still reads this winner answers its own passes, and else takes the long way.
+        winner.earlier = _NONE
         self._passes[Retired(winner, position)] = None
         retired = [one for one in self._passes if isinstance(one, Retired)]
         for one in retired[:-_WINNERS_KEPT]:
             del self._passes[one]
 
     def forget_own(self) -> None:
-        """The calling thread is done with its passes."""
+        """Drop the passes of the calling thread."""
         thread = get_ident()
         for begun in list(self._passes):
             if isinstance(begun, Retired):
@@ -118,7 +114,7 @@ class OpenPasses:
         self.prune()
 
     def has_own(self) -> bool:
-        """Whether the calling thread has begun one of these."""
+        """Return whether the calling thread has begun one of these."""
         thread = get_ident()
         return any(
             begun.is_open(True) if isinstance(begun, Retired) else begun.thread == thread
@@ -126,18 +122,17 @@ class OpenPasses:
         )
 
     def prune(self) -> None:
-        """Let go of winners all of whose passes are finished."""
+        """Drop the winners whose passes are all finished."""
         for begun in list(self._passes):
             if isinstance(begun, Retired) and not begun.is_open(False):
                 del self._passes[begun]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop every pass."""
         self._passes.clear()
 
     def _of_retired(self, retired: Retired) -> Pass:
-        """One of its passes, which nobody times and whose later stages are counted by the
-        winner."""
+        """Return a pass of a retired winner. It is not timed; the winner counts its stages."""
         if not retired.is_open(False):
             del self._passes[retired]
         return Pass(retired.position, len(retired.winner.functions), timed=False)

@@ -12,38 +12,35 @@ from typing import Protocol, TypeGuard
 
 class Search(Protocol):
     """The state of a policy for one problem. Alternatives are positions in the list that `start`
-    was given.
+       was given.
 
-    One that is not asked by the step of a program, or by how often it was asked, may say so by an
-    attribute
-    `asks_ahead`, true: then it is asked right after it was told, and the next trial is a little
-    cheaper. One that can call the alternatives of a round in another order may have a method
-    `prefer(order)`: it is called before the first `ask` with every position, the one that is
-    expected to be the fastest first. One may have an attribute `near_tie`, true once calls take
-    about the same time whoever wins: a selector around this one then counts its own trials before
-    this search is over. A search that something else may end may have an attribute `cut_off`: true
-    if its winner is the best so far, and not a decision.
+           Three members are optional. `asks_ahead`: true if the answer of `ask` does not depend on
+       when it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.
+       `prefer(order)`: called before the first `ask` with every position, the one that is expected to
+       be fastest first. `near_tie`: true once calls take about the same time whichever alternative
+       wins. Then a selector around this one counts its own trials before this search is over.
+    A search that something else may end may have an attribute `cut_off`: true
+       if its winner is the best so far, and not a decision.
     """
 
     def ask(self) -> int | None:
-        """The position to call next; None once there is a winner, or once every alternative was
-        dropped.
+        """Return the position to call next, or None if there is a winner or none is left.
 
-        Depends on what was told and dropped, and on nothing else: until then, asking again gives
-        the same answer.
+        The answer depends only on what was told and dropped.
         """
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call. Also replays recorded evidence: any order, any number, dropped
-        ones ignored."""
+        """Take the time of one call.
+
+        Recorded evidence is told in the same way, in any order. Dropped alternatives are ignored.
+        """
 
     def drop(self, position: int) -> None:
-        """Take an alternative out of the search for good: it does not apply, raised, or was
-        wrong."""
+        """Take an alternative out for good, as it does not apply, raised, or was wrong."""
 
     @property
     def winner(self) -> int | None:
-        """The decision; None while the search goes on, or once every alternative was dropped."""
+        """The winner's position; None during the search, or if every alternative was dropped."""
 
 
 class Policy(Protocol):

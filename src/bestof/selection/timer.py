@@ -9,11 +9,13 @@ class Timing(Protocol):
     """One call that is timed."""
 
     def stop(self) -> None:
-        """The call has returned."""
+        """Note that the call has returned."""
 
     def seconds(self) -> float | None:
-        """What it took; None until that is known. Never waits. NaN says that it will never be
-        known."""
+        """Return the time of the call, or None until it is known, without waiting.
+
+        NaN means that the time will never be known.
+        """
 
 
 class Timer(Protocol):
@@ -21,11 +23,10 @@ class Timer(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether the running thread may neither time nor ask for times at present, and so nothing
-        is tried."""
+        """Whether the running thread may not use the timer at present. Then nothing is tried."""
 
     def start(self, args: tuple[Any, ...]) -> Timing:
-        """Begin, right before a call with these arguments."""
+        """Begin to time a call with these arguments."""
 
 
 class TimedTrial(Protocol):

@@ -1,5 +1,4 @@
-"""Who answers the calls of a settled problem, how many it has answered, and which of its passes are
-open."""
+"""The winner of a settled problem: its functions, its count of calls, and its open passes."""
 
 from __future__ import annotations
 
@@ -10,16 +9,13 @@ from typing import Any, Protocol
 from bestof.selection.group_pass import Pass
 
 NEVER = 2**64 - 1  # the count of calls that is not reached
-# A thread that has begun as many passes since is done with those from before: of as many equal
-# layers, forwards first, every backward comes back to its own.
+# The number of open passes that are kept for a thread. With so many equal layers, every backward
+# pass still finds its forward pass.
 PASSES_KEPT = 4096
-THREADS_KEPT = 128  # of which it is known who began what; of more, the first to come are forgotten
+THREADS_KEPT = 128  # the number of threads whose passes are kept; the oldest are dropped
 
-_BEGUN, _SEARCHED, _AWAITED = (
-    0,
-    1,
-    1,
-)  # places in a thread's list; the count of stage 1 is at _AWAITED + 1
+# Places in a thread's list; the count of stage 1 is at _AWAITED + 1.
+_BEGUN, _SEARCHED, _AWAITED = 0, 1, 1
 
 
 class EarlierPasses(Protocol):
@@ -45,16 +41,15 @@ class EarlierPasses(Protocol):
 
 
 class PythonWinner:
-    """The functions of a settled problem's alternative by stage (a plain alternative has one), and
-    two counts.
+    """The functions of a settled problem's alternative, by stage; a plain alternative has one.
 
-    `calls`: how many went straight to these functions, whether they then raised or not.
-    `sample_at`: the call that brings `calls` to this is handed to `_sampled` of its selector; the
-    hot path sets it to NEVER as it does so.
+    `calls` is the number of calls that went straight to these functions, including those that
+    raised. The hot path hands the call number `sample_at` to `_sampled` of the selector, and sets
+    `sample_at` to NEVER as it does so.
 
-    Of a group also, by thread, how many passes were begun and lack which stage: whatever is decided
-    next, they are finished by who began them. `earlier` are open passes from before this winner,
-    None where there are none.
+    A winner of a group also counts its open passes, by thread and by missing stage, because the
+    alternative that begins a pass also finishes it. `earlier` holds the open passes from before
+    this winner, or None.
     """
 
     __slots__ = (
@@ -74,20 +69,23 @@ class PythonWinner:
         self.earlier: EarlierPasses | None = None
         self._later_stages = range(1, len(functions))
         self._awaited = [0] * len(functions)
-        self._threads: dict[
-            int, list[int]
-        ] = {}  # how many begun; whether `earlier` has none of it; awaited, by stage
+        # By thread: the passes begun; whether `earlier` has none of the thread; those that lack
+        # each later stage.
+        self._threads: dict[int, list[int]] = {}
 
     def begin(self) -> bool:
-        """The calling thread begins a pass. False, and none is begun, where what the thread has in
-        `earlier` is to be forgotten and passed over first."""
+        """Begin a pass of the calling thread.
+
+        Return false, and begin none, if the caller must first drop the thread's passes in
+        `earlier`.
+        """
         mine = self._threads.get(get_ident()) or self._added()
         if self.earlier is not None and mine[_BEGUN] >= PASSES_KEPT and not mine[_SEARCHED]:
             return False
         mine[_BEGUN] += 1
         for stage in self._later_stages:
-            # Where others finish its passes, a thread's own count only grows: no more of them than
-            # of all are open.
+            # If other threads finish its passes, a thread's own count only grows. It is at most the
+            # count of all threads.
             mine[_AWAITED + stage] = min(mine[_AWAITED + stage], self._awaited[stage])
             if mine[_AWAITED + stage] < PASSES_KEPT:
                 mine[_AWAITED + stage] += 1
@@ -95,14 +93,16 @@ class PythonWinner:
         return True
 
     def withdraw(self) -> None:
-        """The pass that the calling thread has just begun was none."""
+        """Drop the pass that the calling thread has just begun."""
         for stage in self._later_stages:
             self.take(stage)
 
     def answers(self, stage: int) -> bool:
-        """Whether this later stage belongs to a pass of this winner, which is taken for answered.
-        Not where it may be that of an earlier pass: the one of its own thread that was begun last
-        comes first, then those of others."""
+        """Return whether this later stage belongs to a pass of this winner, and book it if so.
+
+        The youngest pass of the own thread comes first, then those of other threads. If an earlier
+        pass may come before, return false.
+        """
         if self.take(stage):
             return True
         if self.earlier is None:
@@ -112,8 +112,7 @@ class PythonWinner:
         return mine is not None and bool(mine[_SEARCHED]) and self.take_anyones(stage)
 
     def take(self, stage: int) -> bool:
-        """Whether the calling thread has begun a pass that lacks this stage, which is taken for
-        answered."""
+        """Return whether the calling thread has a pass that lacks this stage; book it if so."""
         mine = self._threads.get(get_ident())
         if mine is None or mine[_AWAITED + stage] == 0:
             return False
@@ -125,19 +124,19 @@ class PythonWinner:
         return True
 
     def take_anyones(self, stage: int) -> bool:
-        """The same for any thread's passes."""
+        """Return whether any thread has a pass that lacks this stage; book it if so."""
         if self._awaited[stage] == 0:
             return False
         self._awaited[stage] -= 1
         return True
 
     def pass_over_earlier(self) -> None:
-        """The calling thread has no pass in `earlier`, and never will have."""
+        """Note that the calling thread has no pass in `earlier`."""
         mine = self._threads.get(get_ident()) or self._added()
         mine[_SEARCHED] = 1
 
     def is_open(self, own: bool) -> bool:
-        """Whether a pass is open: of the calling thread, or of any."""
+        """Return whether a pass is open: of the calling thread if `own`, else of any thread."""
         return any(self._threads.get(get_ident(), [])[_AWAITED + 1 :] if own else self._awaited)
 
     def _added(self) -> list[int]:
