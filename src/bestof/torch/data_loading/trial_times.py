@@ -66,10 +66,10 @@ class TrialTimes:
     def start(self) -> float:
         """Return the seconds that the loop waited for the first group, beyond those of a later
         one."""
-        first = range(min(self._size(), self.batches))
-        later = range(self._size(), self.batches)
-        usual = median([self.got[i] - self.asked[i] for i in later]) if later else 0.0
-        return max(0.0, sum(self.got[i] - self.asked[i] for i in first) - len(first) * usual)
+        size = self._size()
+        waits = [got - asked for got, asked in zip(self.got, self.asked, strict=False)]
+        later = [sum(waits[i : i + size]) for i in range(size, len(waits) - size + 1, size)]
+        return max(0.0, sum(waits[:size]) - (median(later) if later else 0.0))
 
     def waiting(self) -> float:
         """Return the part of the steady time that the loop waited for batches."""

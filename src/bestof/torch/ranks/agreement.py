@@ -33,7 +33,8 @@ class Agreement:
         self._process = os.getpid()
         self._group: Any = None  # the default process group that the courier was made for
         self._courier: Courier | None = None
-        self._selectors: dict[str, list[weakref.ref[AgreeingSelector]]] = {}
+        self._met: dict[str, int] = {}  # how many selectors of a name have met a problem so far
+        self._selectors: dict[str, list[tuple[int, weakref.ref[AgreeingSelector]]]] = {}
         self._problems: dict[str, tuple[weakref.ref[AgreeingSelector], Hashable]] = {}
         self._races: dict[str, int] = {}  # that this rank has begun
         self._latest: dict[str, int] = {}  # that any rank has begun
@@ -64,12 +65,20 @@ class Agreement:
         self._courier = self._group = None
 
     def _key(self, selector: AgreeingSelector, text: str) -> str:
-        known = self._selectors.setdefault(f"{selector.name}/{text}", [])
-        known[:] = [one for one in known if one() is not None]
-        here = [one() for one in known]
-        number = next((i for i, one in enumerate(here) if one is selector), len(known))
-        if number == len(known):
-            known.append(weakref.ref(selector))
+        """Return the key of a problem of this selector, which is the same on all ranks.
+
+        Selectors are numbered as they come. A number is never given twice: when a selector that
+        is gone leaves memory depends on the garbage collector, which runs on each rank by itself.
+        """
+        name = f"{selector.name}/{text}"
+        known = self._selectors.setdefault(name, [])
+        known[:] = [(number, one) for number, one in known if one() is not None]
+        for number, one in known:
+            if one() is selector:
+                return f"{selector.name}/{number}/{text}"
+        number = self._met.get(name, 0)
+        self._met[name] = number + 1
+        known.append((number, weakref.ref(selector)))
         return f"{selector.name}/{number}/{text}"
 
     def _current(self) -> Courier | None:

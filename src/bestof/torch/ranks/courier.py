@@ -7,6 +7,7 @@ the scripts are broken, and every rank decides for itself.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable
@@ -20,6 +21,9 @@ BUSY = 0.002
 
 IDLE = 0.1
 """Seconds between two looks while everything is decided: a problem may be reopened."""
+
+END_SECONDS = 2.0
+"""Seconds that the end of the process waits for a look at the store that is under way."""
 
 _log = logging.getLogger("bestof")
 
@@ -92,6 +96,7 @@ class Courier:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="bestof ranks", daemon=True)
             self._thread.start()
+            atexit.register(self._end)
         self._news.set()
         return conversation
 
@@ -118,6 +123,16 @@ class Courier:
         for conversation in list(self._open):
             conversation.broken = True
         self._news.set()
+
+    def _end(self) -> None:
+        """Stop the thread before the interpreter ends.
+
+        A thread that comes back from C++ while the interpreter ends is unwound there, and the
+        process aborts ("terminate called without an active exception").
+        """
+        self.close()
+        if self._thread is not None:
+            self._thread.join(END_SECONDS)
 
     def look(self) -> None:
         """Exchange once what there is with the store; raises what the store raises."""

@@ -47,6 +47,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     follow(None)
     for one in list(_State.loaders):
         del _State.loaders[one]
+    _State.finished.clear()
 
 
 def states() -> list[Any]:

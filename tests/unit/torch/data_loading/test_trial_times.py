@@ -23,7 +23,7 @@ def test_the_median_of_groups_is_the_time_of_a_sample() -> None:
     # disturbed.
     loop(times, [5.0, 0.0, 0.6, 0.0, 0.6, 0.0, 9.0, 0.0, 0.6, 0.0], 0.1)
     assert times.seconds_a_sample() == pytest.approx((0.6 + 2 * 0.1) / 8)
-    assert times.start() == pytest.approx(5.0)
+    assert times.start() == pytest.approx(5.0 - 0.6)
     assert times.complete
 
 
@@ -65,3 +65,9 @@ def test_a_short_epoch_is_judged_as_a_whole() -> None:
     loop(times, [2.0, 0.0, 0.0], 1.0)
     assert times.seconds_a_sample() is None
     assert times.seconds_of_all() == pytest.approx(5.0 / 12)
+
+
+def test_the_start_is_what_the_first_group_waits_beyond_a_usual_one() -> None:
+    times = TrialTimes(3, 100)
+    loop(times, [5.0, 0.0, 0.0, 0.6, 0.0, 0.0, 0.6, 0.0, 0.0, 0.6, 0.0, 0.0], 0.1)
+    assert times.start() == pytest.approx(5.0 - 0.6)
