@@ -66,23 +66,27 @@ class Race:
     after `max_trials` rounds, when the first within half the band of the leader wins; so a near-tie
     goes to the first in the list, in every run and on every rank.
 
-    `warmup`: so many samples of each alternative, the first told, count as time spent but not as
-    evidence; none by default, as a slow first call is told from the ones after it (see AGREE).
-    Stored evidence holds them as well, so telling it again sets the same ones aside.
-    `hopeless`: an alternative whose first call takes more than so many times the fastest first call
-    is out after that one call. None, the default, gives everyone a second call, for a first one may
-    contain a compilation, and an alternative dropped for that would never be seen again. Where none
-    compiles (kernels of a library), 30 saves the second call of what is slower than that.
-    `max_overhead`: while what the others took beyond the leader's time exceeds this fraction of all
-    the time told, the leader is called in their stead (after one counted sample of each). 1 is no
-    bound, and the default: to postpone a trial does not save it, one slow first call must be made
-    up for by hundreds of calls, and a problem that settles late keeps the selectors around it from
-    settling. At 0.5 the regret over 150 calls is 0.43 of that of `Rounds` where it is 0.41 without
-    a bound, decisions within 2 % of the best are 98.5 % where they are 99.9 %, and a search in 40
-    takes more than 500 calls.
-    `handicaps`: (name, seconds) of alternatives, each call of which is judged as if it took so much
-    more than was measured; for what no trial sees, where the way to others is shorter once they
-    have won. Raises InvalidArgument for arguments outside their range.
+    `warmup`: the number of first samples of each alternative that are no evidence. The default is
+    0, because a slow first call is found by the calls after it (see AGREE). Stored evidence holds
+    these samples too, so the same ones are set aside when it is told again.
+
+    `hopeless`: an alternative is out after one call if that call takes more than this many times
+    the fastest first call. The default, None, gives each one a second call, because a first call
+    may contain a compilation. For kernels of a library, which do not compile, 30 saves the second
+    call of the slowest ones.
+
+    `max_overhead`: the fraction of all time that trials of the others may take beyond the leader's
+    time. While they exceed it, the leader is called instead (after one counted sample of each). The
+    default, 1, is no bound: a postponed trial is not saved, and a problem that settles late keeps
+    the selectors around it from settling. At 0.5, the regret over 150 calls is 0.43 of that of
+    `Rounds` (without a bound: 0.41), 98.5 % of the decisions are within 2 % of the best (without:
+    99.9 %), and a search in 40 takes more than 500 calls.
+
+    `handicaps`: pairs (name, seconds). Each call of such an alternative is judged as if it took so
+    much longer. This is for costs that no trial sees, if the others are called by a shorter way
+    once they have won.
+
+    Raises InvalidArgument for arguments outside their range.
     """
 
     tie: float = 0.02
@@ -100,9 +104,8 @@ class Race:
         object.__setattr__(
             self, "max_trials", check_count("Race", "max_trials", self.max_trials, 1)
         )
-        check_number(
-            "Race", "max_overhead", self.max_overhead, 0.01
-        )  # at 0 nothing could ever be tried
+        # At 0 nothing could ever be tried.
+        check_number("Race", "max_overhead", self.max_overhead, 0.01)
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
         check_pairs("Race", "handicaps", self.handicaps)
@@ -141,9 +144,8 @@ class RaceSearch:
         alternatives = len(handicaps)
         self._live = list(range(alternatives))
         self._order: Sequence[int] = self._live  # in which a round calls the contenders
-        self._samples: list[list[float]] = [
-            [] for _ in range(alternatives)
-        ]  # the counted ones, in the order taken
+        # The samples that count, in the order taken.
+        self._samples: list[list[float]] = [[] for _ in range(alternatives)]
         self._calls = [0] * alternatives
         self._seconds = [0.0] * alternatives
         self._contenders: list[int] = []
@@ -155,14 +157,16 @@ class RaceSearch:
         self._restart()
 
     def ask(self) -> int | None:
-        """The contender with the fewest samples, the first of equals; the leader where the others
-        cost too much."""
+        """Return the contender with the fewest samples, or the leader if the others cost too
+        much."""
         self._advance()
         return self._next
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call; beyond `max_trials` samples of an alternative it counts as
-        time spent only."""
+        """Take the time of one call.
+
+        After `max_trials` samples of an alternative, it only counts as time spent.
+        """
         assert 0.0 <= seconds < inf, seconds
         seconds += self._handicaps[position]
         self._calls[position] += 1
@@ -173,13 +177,13 @@ class RaceSearch:
         self._next = None
 
     def prefer(self, order: Sequence[int]) -> None:
-        """Call the contenders of a round in this order; what is decided does not depend on it."""
+        """Call the contenders of a round in this order; the decision does not depend on it."""
         self._order = order
         self._turns = [position for position in order if position in self._contenders]
         self._next = None
 
     def drop(self, position: int) -> None:
-        """Take an alternative out for good; those that lost to it are judged again without it."""
+        """Take an alternative out for good; judge again those that lost to it."""
         if position in self._live:
             self._live.remove(position)
             self._restart()
@@ -205,7 +209,7 @@ class RaceSearch:
         self._next = None
 
     def _advance(self) -> None:
-        """Judge as often as the samples allow, and find whom to call next."""
+        """Judge as often as the samples allow, and find the next alternative to call."""
         while self._contenders and self._next is None and self._winner is None:
             behind, fewest = None, self._rounds
             for position in self._turns:
@@ -218,7 +222,7 @@ class RaceSearch:
                 self._next = self._afford(behind)
 
     def _judge(self) -> None:
-        """Drop who has lost; end the race or set the number of rounds of the next judgement."""
+        """Drop the losers; end the race, or set the number of rounds of the next judgement."""
         rounds, policy = self._rounds, self._policy
         half = (rounds - 1) // 2  # the lower median
         ranked = {
@@ -253,10 +257,9 @@ class RaceSearch:
     def _lost(
         self, position: int, leader: int, ranked: dict[int, list[float]], usual: float
     ) -> bool:
-        """Whether its times say that it is slower, by the tie, than the leader, that usually takes
-        `usual`.
+        """Return whether an alternative is slower than the leader by more than the tie.
 
-        `ranked`: the times of each so far, sorted.
+        `usual` is the lower median of the leader. `ranked` holds the sorted times of each.
         """
         rounds, bar = self._rounds, 1.0 + self._policy.tie
         samples, times = self._samples[position], ranked[position]
@@ -283,7 +286,7 @@ class RaceSearch:
         return False
 
     def _tied(self, position: int, other: int) -> bool:
-        """Whether the times say that it is not slower than the other by more than the tie."""
+        """Return whether an alternative is at most the tie slower than the other."""
         skipped = int(self._slow_first(position) or self._slow_first(other))
         allowed = spare(self._rounds - skipped, self._policy.confidence)
         if allowed is None:
@@ -295,8 +298,8 @@ class RaceSearch:
         return samples[0] > AGREE * min(samples[: self._rounds])
 
     def _ratios(self, position: int, other: int, skipped: int) -> list[float]:
-        """The times of one alternative over those of another, round by round without the `skipped`
-        first, sorted."""
+        """Return the sorted ratios of two alternatives' times by round, without the first
+        `skipped`."""
         rounds = self._rounds
         tiny = 1e-12  # seconds; a clock may be too coarse to see a call
         divisors = [
@@ -305,8 +308,7 @@ class RaceSearch:
         return sorted(map(truediv, self._samples[position][skipped:rounds], divisors))
 
     def _front(self) -> tuple[int | None, float]:
-        """The contender with the lowest lower median so far, the first of equals, and its time;
-        None without any."""
+        """Return the contender with the lowest lower median so far, or None, and that median."""
         front, lowest = None, inf
         for position in self._contenders:
             times = sorted(self._samples[position])
@@ -315,7 +317,7 @@ class RaceSearch:
         return front, lowest
 
     def _afford(self, position: int) -> int:
-        """`position`, or the leader where the others have cost more than the bound."""
+        """Return `position`, or the leader if the others have cost more than the bound."""
         bound = self._policy.max_overhead
         if bound >= 1.0 or not self._samples[position]:
             return position
