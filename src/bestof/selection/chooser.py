@@ -210,10 +210,7 @@ class Chooser:
             raise
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
-        """Return the function for a stage of a settled group.
-
-        It is the winner's, unless the stage belongs to a pass that was begun before the decision.
-        """
+        """Return the function for a stage: the winner's, unless its pass is an earlier one."""
         if stage == 0:
             if not winner.begin():
                 assert winner.earlier is not None
@@ -246,11 +243,7 @@ class Chooser:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Call a settled winner inside a trial.
-
-        Its time is part of that trial. Choices inside the winner are its own children, and not
-        those of the trial.
-        """
+        """Call a settled winner inside a trial; choices inside it are its own children."""
         parent.meets(self._knowledge.name, problem, settled=True)
         trial = Trial(self._knowledge, problem, -1, parent)
         token = current_trial.set(trial)
@@ -265,10 +258,7 @@ class Chooser:
                 self._adopt(problem, trial.children)
 
     def _adopt(self, problem: Hashable, children: set[tuple[str, Hashable]]) -> None:
-        """Add choices met inside a settled winner to its evidence.
-
-        Its trials may have met none, for example if it is the only alternative that applies.
-        """
+        """Add choices met inside a settled winner to its evidence; its trials may have met none."""
         with self._knowledge.lock:
             decision = self._knowledge.decisions.get(problem)
             if decision is not None:

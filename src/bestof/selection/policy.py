@@ -14,13 +14,11 @@ class Search(Protocol):
     """The state of a policy for one problem. Alternatives are positions in the list that `start`
        was given.
 
-           Three members are optional. `asks_ahead`: true if the answer of `ask` does not depend on
-       when it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.
-       `prefer(order)`: called before the first `ask` with every position, the one that is expected to
-       be fastest first. `near_tie`: true once calls take about the same time whichever alternative
-       wins. Then a selector around this one counts its own trials before this search is over.
-    A search that something else may end may have an attribute `cut_off`: true
-       if its winner is the best so far, and not a decision.
+    Three members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
+    it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.
+    `prefer(order)`: called before the first `ask` with every position, the one that is expected to
+    be fastest first. `near_tie`: true once calls take about the same time whichever alternative
+    wins. Then a selector around this one counts its own trials before this search is over.
     """
 
     def ask(self) -> int | None:
