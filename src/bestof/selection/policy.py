@@ -11,8 +11,9 @@ from typing import Protocol, TypeGuard
 
 
 class Search(Protocol):
-    """The state of a policy for one problem. Alternatives are positions in the list that `start`
-       was given.
+    """The state of a policy for one problem.
+
+    Alternatives are positions in the list that `start` was given.
 
     Three members are optional. `asks_ahead`: true if the answer of `ask` does not depend on when
     it is asked. Then `ask` is called right after `tell`, which makes the next trial cheaper.

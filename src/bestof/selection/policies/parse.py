@@ -36,7 +36,7 @@ def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
             raise InvalidArgument(
                 f"{kind.__name__}: {name}: expected {expected}, got {value!r}"
             ) from None
-    return kind(**arguments)  # type: ignore[arg-type]  # each value has the type of its field's default
+    return kind(**arguments)  # type: ignore[arg-type]  # values have the types of the defaults
 
 
 def _window(text: str) -> Policy:
