@@ -80,6 +80,7 @@ class Defaults:
 _forced_met: set[str] = set()  # the selectors that were made and are named in BESTOF_FORCE
 
 
+_READ_SECONDS_AT_EXIT = 0.5
 _FIRST_ONLY = object()
 _said: set[tuple[str, ...]] = set()  # what a user was told, and is told once a process
 
@@ -229,6 +230,11 @@ def _unmet_pins() -> list[str]:
 
 
 def _tell_unmet_orders() -> None:
+    for selector in selectors():
+        # A busy store must not hold up the end of the process.
+        limit = getattr(selector.asked_store(), "limit_waits", None)
+        if callable(limit):
+            limit(_READ_SECONDS_AT_EXIT)
     for unmet in unmet_orders():
         warn(unmet)
 

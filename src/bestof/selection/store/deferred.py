@@ -44,6 +44,7 @@ class DeferredStore:
         self._patience = Patience()
         self._waiting = Waiting(database, self._tell)
         self._answers: dict[Any, Job] = {}  # of reads that came too late for their call
+        self._read_seconds = READ_SECONDS
         self._told = False  # that the database cannot be used
         self._closed = False
         self._cut_off = False
@@ -141,6 +142,10 @@ class DeferredStore:
 
         return self._obey(unite)
 
+    def limit_waits(self, seconds: float) -> None:
+        """Let users and tools wait at most twice so long for a read, as when the process ends."""
+        self._read_seconds = seconds
+
     def close(self) -> None:
         """Write what was saved, within 3 s, and release the connection. Closing twice is
         harmless."""
@@ -185,9 +190,9 @@ class DeferredStore:
         self._enter()
         if self._cut_off or not (self._waiting or self._database.exists()):
             return None
-        job = Job(read, READ_SECONDS)
+        job = Job(read, self._read_seconds)
         self._worker.submit(job)
-        job.wait(2 * READ_SECONDS)
+        job.wait(2 * self._read_seconds)
         found: _T | None = self._taken(job)
         return found
 

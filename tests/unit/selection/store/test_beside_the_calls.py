@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from bestof import BestOf
 from bestof.errors import StoreBusy, StoreError
+from bestof.selection import registry
 from bestof.selection.record import Evidence, Record
 from bestof.selection.store import patience, retry
 from bestof.selection.store.database import Unavailable
@@ -129,6 +131,26 @@ def test_what_a_call_asks_of_a_stuck_store_waits_below_5_ms(
             with pytest.raises(StoreBusy, match="ask again"):
                 store.load("s", problem, "h")
     assert 0.0 < sum(waited) < CALL_SECONDS, "of all three calls: the first answer is still overdue"
+
+
+def test_the_end_of_the_process_asks_a_locked_store_for_a_second_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path / "d.sqlite", "1")
+    store.pin("sum", "a")
+    selector = BestOf("sum", [("a", abs), ("b", abs)], lambda x: x, store=store)
+    selector(1)
+    waits: list[float] = []
+
+    def wait(job: Job, seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    monkeypatch.setattr(Job, "wait", wait)
+    with pytest.warns(UserWarning, match="does not answer"):
+        registry._tell_unmet_orders()
+    assert waits
+    assert max(waits) <= 1.0
 
 
 @pytest.mark.parametrize("took", [0.0, 0.0009, 0.0011, 0.0034])
