@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bestof import BestOf
-from bestof.errors import StoreBusy, StoreError
+from bestof.errors import BestofWarning, StoreBusy, StoreError
 from bestof.selection import registry
 from bestof.selection.record import Evidence, Record
 from bestof.selection.store import patience, retry
@@ -147,7 +147,7 @@ def test_the_end_of_the_process_asks_a_locked_store_for_a_second_at_most(
         return False
 
     monkeypatch.setattr(Job, "wait", wait)
-    with pytest.warns(UserWarning, match="does not answer"):
+    with pytest.warns(BestofWarning, match="does not answer"):
         registry._tell_unmet_orders()
     assert waits
     assert max(waits) <= 1.0
