@@ -33,7 +33,7 @@ class Configuration:
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
     one loader may take together. workers: the least and the highest number of workers to try, None
     for what the processors allow. Of `ranks`: ranks: whether the ranks of a distributed job agree
-    on what is chosen.
+    on what is chosen; off by default, because a rank that reads late falls out of step.
     """
 
     enable: bool = True
@@ -45,7 +45,7 @@ class Configuration:
     tuning_steps: int = 500
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
-    ranks: bool = True
+    ranks: bool = False
 
 
 EVERYTHING = Configuration(dataloader=True)

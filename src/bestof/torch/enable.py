@@ -91,12 +91,12 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 
 
 def set_config(config: ConfigurationLike) -> None:
-    """Configure the whole process: a dict, the path of a JSON file, or None, which enables all.
+    """Configure the whole process: a dict, the path of a JSON file, or None for all but ranks.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true},
     "memory": {"keep_freed": true}, "dataloader": {"enable": true, "tuning_steps": 500,
     "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`. Omitted keys take their
-    defaults; data loading is off by default.
+    defaults; data loading and the agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
