@@ -80,10 +80,12 @@ def end_by_signal(folder: Path, count: int, seed: int) -> dict[str, int]:
     path = folder / "ended.sqlite"
     failures = 0
     for number in range(count):
+        ready, tell = os.pipe()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.write(tell, b"1")
             store = SqliteStore(path)
             pairs = [("a", lambda n: n), ("b", lambda n: (*n,))]
             selector = BestOf("ended", pairs, lambda n: n, rounds=1, store=store)
@@ -92,6 +94,10 @@ def end_by_signal(folder: Path, count: int, seed: int) -> dict[str, int]:
             while True:
                 selector((number, problem // 3))
                 problem += 1
+        # A signal that comes before the child has its handlers would be lost, and the child stay.
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(tell)
         time.sleep(chance.uniform(0, 0.03))
         os.kill(child, chance.choice((signal.SIGTERM, signal.SIGINT, signal.SIGKILL)))
         os.waitpid(child, 0)
