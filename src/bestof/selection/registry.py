@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, ClassVar, Protocol
 
+from bestof.errors import StoreError
 from bestof.selection.argument import parse_any_policy
 from bestof.selection.forced_choice import orders
 from bestof.selection.identity import has_code_of, places
@@ -217,16 +218,22 @@ def _unmet_pins() -> list[str]:
     stores = {id(store): store for store in (selector.asked_store() for selector in made) if store}
     unmet = []
     for store in stores.values():
-        listed = getattr(store, "pins", None)  # a user's store may keep none
-        for pin in listed() if callable(listed) else ():
-            if pin.selector in names or store.records(pin.selector):
-                continue
-            unmet.append(
-                f"the pin {pin.selector}={pin.alternative} was for no selector: none of this "
-                "name was made, and the store has no times of one; take it back by `bestof "
-                f"store unpin {pin.selector}`"
-            )
+        try:
+            unmet += _unmet_pins_of(store, names)
+        except StoreError:  # such as one that the program has closed
+            continue
     return unmet
+
+
+def _unmet_pins_of(store: Any, names: set[str]) -> list[str]:
+    listed = getattr(store, "pins", None)  # a user's store may keep none
+    return [
+        f"the pin {pin.selector}={pin.alternative} was for no selector: none of this name was "
+        "made, and the store has no times of one; take it back by `bestof store unpin "
+        f"{pin.selector}`"
+        for pin in (listed() if callable(listed) else ())
+        if pin.selector not in names and not store.records(pin.selector)
+    ]
 
 
 def _tell_unmet_orders() -> None:

@@ -4,6 +4,7 @@ said and done."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from fake_program import Clock, DictStore, Program
@@ -16,6 +17,7 @@ from bestof.selection.noise import is_noisy
 from bestof.selection.record import Evidence
 from bestof.selection.report import Report, report_from_dict
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.sqlite import SqliteStore
 
 
 def evidence(name: str, *samples: float, disqualified: str | None = None) -> Evidence:
@@ -222,6 +224,15 @@ def test_a_pin_for_a_selector_that_nobody_has_is_told(monkeypatch: pytest.Monkey
         "the pin totl=numpy was for no selector: none of this name was made, and the store has "
         "no times of one; take it back by `bestof store unpin totl`"
     ]
+
+
+def test_a_store_that_the_program_closed_is_not_asked_for_pins(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "decisions.sqlite")
+    store.pin("totl", "numpy")
+    selector = busy(Clock(), {"a": [2.0], "b": [1.0]}, store, name="total")
+    selector(0)
+    store.close()
+    assert not [line for line in registry.unmet_orders() if "totl" in line]
 
 
 def test_a_pin_for_an_alternative_that_nobody_has_is_told(program: Program) -> None:
