@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.plan.eager_run import first_line
 
 VERSION = 3
 _MAGIC = b"bestof plan\n"
@@ -97,9 +98,8 @@ def _read_checked(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     try:
         return _read(file, name)
     except (Damaged, *_UNREADABLE) as error:
-        raise TorchError(
-            f"load: {name} is damaged: {error or type(error).__name__}; save the plan again"
-        ) from error
+        reason = str(error) if isinstance(error, Damaged) else first_line(error)
+        raise TorchError(f"load: {name} is damaged: {reason}; save the plan again") from error
 
 
 def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
