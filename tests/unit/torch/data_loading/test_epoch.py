@@ -225,6 +225,8 @@ def test_what_fails_in_workers_alone_does_not_reach_the_loop(dataset: Any, told:
     assert any(told in line for line in found.report().lines())
 
 
+# The destructor of PyTorch's iterator may meet the worker that was killed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_was_chosen_and_fails_later_is_given_up() -> None:
     loader = DataLoader(DiesInWorkers(), 4)
     found = arm(loader, Bounds())
