@@ -204,6 +204,8 @@ def test_an_error_of_the_dataset_is_what_it_would_have_been() -> None:
         assert found is None or len(found.trials) > 1
 
 
+# The destructor of PyTorch's iterator may meet the worker that was killed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
