@@ -27,7 +27,7 @@ def _where(problem: str | None, host: str | None) -> str:
 
 
 def unmet(pin: Pin, records: Sequence[Record]) -> str | None:
-    """Return why a pin would be obeyed by nobody whom the store knows, or None."""
+    """Return why no selector in the store can obey the pin; None if one can."""
     own = [record for record in records if record.selector == pin.selector]
     if not own:
         known = sorted({record.selector for record in records})

@@ -51,7 +51,7 @@ def _free(one: Operation) -> int:
 
 
 def _geometry(one: Operation) -> tuple[Any, ...] | None:
-    """Shapes of input and weights, stride, padding, dilation, groups; None for what is no 2-D
+    """Shapes of input and weights, stride, padding, dilation, groups; None if it is no 2-D
     convolution."""
     if len(one.concrete) < 9 or len(one.shapes) < 3:
         return None

@@ -76,11 +76,11 @@ def _original(name: str, key: str) -> Any:
 class ConvolutionOverride:
     """`aten::convolution` and `aten::convolution_backward` on one device, while registered.
 
-    A call is recognized by what it looks like, and one look-up in `layer` says how it is computed.
-    PyTorch's own kernel computes, untouched, what is no 2-D convolution of dense float32, float64
-    or bfloat16 tensors, what PyTorch is to refuse, and everything while deterministic algorithms or
-    exact results are asked for: two gradients that are computed apart differ in their last bits
-    from those computed together.
+    A call is recognized by its shapes, strides, dtypes and settings. One look-up in `layer` says
+    how it is computed. PyTorch's own kernel computes three kinds of calls: those that are not 2-D
+    convolutions of dense float32, float64 or bfloat16 tensors; those that PyTorch refuses; and all
+    calls while deterministic algorithms or exact results are asked for. Two gradients that are
+    computed apart differ in their last bits from those computed together.
 
     by_shim: whether calls whose kernel is decided are answered without Python, if that is possible
     (see `make_shim`). Raises TorchError if PyTorch cannot hand its own kernels out.

@@ -1,5 +1,4 @@
-"""Convolutions for which PyTorch as is was chosen: the shim answers them without Python, and counts
-them."""
+"""The shim answers and counts convolutions of PyTorch's own kernel without entering Python."""
 
 from __future__ import annotations
 
