@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 import warnings
@@ -16,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, SubsetRandomSampler, WeightedRandomSampler
 
 from bestof.torch.data_loading import epoch, trial_times, tuning
-from bestof.torch.data_loading.interception import _State, arm, follow, tunings
+from bestof.torch.data_loading.interception import _State, arm, follow
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.tuning import Bounds, Tuning
 
@@ -110,7 +109,6 @@ def test_order_and_random_state_are_what_they_would_have_been(name: str) -> None
     assert len(tried) > 1 or name in ("one batch", "nothing", "short epochs")
 
 
-@pytest.mark.long
 @pytest.mark.long
 def test_spawned_workers() -> None:
     def make() -> DataLoader[Any]:
@@ -329,74 +327,3 @@ def test_bounds_of_batches_and_seconds_end_a_search() -> None:
         assert [int(x) for batch in loader for x in batch] == list(range(300))
         assert found.chosen == found.own
         assert found.batches <= 20
-
-
-def test_loaders_made_while_it_follows_are_tuned_and_no_others() -> None:
-    before = DataLoader(Numbers(), 4)
-    follow(Bounds())
-    while_on, stream = DataLoader(Numbers(), 4), DataLoader(Stream(), 4)
-    assert len(tunings()) == 1
-    assert type(iter(while_on)) is epoch.Epoch
-    assert type(iter(before)).__name__ == type(iter(stream)).__name__
-    follow(None)
-    assert not tunings()
-    assert type(iter(while_on)).__name__ == "_SingleProcessDataLoaderIter"
-    assert DataLoader.__iter__.__module__.startswith("torch")
-
-
-def test_methods_of_other_libraries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    torchs, calls = DataLoader.__init__, []
-
-    def init(self: Any, *arguments: Any, **options: Any) -> None:
-        calls.append("made")
-        torchs(self, *arguments, **options)
-
-    monkeypatch.setattr(DataLoader, "__init__", init)
-    follow(None)
-    assert DataLoader.__init__ is init
-    follow(Bounds())
-    DataLoader(Numbers(), 4)
-    assert calls == ["made"]
-    follow(None)
-    assert DataLoader.__init__ is init
-
-
-def test_a_method_that_was_put_over_bestofs_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    follow(Bounds())
-    bestofs = DataLoader.__init__
-
-    def init(self: Any, *arguments: Any, **options: Any) -> None:
-        bestofs(self, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DataLoader, "__init__", init)
-        follow(None)
-        assert DataLoader.__init__ is init
-        DataLoader(Numbers(), 4)
-        assert not tunings()
-        follow(Bounds())
-        loader = DataLoader(Numbers(), 4)
-        assert len(tunings()) == 1
-        assert [int(x) for batch in loader for x in batch] == list(range(300))
-    follow(None)
-    assert DataLoader.__init__.__module__.startswith("torch")
-
-
-def test_the_signature_of_a_loader_is_torchs() -> None:
-    before = inspect.signature(DataLoader.__init__)
-    follow(Bounds())
-    assert inspect.signature(DataLoader.__init__) == before
-
-
-class OwnIterator(DataLoader[Any]):
-    """Asks no sampler."""
-
-    def _get_iterator(self) -> Any:
-        return iter([1, 2, 3])
-
-
-def test_a_loader_with_an_iterator_of_its_own_is_left() -> None:
-    loader = OwnIterator(Numbers(), 4)
-    found = arm(loader, Bounds())
-    assert [list(loader), list(loader)] == [[1, 2, 3]] * 2
-    assert found.reason == "its iterator does not use its sampler"
