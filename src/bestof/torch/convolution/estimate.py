@@ -146,7 +146,8 @@ def in_float32(inside: Estimate) -> Estimate:
 def winograd(size: int) -> Estimate:
     """Return the estimate of F(size, 3): its products, and transforms that touch every tile twice.
 
-    The last tile of a row or column has only as many frequencies as its results need.
+    The last tile of a row or column has only as many frequencies as its results need. The weights
+    are transformed at each call unless they are frozen.
     """
 
     def along(results: int) -> int:
@@ -157,7 +158,7 @@ def winograd(size: int) -> Estimate:
         c = problem.weight_shape[1]
         elements = n * along(p) * along(q)
         products = 3.4 * elements * c * k * _lanes(k)
-        transforms = 4 * 9.0 * elements * (c + k) + 4 * 10.0 * (size + 2) ** 2 * c * k
+        transforms = 4 * 9.0 * elements * (c + k) + _weights(problem, (size + 2) ** 2)
         return products + transforms + touched(problem) + converted(problem)
 
     return estimate
@@ -172,7 +173,7 @@ def winograd_strided(problem: ConvProblem) -> float:
     c = problem.weight_shape[1]
     tiles = n * ceil(p / 3) * ceil(q / 3)
     products = 3.4 * 49 * tiles * c * k * _lanes(k)
-    transforms = 4 * 9.0 * tiles * (49 * c + 16 * k) + 4 * 10.0 * 49 * c * k
+    transforms = 4 * 9.0 * tiles * (49 * c + 16 * k) + _weights(problem, 49)
     return products + transforms + touched(problem) + converted(problem)
 
 
@@ -185,6 +186,12 @@ def winograd_strided7(problem: ConvProblem) -> float:
     c = problem.weight_shape[1]
     products = 2.3 * 77 * n * ceil(p / 3) * q * c * k * _lanes(k)
     return products + touched(problem) + converted(problem)
+
+
+def _weights(problem: ConvProblem, frequencies: int) -> float:
+    """Return the cost of transforming the weights; 0 if they are kept from call to call."""
+    k, c, _, _ = problem.weight_shape
+    return 0.0 if problem.frozen else 4 * 10.0 * frequencies * c * k
 
 
 def _width(problem: ConvProblem) -> int:

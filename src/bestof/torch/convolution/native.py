@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from bestof.kernels import Conv2dPlan, conv2d_algorithms, isa
+from bestof.kernels import Conv2dPlan, algorithms, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.convolution.estimate import (
     Estimate,
@@ -59,20 +59,19 @@ def supports(
     return answer
 
 
-WINOGRAD = {f"winograd{size}": winograd(size) for size in (2, 4, 6)}
-"""The estimates of the Winograd algorithms of 3x3 kernels and stride 1."""
+# The cost models of tiles. A row without one is tried for each convolution that it supports.
 _ESTIMATES: dict[str, Estimate] = {
-    **WINOGRAD,
+    **{f"winograd{size}": winograd(size) for size in (2, 4, 6)},
     "winograd3_s2": winograd_strided,
     "winograd3_7x7_s2": winograd_strided7,
 }
-_PLAIN = frozenset({"direct", "convgemm"})
 
 
 def estimate(algorithm: str, direction: str) -> Estimate | None:
     """Return the estimate of a native algorithm for one pass; None if it is always tried."""
     plain = input_gradient_in_channels_last if direction == "backward_input" else in_channels_last
-    found = plain if algorithm in _PLAIN else _ESTIMATES.get(algorithm)
+    computes_all = algorithms()[algorithm].shapes == "any"
+    found = plain if computes_all else _ESTIMATES.get(algorithm)
     if found is None or direction != "backward_weight":
         return found
     return native_weight_gradient(found)

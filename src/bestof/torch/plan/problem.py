@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -55,6 +55,13 @@ class FusedProblem(NamedTuple):
         )
 
     @property
+    def batched(self) -> ConvProblem:
+        """The convolution; the rows of a linear layer are its images."""
+        one = self.convolution
+        _, features, _, rows = one.input_shape
+        return one._replace(input_shape=(rows, features, 1, 1)) if self.linear else one
+
+    @property
     def terms(self) -> int:
         """The number of products in each sum."""
         _, channels, height, width = self.convolution.weight_shape
@@ -81,22 +88,3 @@ def problem_of(
     return FusedProblem(
         convolution, residual, layer.activation, accuracy, layer.linear, layer.pooled
     )
-
-
-# Batches that a program may have used before.
-_SIZES = (
-    *range(1, 33),
-    *(40, 48, 56, 64, 80, 96, 100, 112, 128, 160, 192, 200, 224, 256, 384, 512, 768, 1024),
-)
-
-
-def other_batches(problem: FusedProblem) -> Iterator[FusedProblem]:
-    """Yield the same layer for other numbers of images (or rows), nearest by ratio first."""
-    images, channels, height, width = problem.convolution.input_shape
-    size = width if problem.linear else images
-    for other in sorted(_SIZES, key=lambda one: max(one / size, size / one)):
-        if other == size:
-            continue
-        linear, four = (images, channels, height, other), (other, channels, height, width)
-        shape = linear if problem.linear else four
-        yield problem._replace(convolution=problem.convolution._replace(input_shape=shape))

@@ -7,10 +7,11 @@ from functools import cache
 from typing import Any
 
 from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.table import table
-from bestof.torch.plan.problem import other_batches
+from bestof.torch.plan.problem import FusedProblem
 
 # All layers of a plan race at once, in the running plan. One round more is one call of the whole
 # model for each alternative, while a user waits; near-ties are not worth that.
@@ -29,8 +30,13 @@ def selector() -> BestOf:
         ],
         lambda step: step.problem,
         policy=policy,
-        neighbours=other_batches if isinstance(policy, Race) else None,
+        neighbours=neighbourhood() if isinstance(policy, Race) else None,
     )
+
+
+def neighbourhood() -> Neighbourhood[FusedProblem]:
+    """Return the neighbours of fused layers: the same layer, with other batches or image sizes."""
+    return Neighbourhood(lambda problem: problem.batched, lambda problem: problem[1:])
 
 
 def _supports(row: Algorithm) -> Callable[[Any], bool]:

@@ -26,8 +26,8 @@ from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.table import promised_error
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.problem import FusedProblem, other_batches, problem_of
-from bestof.torch.plan.selection import selector
+from bestof.torch.plan.problem import FusedProblem, problem_of
+from bestof.torch.plan.selection import neighbourhood, selector
 
 
 def problem(
@@ -135,13 +135,17 @@ def test_layers_with_equal_problems_share_the_decision() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 37])
-def test_neighbours_are_the_same_layer_forother_batches(batch: int) -> None:
-    neighbours = list(other_batches(problem(x=(batch, 8, 12, 12))))
-    assert problem() in neighbours
-    assert problem(x=(batch, 8, 12, 12)) not in neighbours
+def test_neighbours_are_the_same_layer_for_other_batches(batch: int) -> None:
+    near = neighbourhood()
+    for other in (100, batch, 2, 40):
+        near(problem(x=(other, 8, 12, 12)))
+        near(linear(other, 64, 32))
+    near(problem(x=(batch, 8, 12, 12), activation=""))
+    neighbours = list(near(problem(x=(batch, 8, 12, 12))))
+    assert set(neighbours) == {problem(x=(other, 8, 12, 12)) for other in (2, 40, 100)}
     assert abs(neighbours[0].convolution.input_shape[0] - batch) <= 4
-    rows = list(other_batches(linear(batch, 64, 32)))
-    assert linear(2, 64, 32) in rows
+    rows = list(near(linear(batch, 64, 32)))
+    assert set(rows) == {linear(other, 64, 32) for other in (2, 40, 100)}
 
 
 def of_a_layer() -> list[BestOf]:

@@ -7,11 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bestof.accuracy import DEFAULT_ACCURACY, allows
+from bestof.accuracy import allows
 from bestof.errors import TorchError
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
-from bestof.torch.convolution.estimate import WINOGRAD_CHANNELS
+from bestof.torch.convolution.catalogue import FORWARD
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.problem import FusedProblem
@@ -160,22 +160,10 @@ def _multiplies_like_others(row: Row) -> bool:
 
 
 def _winograd_wins(problem: FusedProblem) -> bool:
-    """Return whether Winograd saves so much that one algorithm without it is enough to try.
-
-    From 32 channels on, F(4) with a third of the products won every layer of VGG16 and ResNet34, by
-    1.5 and more.
-    """
-    filters, channels = problem.convolution.weight_shape[:2]
-    rows = algorithms()
-    transformed, plain = [], []
-    for name, promise in problem.native.items():
-        row = rows[name]
-        if row.shapes == "any":
-            plain.append(promise.flops)
-        elif row.accuracy == DEFAULT_ACCURACY and (row.kernel, row.stride) == ((3, 3), 1):
-            transformed.append(promise.flops)
-    saves = bool(transformed) and 2.5 * min(transformed) < max(plain)
-    return saves and min(filters, channels) >= WINOGRAD_CHANNELS
+    """Return whether Winograd wins, so that one kernel that computes every product is enough."""
+    return FORWARD.winograd_wins(
+        problem.convolution._replace(accuracy=problem.accuracy, frozen=True)
+    )
 
 
 def _only_streams(problem: FusedProblem) -> bool:
