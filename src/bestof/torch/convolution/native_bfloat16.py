@@ -10,23 +10,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bestof.kernels import conv2d_algorithms, isa
+from bestof.kernels import algorithms, conv2d_algorithms, isa
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.native import geometry_plan, nhwc
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
-_ALGORITHM = "convgemm_bf16"
-# With other instruction sets the results are the same, but slower than float32.
-_FAST = "avx512_bf16"
+(_ALGORITHM,) = (name for name, row in algorithms().items() if "bfloat16" in row.dtypes)
 
 
 def supports(dtype: str) -> Callable[[ConvProblem], bool]:
     """Return the test for problems of this dtype, on processors that multiply bfloat16 pairs."""
 
     def answer(problem: ConvProblem) -> bool:
-        if problem.dtype != dtype or problem.empty or problem.deterministic or isa() != _FAST:
+        if problem.dtype != dtype or problem.empty or problem.deterministic:
             return False
+        if algorithms()[_ALGORITHM].emulated:
+            return False  # the results are the same, but slower than float32
         return _ALGORITHM in conv2d_algorithms(
             nhwc(problem.input_shape),
             nhwc(problem.weight_shape),

@@ -14,6 +14,7 @@ from torch import Tensor
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.plan.activations import STEEPEST
 from bestof.torch.plan.algorithms.algorithm import Algorithm
+from bestof.torch.plan.algorithms.native import has_kernel_for
 from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
@@ -28,8 +29,6 @@ _EPS = float(torch.finfo(torch.float32).eps)
 _MAGNIFIED = 64.0
 _SHAKEN = 3e-3
 _SQUARED_FLOATS = 2**22
-# Kernels for few rows of a linear layer take no more.
-_BLOCKED_ROWS = 8
 # Injected errors are independent, so their squares add up. Real ones may be alike: their sum is
 # larger.
 _ALIKE = 8.0
@@ -120,7 +119,7 @@ def _compared(one: ConvolutionStep, images: int) -> list[int]:
     All images are computed alike, so two of them show the algorithm's error. A few rows of a linear
     layer are each summed by code of their own, and any of them may be wrong.
     """
-    if one.layer.linear and images <= _BLOCKED_ROWS:
+    if has_kernel_for(one.problem, "few rows"):
         return list(range(images))
     return [0, images - 1]
 

@@ -21,10 +21,6 @@ def version() -> str:
     return f"bestof, {kernels.isa()}"
 
 
-# The names of algorithms that multiply bfloat16 end so.
-_ROUNDING = "_bf16"
-
-
 def prepare(case: Case) -> dict[str, Run]:
     """Return a run for each algorithm that applies to the case.
 
@@ -44,7 +40,7 @@ def prepare(case: Case) -> dict[str, Run]:
     for dtype in ("float32", "bfloat16")[: 1 if case.dtype == "float32" else 2]:
         rows = kernels.conv2d_algorithms(case.x_shape, case.w_shape, dtype=dtype, **geometry)  # type: ignore[arg-type]
         for name, row in rows.items():
-            if case.dtype == "bfloat16" or not name.endswith(_ROUNDING):
+            if case.dtype == "bfloat16" or row.algorithm.rounds == "nothing":
                 label = name if dtype == "float32" else f"{name}, bfloat16"
                 runs[label] = _run(case, operands, name, row, {**geometry, "dtype": dtype})
     return runs
@@ -79,7 +75,7 @@ def _run(
     def samples() -> list[float]:
         return samples_of(_from_bfloat16(out) if half else out)
 
-    twice = name.endswith(_ROUNDING) and kernels.isa().endswith(_ROUNDING)
+    twice = row.algorithm.rounds == "both" and not row.algorithm.emulated
     return Run(
         call,
         samples,

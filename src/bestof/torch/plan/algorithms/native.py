@@ -43,7 +43,7 @@ class Native(Algorithm):
             return False  # the results of the float32 kernels, but slower
         if problem.linear:
             return row.linear and (row.shapes == "few rows" or not _only_streams(problem))
-        if row.rounds == "both" and _has_kernel_for(problem, "depthwise"):
+        if row.rounds == "both" and has_kernel_for(problem, "depthwise"):
             return False
         return not _multiplies_like_others(row) or not _winograd_wins(problem)
 
@@ -147,7 +147,8 @@ def _checked(given: Tensor, features: int, rows: int) -> Tensor:
     return given
 
 
-def _has_kernel_for(problem: FusedProblem, shapes: str) -> bool:
+def has_kernel_for(problem: FusedProblem, shapes: str) -> bool:
+    """Return whether a kernel that is written for these shapes computes a problem."""
     return any(algorithms()[name].shapes == shapes for name in problem.native)
 
 
