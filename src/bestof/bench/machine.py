@@ -1,8 +1,6 @@
-"""The two ceilings of this machine: multiply-adds that wait for nothing, and a copy that no cache
-holds.
+"""Runs towards the two ceilings of this machine, for any benchmark to time.
 
-`multiply_adds` and `copies` are runs that any benchmark can time; `measure_peaks` times them and
-returns the ceilings of a roofline.
+`multiply_adds` waits for no memory; `copies` move more than a cache holds.
 """
 
 from __future__ import annotations
@@ -11,34 +9,16 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import inf
-from time import perf_counter
 
 import numpy
 
 from bestof import kernels
-from bestof.errors import InvalidArgument
 
 # Elements of the copy: 64 MiB on either side.
 _COPIED = 1 << 24
 
 # Multiply-adds of a thread: about 5 ms.
 _STEPS = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class Peaks:
-    """The ceilings of a machine: `flops` a second, and `bandwidth` in bytes read plus written a
-    second.
-
-    `isa` names the instruction set of the multiply-adds, `threads` how many OpenMP threads ran
-    them.
-    """
-
-    flops: float
-    bandwidth: float
-    isa: str
-    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +60,3 @@ def copies(threads: int | None = None) -> dict[str, Ceiling]:
 
     moved = 8.0 * _COPIED
     return {"memcpy": Ceiling(memcpy, moved), "kernels": Ceiling(copy, moved)}
-
-
-def measure_peaks(*, repeats: int = 9, clock: Callable[[], float] = perf_counter) -> Peaks:
-    """Measure both ceilings with as many threads as OpenMP uses: the best of `repeats` runs of
-    each.
-
-    The best and not the median: a ceiling that a slow moment of the machine lowers is none. The
-    copy is the faster of the two. Raises InvalidArgument for fewer than one repeat.
-    """
-    if repeats < 1:
-        raise InvalidArgument(f"repeats: expected at least 1; got {repeats}")
-    arithmetic, moves = multiply_adds(), copies()
-    flops = _best_rate(arithmetic, repeats, clock)
-    bandwidth = max(_best_rate(copy, repeats, clock) for copy in moves.values())
-    return Peaks(flops, bandwidth, kernels.isa(), openmp_threads())
-
-
-def _best_rate(run: Ceiling, repeats: int, clock: Callable[[], float]) -> float:
-    run.call()
-    best = inf
-    for _ in range(repeats):
-        started = clock()
-        run.call()
-        best = min(best, clock() - started)
-    return run.work / best

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bestof import kernels
-from bestof.errors import KernelError, ProfileError
+from bestof.errors import KernelError
 from bestof.profile.line import Line
 from bestof.profile.mkl import dtype_of
 from bestof.profile.onednn_library import Unsupported, library
@@ -235,14 +235,3 @@ def _bind(one: _Native, direction: str, algorithm: str) -> Callable[[], None]:
 
 def _ignore(_result: object) -> None:
     """Drop a result that was written to `out`."""
-
-
-def replayable(line: Line) -> str:
-    """Return why a line cannot be replayed, empty where it can."""
-    try:
-        for one in alternatives_of(line):
-            one.free()
-            return ""
-    except ProfileError as error:
-        return str(error)
-    return "no way to compute it is known"

@@ -25,11 +25,6 @@ _NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?\Z")
 _COMPONENTS = ("primitive", "graph", "ukernel", "common")
 
 
-def is_onednn(text: str) -> bool:
-    """Return whether oneDNN wrote the line."""
-    return text.startswith(PREFIXES)
-
-
 def words_of(text: str) -> list[str]:
     """Split a line at its commas and drop the prefix and the version of the format."""
     words = text.rstrip("\n").split(",")[1:]

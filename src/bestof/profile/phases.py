@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from bestof.profile.operation import BACKWARD, MODULE, Operation
 
-PHASES = ("loading", "preparation", "forward", "loss", "backward", "optimizer", "other")
-
 # Where an operation stands in no range, the last phase before it tells.
 _BEHIND = {
     "loading": "preparation",

@@ -31,11 +31,6 @@ class Steady:
     aligned: int
     samples: int
 
-    @property
-    def explained(self) -> float:
-        """The time of all spans."""
-        return sum(span.self_seconds for span in self.spans)
-
 
 def steady_of(profile: Profile) -> Steady:
     """Return the steady step."""

@@ -66,21 +66,10 @@ class Race:
     after `max_trials` rounds, when the first within half the band of the leader wins; so a near-tie
     goes to the first in the list, in every run and on every rank.
 
-    `warmup`: the number of first samples of each alternative that are no evidence. The default is
-    0, because a slow first call is found by the calls after it (see AGREE). Stored evidence holds
-    these samples too, so the same ones are set aside when it is told again.
-
     `hopeless`: an alternative is out after one call if that call takes more than this many times
     the fastest first call. The default, None, gives each one a second call, because a first call
     may contain a compilation. For kernels of a library, which do not compile, 30 saves the second
     call of the slowest ones.
-
-    `max_overhead`: the fraction of all time that trials of the others may take beyond the leader's
-    time. While they exceed it, the leader is called instead (after one counted sample of each). The
-    default, 1, is no bound: a postponed trial is not saved, and a problem that settles late keeps
-    the selectors around it from settling. At 0.5, the regret over 150 calls is 0.43 of that of
-    `Rounds` (without a bound: 0.41), 98.5 % of the decisions are within 2 % of the best (without:
-    99.9 %), and a search in 40 takes more than 500 calls.
 
     `handicaps`: pairs (name, seconds). Each call of such an alternative is judged as if it took so
     much longer. This is for costs that no trial sees, if the others are called by a shorter way
@@ -91,21 +80,16 @@ class Race:
 
     tie: float = 0.02
     confidence: float = 0.999
-    warmup: int = 0
     max_trials: int = 60
-    max_overhead: float = 1.0
     hopeless: float | None = None
     handicaps: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_number("Race", "tie", self.tie, 0.0)
         check_number("Race", "confidence", self.confidence, 0.5, 1.0)
-        object.__setattr__(self, "warmup", check_count("Race", "warmup", self.warmup, 0))
         object.__setattr__(
             self, "max_trials", check_count("Race", "max_trials", self.max_trials, 1)
         )
-        # At 0 nothing could ever be tried.
-        check_number("Race", "max_overhead", self.max_overhead, 0.01)
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
         check_pairs("Race", "handicaps", self.handicaps)
@@ -133,8 +117,8 @@ class RaceSearch:
 
     asks_ahead = True
     __slots__ = (
-        *("_calls", "_contenders", "_handicaps", "_live", "_next"),
-        *("_order", "_policy", "_rounds", "_samples", "_seconds", "_turns", "_winner"),
+        *("_contenders", "_handicaps", "_live", "_next"),
+        *("_order", "_policy", "_rounds", "_samples", "_turns", "_winner"),
         "near_tie",
     )
 
@@ -146,8 +130,6 @@ class RaceSearch:
         self._order: Sequence[int] = self._live  # in which a round calls the contenders
         # The samples that count, in the order taken.
         self._samples: list[list[float]] = [[] for _ in range(alternatives)]
-        self._calls = [0] * alternatives
-        self._seconds = [0.0] * alternatives
         self._contenders: list[int] = []
         self._turns: list[int] = []  # the same in the order in which a round calls them
         self._rounds = 0  # of the judgement to come
@@ -157,22 +139,16 @@ class RaceSearch:
         self._restart()
 
     def ask(self) -> int | None:
-        """Return the contender with the fewest samples, or the leader if the others cost too
-        much."""
+        """Return the contender with the fewest samples; None once the race is over."""
         self._advance()
         return self._next
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call.
-
-        After `max_trials` samples of an alternative, it only counts as time spent.
-        """
+        """Take the time of one call; ignore it after `max_trials` samples of the alternative."""
         assert 0.0 <= seconds < inf, seconds
         seconds += self._handicaps[position]
-        self._calls[position] += 1
-        self._seconds[position] += seconds
         samples = self._samples[position]
-        if self._calls[position] > self._policy.warmup and len(samples) < self._policy.max_trials:
+        if len(samples) < self._policy.max_trials:
             samples.append(seconds)
         self._next = None
 
@@ -198,7 +174,7 @@ class RaceSearch:
     def best(self) -> int | None:
         """The leader so far; None without any counted sample."""
         self._advance()
-        return self._winner if self._winner is not None else self._front()[0]
+        return self._winner if self._winner is not None else self._front()
 
     def _restart(self) -> None:
         self._contenders = list(self._live)
@@ -219,7 +195,7 @@ class RaceSearch:
             if behind is None:
                 self._judge()
             else:
-                self._next = self._afford(behind)
+                self._next = behind
 
     def _judge(self) -> None:
         """Drop the losers; end the race, or set the number of rounds of the next judgement."""
@@ -307,26 +283,11 @@ class RaceSearch:
         ]
         return sorted(map(truediv, self._samples[position][skipped:rounds], divisors))
 
-    def _front(self) -> tuple[int | None, float]:
-        """Return the contender with the lowest lower median so far, or None, and that median."""
+    def _front(self) -> int | None:
+        """Return the contender with the lowest lower median so far, or None."""
         front, lowest = None, inf
         for position in self._contenders:
             times = sorted(self._samples[position])
             if times and times[(len(times) - 1) // 2] < lowest:
                 front, lowest = position, times[(len(times) - 1) // 2]
-        return front, lowest
-
-    def _afford(self, position: int) -> int:
-        """Return `position`, or the leader if the others have cost more than the bound."""
-        bound = self._policy.max_overhead
-        if bound >= 1.0 or not self._samples[position]:
-            return position
-        front, usual = self._front()
-        if front is None or front == position:
-            return position
-        excess = sum(
-            seconds - calls * usual
-            for other, (seconds, calls) in enumerate(zip(self._seconds, self._calls, strict=True))
-            if other != front
-        )
-        return front if excess > bound * sum(self._seconds) else position
+        return front

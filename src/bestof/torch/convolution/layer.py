@@ -45,7 +45,6 @@ class ConvolutionLayer:
 
     def __init__(self, originals: Originals, device: Device = CPU) -> None:
         self._originals = originals
-        self._device = device
         self._version = (*DEPENDS, *device.depends())
         self.kept = KeptMatrices()
         rows = device.catalogues[0].alternatives

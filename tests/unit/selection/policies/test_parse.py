@@ -18,7 +18,7 @@ from bestof.selection.policy import Policy
         ("rounds: rounds = 5", Rounds(rounds=5)),
         ("rounds:pruning_speedup=inf", Rounds(pruning_speedup=float("inf"))),
         ("race:tie=0.05", Race(tie=0.05)),
-        ("race:max_trials=8,warmup=1", Race(max_trials=8, warmup=1)),
+        ("race:max_trials=8,tie=0.1", Race(max_trials=8, tie=0.1)),
         ("race:hopeless=30", Race(hopeless=30.0)),
         ("window:1-10", Window(1, 10)),
         ("window:1-10,rounds:rounds=3", Window(1, 10, Rounds(rounds=3))),
