@@ -561,7 +561,7 @@ def test_a_policy_that_breaks_when_it_starts_again_costs_no_call() -> None:
     calls(selector, 20)
     machine.seconds["b"] = 9.0
     with pytest.warns(
-        BestofWarning, match="its drift is not watched any more: RuntimeError: used up"
+        BestofWarning, match="its drift is no longer watched: RuntimeError: used up"
     ) as caught:
         calls(selector, 4 * WINDOW)
     assert len(caught) == 1

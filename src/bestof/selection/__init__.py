@@ -1,5 +1,7 @@
-"""The selection engine: what to call for each problem, found out on the live calls. Standard
-library only."""
+"""The selection engine: it finds out on live calls which alternative is fastest for each problem.
+
+It imports the standard library only.
+"""
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf

@@ -1,4 +1,4 @@
-"""One named implementation among those that a selector chooses from."""
+"""A named implementation: what a selector chooses from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A named implementation; the pair `(name, function)` is its short form.
+    """A named implementation. The pair `(name, function)` is its short form.
 
-    `function` is anything callable, or a sequence of them: a group, one function a stage, chosen as
-    one. `depends` are texts that its speed depends on, such as `"torch==2.13.0"`: stored evidence
-    of another version is not believed. `supports(problem)` is its polite refusal: where it returns
-    false, the alternative does not apply. `mutates` declares that a call may change its arguments,
-    so that a failed call cannot simply be answered by another.
+    `function` is a callable, or a sequence of callables. A sequence is a group: one function for
+    each stage, chosen together. `depends` are texts on which the speed depends, such as
+    `"torch==2.13.0"`; stored evidence is not used if they differ. `supports(problem)` returns false
+    if the alternative does not apply. `mutates` says that a call may change its arguments, so that
+    no other alternative can answer after a failed call.
     """
 
     name: str
@@ -37,13 +37,15 @@ class Alternative:
 
     @property
     def stages(self) -> tuple[Function, ...]:
-        """Its functions by stage; one for a plain alternative."""
+        """Its functions by stage; a plain alternative has one."""
         return (self.function,) if callable(self.function) else tuple(self.function)
 
     @property
     def version(self) -> str:
-        """The identity that its evidence is valid for, see `identity.py`; worked out once, when a
-        selector is made."""
+        """The identity for which its evidence is valid (see `identity.py`).
+
+        It is computed once, when a selector is made.
+        """
         if self._version is None:
             object.__setattr__(self, "_version", version_of(self.stages, self.depends))
         assert self._version is not None
@@ -51,8 +53,10 @@ class Alternative:
 
 
 def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:
-    """Alternatives from the pairs (or Alternative objects) that a user lists. Raises
-    InvalidArgument."""
+    """Return alternatives from the pairs, or Alternative objects, that a user lists.
+
+    Raises InvalidArgument.
+    """
     where = f"BestOf({selector!r}): alternatives"
     if isinstance(alternatives, str | bytes) or not isinstance(alternatives, Sequence):
         raise InvalidArgument(
@@ -69,14 +73,14 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise InvalidArgument(
-            f"{where}: every name must be its own; {', '.join(map(repr, duplicates))} came twice"
+            f"{where}: names must differ; {', '.join(map(repr, duplicates))} appears twice"
         )
     if len({alternative.is_group for alternative in parsed}) > 1:
         plain = ", ".join(
             repr(alternative.name) for alternative in parsed if not alternative.is_group
         )
         raise InvalidArgument(
-            f"{where}: either all are groups or none is; {plain} has one function, others have a "
+            f"{where}: all must be groups, or all plain; {plain} has one function, others have a "
             "list"
         )
     if len({len(alternative.stages) for alternative in parsed}) > 1:
@@ -85,13 +89,14 @@ def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alte
         )
         raise InvalidArgument(f"{where}: every group needs the same number of functions; {lengths}")
     for alternative in parsed:
-        alternative.version  # noqa: B018  now, while nothing waits for it
+        alternative.version  # noqa: B018 - computed now, as no call waits for it yet
     return parsed
 
 
 def _parse(where: str, entry: Any) -> Alternative:
     if isinstance(entry, Alternative):
-        alternative = replace(entry)  # without the identity that another process may have found
+        # a copy, without the identity that another process has computed
+        alternative = replace(entry)
     elif isinstance(entry, tuple | list) and len(entry) == 2:
         alternative = Alternative(*entry)
     else:

@@ -1,5 +1,7 @@
-"""The checks of what a selector is made from: each message names the argument, what was expected,
-and what came."""
+"""Check the arguments of a selector.
+
+Each message names the argument, what was expected, and what was given.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from bestof.selection.store.protocol import Store
 
 
 def check_name(name: object) -> None:
-    """Raise InvalidArgument unless it is a text that is not empty."""
+    """Raise InvalidArgument unless `name` is a text that is not empty."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidArgument(f"BestOf: name: expected a text that is not empty; got {name!r}")
 
 
 def check_callable(where: str, argument: str, value: object) -> None:
-    """Raise InvalidArgument unless it can be called."""
+    """Raise InvalidArgument unless `value` can be called."""
     if not callable(value):
         raise InvalidArgument(
             f"{where}: {argument}: expected a callable; got {type(value).__name__}"
@@ -31,7 +33,10 @@ def check_callable(where: str, argument: str, value: object) -> None:
 
 
 def parse_any_policy(policy: Any) -> Policy:
-    """A policy that was given as an object or as text; InvalidArgument for anything else."""
+    """Return the policy that an object or a text stands for.
+
+    Raises InvalidArgument for anything else.
+    """
     if isinstance(policy, str):
         return parse_policy(policy)
     if isinstance(policy, type) or not callable(getattr(policy, "start", None)):
@@ -42,11 +47,11 @@ def parse_any_policy(policy: Any) -> Policy:
 def parse_own_policy(
     where: str, policy: Any, rounds: Rounds | None, names: Sequence[str]
 ) -> Policy | None:
-    """The policy that a selector was given as an object, as text, or by the paper's three numbers;
-    None for none.
+    """Return the policy of a selector, or None if it was given none.
 
-    It is started once, so that one which does not fit these alternatives is refused where it was
-    given.
+    The policy was given as an object, as text, or by the paper's three numbers (`rounds`). It is
+    started once here, so that the error for a policy that does not fit these alternatives appears
+    where the policy was given.
     """
     if policy is None:
         return rounds
@@ -59,8 +64,7 @@ def parse_own_policy(
 
 
 def parse_own_store(where: str, store: Any) -> Store | None:
-    """The store that a selector was given as an object or as a URL; None where it is to be without
-    one."""
+    """Return the store that a selector was given as an object or as a URL; None for none."""
     if isinstance(store, str):
         return open_store(store)
     if store is not None and not all(
@@ -73,8 +77,10 @@ def parse_own_store(where: str, store: Any) -> Store | None:
 
 
 def parse_check_every(where: str, check: object, check_every: object) -> int | None:
-    """Return `check_every` as an integer or None; raise InvalidArgument unless it stands beside a
-    check."""
+    """Return `check_every` as an integer, or None.
+
+    Raises InvalidArgument if it is given without `check`.
+    """
     if check_every is None:
         return None
     count = check_count(where, "check_every", check_every, 1)
@@ -102,8 +108,10 @@ def parse_rounds(
 
 
 def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> None:
-    """Raise InvalidArgument unless `neighbours` is None, or a callable beside a policy that it can
-    shorten."""
+    """Raise InvalidArgument unless `neighbours` is None or a callable.
+
+    If there is a callable, the policy must have a short form.
+    """
     if neighbours is None:
         return
     check_callable(where, "neighbours", neighbours)
@@ -115,7 +123,7 @@ def check_neighbours(where: str, neighbours: object, policy: Policy | None) -> N
 
 
 def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) -> None:
-    """Raise InvalidArgument unless `timer` is None, or a timer beside plain alternatives."""
+    """Raise InvalidArgument unless `timer` is None or a Timer. A Timer needs plain alternatives."""
     if timer is None:
         return
     if not callable(getattr(timer, "start", None)) or not hasattr(timer, "paused"):
@@ -129,8 +137,11 @@ def check_timer(where: str, timer: object, alternatives: Sequence[Alternative]) 
 
 
 def parse_drift(where: str, drift: object) -> bool:
-    """Whether a selector watches for drift: what it was told, else what BESTOF_DRIFT says, else
-    yes."""
+    """Return whether a selector watches for drift.
+
+    `drift` decides if it is not None, else the environment variable BESTOF_DRIFT. The default is
+    True.
+    """
     if isinstance(drift, bool):
         return drift
     if drift is not None:

@@ -1,5 +1,5 @@
-"""One call of an unsettled problem: run an alternative under guard and clock, and let another one
-answer if it fails."""
+"""One call of an unsettled problem: run an alternative, time it, and if it fails, run another
+one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Tuning
 
-_NO_FAILURES: dict[int, Exception] = {}  # shared by all attempts until one fails; never changed
+_NO_FAILURES: dict[int, Exception] = {}  # shared by all attempts without a failure; never changed
 
 
 class Attempt(Trial):
@@ -94,7 +94,7 @@ class Attempt(Trial):
             self.timed = self.timing is not None
         token: Token[Trial | None] | None = None
         failure: Exception | None = None
-        try:  # from here on an interrupt finds the trial to end
+        try:  # from here on, an interrupt finds a trial that it can end
             token = current_trial.set(self)
             detours.append(self)
             started = clock()
@@ -275,7 +275,7 @@ class Attempt(Trial):
             self.parent.clean = False
 
     def withdraw(self) -> None:
-        """Drop the pass that this call belongs to."""
+        """Drop the pass of this call."""
         with self.knowledge.lock:
             if self.begun is not None:
                 self.tuning.passes.withdraw(self.begun)

@@ -1,5 +1,5 @@
-"""The selector: called like the function that it replaces, it finds the fastest alternative for
-each problem."""
+"""The selector: it is called like a function, and finds the fastest alternative for each
+problem."""
 
 from __future__ import annotations
 

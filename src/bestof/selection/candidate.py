@@ -8,9 +8,9 @@ from bestof.selection.alternative import Alternative, Function
 from bestof.selection.problem import problem_text
 from bestof.selection.record import Child, Evidence, sorted_children
 
-# A policy decides on far fewer samples. A search that never ends must not grow.
+# The most samples that are kept, so that an endless search does not grow. A policy needs far fewer.
 SAMPLES_KEPT = 64
-# A wrapper may meet other problems inside at every call.
+# The most children that are kept. A wrapper may meet other problems at every call.
 CHILDREN_KEPT = 64
 
 

@@ -63,7 +63,7 @@ class Chooser:
         winner: PythonWinner | None = None
         function: Function | None = None
         attempt: Attempt | None = None
-        position = None  # set for a plain trial
+        position = None  # not None: the position of a plain trial
         begun: Pass | None = None  # the pass of the plain trial
         # Use `with`: between `acquire` and `try`, an interrupt would leave the lock held for ever.
         with knowledge.lock:
@@ -184,8 +184,8 @@ class Chooser:
         if fault is not None:
             knowledge.notices.append(
                 f"{knowledge.where(tuning.problem)}: its timer raised {type(fault).__name__}: "
-                f"{fault}; nothing is tried any more, and what is not settled goes to the best "
-                "alternative known"
+                f"{fault}; bestof stops trying alternatives, and calls the best one known for each "
+                "unsettled problem"
             )
         return attempt
 
@@ -330,8 +330,9 @@ class Chooser:
         if asked is None:
             winner = tuning.search.winner
             asked = tuning.remaining()[0] if winner is None else winner
-            # An interrupt kept the last trial from deciding. Or a window of steps has ended, or the
-            # one alternative that the policy knows was dropped: then nothing was decided.
+            # Three cases lead here. An interrupt kept the last trial from deciding. A window of
+            # steps has ended. Or the only alternative that the policy knows was dropped, so nothing
+            # was decided.
             decided = winner is not None and not getattr(tuning.search, "cut_off", False)
             measured = decided and tuning.candidates[asked].samples
             self._knowledge.settle(tuning, asked, "measured" if measured else "forced")

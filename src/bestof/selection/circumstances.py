@@ -1,8 +1,8 @@
-"""The circumstances of a disqualification, which are stored with its reason.
+"""The circumstances of a disqualification. They are stored with its reason.
 
-An error says something about one call: its machine had no memory left, its gradients were switched
-off, its default device was another one. A later process may be luckier, so it tries the alternative
-again. A wrong result is held against the alternative itself, for as long as its version stands.
+An error depends on its call: the machine was out of memory, gradients were off, or the default
+device was another one. A later process may succeed, so it tries the alternative again. A wrong
+result disqualifies the alternative until its version changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RAISED = ("raised ", "supports raised ")
 
 
 def told(error: BaseException) -> str:
-    """Return the words for an error."""
+    """Return the text of an error."""
     return f"{type(error).__name__}: {error}"
 
 
@@ -26,15 +26,15 @@ def raised(error: BaseException) -> str:
 
 
 def may_pass(reason: str) -> bool:
-    """Return whether a stored reason may be gone in another process.
+    """Return whether the stored reason may not hold in another process.
 
-    An error may be gone, a wrong result may not.
+    An error may not hold there. A wrong result does.
     """
     return reason.startswith(_RAISED)
 
 
 def circumstances() -> str:
-    """Return when a call fails, and under what: the date, the thread, PyTorch's modes."""
+    """Return the circumstances of a failing call: the date, the thread, PyTorch's modes."""
     now = datetime.now(timezone.utc)
     return ", ".join((f"on {now:%Y-%m-%d %H:%M} UTC", *_modes()))
 
@@ -45,7 +45,7 @@ def _modes() -> Iterator[str]:
         yield f"in thread {thread.name}"
     torch = sys.modules.get(
         "torch"
-    )  # asked only if the program uses it: this package needs no PyTorch
+    )  # asked only if the program has imported it: this package needs no PyTorch
     if torch is None:
         return
     try:
@@ -60,5 +60,5 @@ def _modes() -> Iterator[str]:
             yield f"under the default device {device}"
     except (
         Exception
-    ):  # PyTorch half imported, or of another version: the circumstances are only words
+    ):  # PyTorch is half imported, or another version: the circumstances are only words
         return

@@ -1,5 +1,5 @@
-"""Between a selector and its store: a store that fails costs the memory of earlier runs, never a
-call."""
+"""Protect a selector from its store: if the store fails, decisions are not kept, and calls go
+on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from bestof.selection.store.protocol import Store
 
 
 class DecisionStore:
-    """Loads, saves and asks for pins by `find_store`, asked each time; after a failure, warned of
-    once, no more."""
+    """The store of one selector, as the selector sees it.
+
+    `find_store` is called for each request. After the first failure, bestof warns once and stops
+    using the store. `overdue` becomes true if an answer did not arrive in time; the caller resets
+    it.
+    """
 
     __slots__ = ("_failed", "_find_store", "_selector", "overdue")
 
@@ -25,18 +29,20 @@ class DecisionStore:
         self._selector = selector
         self._find_store = find_store
         self._failed = False
-        self.overdue = False  # whether an answer did not come in time; whoever asks resets it
+        self.overdue = False
 
     def answers(self, problem: str | None) -> bool:
-        """Return whether the store has answered, by now, what it was asked of a problem. Does not
-        wait."""
+        """Return whether the store can answer by now what it was asked about a problem.
+
+        Does not wait.
+        """
         self.overdue = False
         self.pinned(problem)
         self.load(problem)
         return not self.overdue
 
     def load(self, problem: str | None) -> Record | None:
-        """What earlier runs on this host knew of a problem, by its canonical text."""
+        """Return what earlier runs on this host know of a problem, given its canonical text."""
         if problem is None or self._failed:
             return None
         try:
@@ -50,8 +56,11 @@ class DecisionStore:
             return None
 
     def pinned(self, problem: str | None) -> ForcedChoice | None:
-        """What a pin orders for a problem on this host; None for a problem that cannot be written
-        asks for pins of every problem."""
+        """Return the pin that holds for a problem on this host, or None.
+
+        `problem` is None if the problem has no canonical text. Pins for every problem hold for it
+        too.
+        """
         if self._failed:
             return None
         try:
@@ -66,7 +75,7 @@ class DecisionStore:
         return None if alternative is None else ForcedChoice(alternative, "pinned")
 
     def save(self, record: Record) -> None:
-        """Keep a record."""
+        """Save a record."""
         if self._failed:
             return
         try:
@@ -77,13 +86,16 @@ class DecisionStore:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Use the store no more. An exception that is no error of bestof's own stores comes from a
-        signal handler of the program, which interrupted them: it is passed on."""
+        """Stop using the store, and warn.
+
+        If a store of bestof raises another error than its own, the error comes from a signal
+        handler of the program. This error is raised again.
+        """
         own = isinstance(self._find_store(), MemoryStore | DeferredStore)
         if own and not isinstance(error, StoreError | Warning):
             raise error
         self._failed = True
         warn(
-            f"BestOf({self._selector!r}): its store failed, and is not used any more: "
+            f"BestOf({self._selector!r}): the store failed and is no longer used: "
             f"{type(error).__name__}: {error}"
         )

@@ -11,8 +11,8 @@ from bestof.selection.best_of import BestOf
 
 
 class Decorated(BestOf):
-    """A selector in the place of a function: where it stands in a class, it is a method, as the
-    function would be."""
+    """A selector in the place of a function. In a class, it acts as a method, as the function
+    would."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -24,11 +24,11 @@ def best_of(
     get_problem_size: Callable[..., Hashable],
     **options: Any,
 ) -> Callable[[Callable[..., Any]], BestOf]:
-    """The decorator form of BestOf: the function that it decorates is the first alternative, under
-    its own name.
+    """Return a decorator that makes a function the first alternative of a BestOf, under its own
+    name.
 
-    Takes what BestOf takes; `alternatives` are the others. On a method, the alternatives and the
-    problem function get the instance as their first argument.
+    Takes the arguments of BestOf; `alternatives` are the other ones. On a method, the alternatives
+    and the problem function get the instance as their first argument.
     """
 
     def decorate(function: Callable[..., Any]) -> BestOf:

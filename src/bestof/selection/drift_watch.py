@@ -23,7 +23,7 @@ from bestof.selection.winner import NEVER, PythonWinner
 
 _log = logging.getLogger("bestof")
 
-_REST_DOUBLED = 10  # times at most: nine samples become 9,216
+_REST_DOUBLED = 10  # the most doublings: nine samples become 9,216
 
 
 class DriftWatch:
@@ -83,8 +83,8 @@ class DriftWatch:
         token = current_trial.set(trial)
         clock, seconds, result = self._clock, -1.0, None
         try:
-            # The code of this loop has left the caches since the last sample: its first call took
-            # 5 us more than the next one. So an empty function is called twice before.
+            # Since the last sample, the code of this loop has left the caches: its first call took
+            # 5 us more than the next one. So an empty function is called twice first.
             for function in (_nothing, _nothing, winner.functions[stage]):
                 seconds, started = -1.0, clock()
                 result = function(*args, **kwargs)
@@ -114,7 +114,7 @@ class DriftWatch:
         except Exception as error:  # raised by a policy or a problem; the call was answered
             winner.sample_at = NEVER
             self._knowledge.notices.append(
-                f"{self._knowledge.where(problem)}: its drift is not watched any more: "
+                f"{self._knowledge.where(problem)}: its drift is no longer watched: "
                 f"{type(error).__name__}: {error}"
             )
         finally:
@@ -160,16 +160,16 @@ class DriftWatch:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: the call warms up the code of a sample."""
+    """Do nothing. This call warms up the code of a sample."""
 
 
 def _drift_of(decision: Decision, stages: int) -> Drift:
     """Return the drift state of a decision.
 
-    Each earlier race doubles the number of samples that are passed over, so that a call that keeps
-    slowing down, for example with its data, costs little. If the last race was run because the
-    winner had become faster, the next one is not run for that reason: in a race a winner may always
-    be slower than alone.
+    Each earlier race doubles the number of samples that are ignored at first. A call that keeps
+    slowing down, for example with its data, thus costs little. If the last race was run because the
+    winner had become faster, the next one is not run for that reason: a winner may always be slower
+    in a race than alone.
     """
     baseline, history = decision.seconds or 0.0, decision.history
     window = Drift(baseline).window

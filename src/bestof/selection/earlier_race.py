@@ -1,4 +1,4 @@
-"""A race that was run again because the winner's time had left that of its decision."""
+"""A race that was run again, because the winner had become slower or faster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bestof.selection.duration import duration
 
 @dataclass(frozen=True, slots=True)
 class EarlierRace:
-    """`alternative` won with a median of `before` seconds, and was sampled at `after` when its race
-    was reopened.
+    """The result of an earlier race, and why the race was reopened.
 
-    `populations`: the medians of two kinds of calls, if two share the problem and the race was
-    reopened for that.
+    `alternative` won with a median of `before` seconds. Its sampled median was `after` when the
+    race was reopened. `populations` holds the medians of two kinds of calls, if these share the
+    problem and caused the reopening.
     """
 
     alternative: str
@@ -23,7 +23,7 @@ class EarlierRace:
 
     @property
     def faster(self) -> bool:
-        """Whether it had become faster: it had been measured on a busy machine."""
+        """Whether the winner had become faster, as its race ran on a busy machine."""
         return self.after < self.before
 
     def __str__(self) -> str:

@@ -1,5 +1,4 @@
-"""Why a record says what it says: the sentence that its evidence supports, worked out after the
-fact."""
+"""Explain stored decisions: find the reason that the evidence supports."""
 
 from __future__ import annotations
 
@@ -13,8 +12,10 @@ from bestof.selection.store.pin_order import closest
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One record, the alternative that a pin orders for it (None: no pin holds), and why it stands
-    so."""
+    """One record, and why its decision stands.
+
+    `pinned` is the alternative that a pin orders for it, or None.
+    """
 
     record: Record
     pinned: str | None
@@ -24,15 +25,16 @@ class Explanation:
 def explain(
     records: Iterable[Record], pins: Iterable[Pin], selector: str, problem: str | None
 ) -> list[Explanation]:
-    """The records of one selector (of one problem, where named), then those of the choices met
-    inside them.
+    """Return the records of a selector, then those of the choices met inside them.
 
-    A choice met inside is looked for on the host of the record that met it. Each record comes once.
+    `problem` restricts this to one problem of the selector. A choice met inside is looked up on the
+    host of the record that met it. Each record appears once.
     """
     known = {record.key: record for record in records}
     orders = list(pins)
     found = [key for key in known if key[0] == selector and problem in (None, key[1])]
-    for key in found:  # grows while it is walked: what is inside of what is inside comes too
+    # The list grows during the loop, so that choices inside choices are found too.
+    for key in found:
         for evidence in known[key].evidence:
             for child in evidence.children:
                 inner = (child.selector, child.problem, key[2])
@@ -52,8 +54,10 @@ def _explanation(record: Record, pins: Iterable[Pin]) -> Explanation:
 
 
 def _why(record: Record) -> str:
-    """Which rule the numbers agree with. A record keeps samples and no policy, so no more than that
-    can be told."""
+    """Return the rule that agrees with the samples.
+
+    A record keeps samples but no policy, so this is an inference.
+    """
     timed = {
         one.alternative: one
         for one in record.evidence
@@ -66,11 +70,11 @@ def _why(record: Record) -> str:
         return f"unsettled: the search goes on at the next run{so_far}"
     chosen = timed.pop(record.decision, None)
     if chosen is None or chosen.seconds is None:
-        return f"{record.decision} was decided, and its samples are not here any more"
+        return f"{record.decision} was decided; its samples are no longer in the store"
     rival = _fastest(timed.values())
     if rival is None or rival.seconds is None:
         reason = f", after {', '.join(out)} was disqualified" if out else ""
-        return f"{record.decision} is the only one with samples{reason}"
+        return f"{record.decision} is the only alternative with samples{reason}"
     if chosen.seconds <= rival.seconds:
         early = sorted(
             name for name, one in timed.items() if len(one.samples) < len(chosen.samples)
@@ -86,12 +90,12 @@ def _why(record: Record) -> str:
     if chosen.seconds <= rival.seconds * (1.0 + Race().tie):
         return (
             f"{record.decision} ties with {rival.alternative}, whose median is {behind} lower: "
-            f"within the tie band of {Race().tie:.0%} the first in the list is taken"
+            f"within the tie band of {Race().tie:.0%}, the first in the list wins"
         )
     return (
-        f"{rival.alternative} has a median {behind} lower than {record.decision}, which no tie "
-        "explains: the decision was made by another policy, or before this evidence came; "
-        "`bestof store clear --selector` measures anew"
+        f"{rival.alternative} has a median {behind} lower than {record.decision}, which is more "
+        "than a tie: another policy made the decision, or it is older than this evidence; "
+        "`bestof store clear --selector` makes bestof measure again"
     )
 
 

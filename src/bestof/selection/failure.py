@@ -1,5 +1,5 @@
-"""What a failing alternative means: for the call, for the error that the program gets, and for the
-alternative itself."""
+"""Handle a failing alternative: for the call, for the error that the program gets, and in
+reports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bestof.selection.notice import warn
 from bestof.selection.trial import Trial
 from bestof.selection.tuning import Tuning
 
-# The links of a chain of exceptions that are looked at. A function may raise an error of its own
-# from the one that it caught.
+# The most links of a chain of exceptions that are searched. A function may raise its own error from
+# one that it caught.
 _LINKS = 8
 
 
@@ -40,8 +40,8 @@ def comes_from_within(failure: BaseException, trial: Trial, owner: object) -> bo
 def unanswered(where: str, tuning: Tuning, failures: Mapping[int, Exception]) -> Exception:
     """Return the error of a call that every alternative failed to answer.
 
-    If all raised the same type, the call itself is at fault. The program then gets the error that
-    it would get without a selector. No alternative is disqualified.
+    If all raised the same type, the call itself is taken to be at fault. The program then gets the
+    error that it would get without a selector. No alternative is disqualified.
     """
     names = {p: tuning.candidates[p].alternative.name for p in failures}
     first = failures[min(failures)]
@@ -96,6 +96,6 @@ def warn_disqualified(where: str, reasons: Mapping[str, str]) -> None:
     """Warn of disqualified alternatives, by name."""
     for name, reason in reasons.items():
         warn(
-            f"{where}: alternative {name!r} was disqualified: {reason}; another one answered the "
-            "call"
+            f"{where}: alternative {name!r} was disqualified: {reason}; another alternative "
+            "answered the call"
         )

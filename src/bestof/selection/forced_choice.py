@@ -1,5 +1,7 @@
-"""An order from outside: which alternative to take without measuring, by the environment or by a
-pin in the store."""
+"""Orders from outside: an alternative to take without measuring.
+
+The environment variable BESTOF_FORCE gives orders, and so do pins in the store.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +18,34 @@ from bestof.selection.record import Record
 
 @dataclass(frozen=True, slots=True)
 class ForcedChoice:
-    """The ordered alternative; `source` is what decisions by it say of themselves."""
+    """The ordered alternative. `source` becomes the source of its decisions."""
 
     alternative: str
     source: Literal["forced", "pinned"]
 
     def refused(self, reason: str) -> str:
-        """The words for an order that was not obeyed, and how to take it back."""
+        """Return the warning for an order that is not obeyed, with the way to withdraw the order."""
         remedy = (
             "change BESTOF_FORCE"
             if self.source == "forced"
-            else "take the pin back by `bestof store unpin`"
+            else "remove the pin with `bestof store unpin`"
         )
         return (
-            f"{self.alternative!r} is {self.source}, but {reason}; searched for the fastest "
-            f"instead; {remedy}"
+            f"{self.alternative!r} is {self.source}, but {reason}; bestof searches for the fastest "
+            f"alternative instead; {remedy}"
         )
 
     def refusal(self, candidates: Sequence[Candidate], record: Record | None) -> str | None:
-        """Why this order cannot be obeyed; None where it can. `record` is what earlier runs knew of
-        the problem."""
+        """Return why this order cannot be obeyed, or None if it can.
+
+        `record` is what earlier runs know of the problem.
+        """
         candidate = next(
             (one for one in candidates if one.alternative.name == self.alternative), None
         )
         if candidate is None:
-            return f"it is none of {', '.join(one.alternative.name for one in candidates)}"
+            known_names = ", ".join(one.alternative.name for one in candidates)
+            return f"the alternatives are {known_names}"
         reason = candidate.disqualified
         if reason is None and not candidate.applies:
             return "it does not apply to this problem"
@@ -53,11 +58,11 @@ class ForcedChoice:
 
 
 def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
-    """What BESTOF_FORCE, `selector=alternative[,selector=alternative]`, orders a selector; None
-    where it is not named.
+    """Return the order that BESTOF_FORCE gives to a selector, or None.
 
-    A name ends at the first `=`; blanks around names are dropped. InvalidArgument for text of
-    another form, and for an alternative that this selector does not have.
+    The form is `selector=alternative[,selector=alternative]`. A name ends at the first `=`. Blanks
+    around names are ignored. Raises InvalidArgument for text of another form, and for an
+    alternative that this selector does not have.
     """
     order = None
     for name, alternative in orders():
@@ -72,8 +77,10 @@ def forced(selector: str, alternatives: Sequence[str]) -> ForcedChoice | None:
 
 
 def orders() -> list[tuple[str, str]]:
-    """What BESTOF_FORCE says, as pairs (selector, alternative); InvalidArgument for text of another
-    form."""
+    """Return the orders in BESTOF_FORCE as pairs (selector, alternative).
+
+    Raises InvalidArgument for text of another form.
+    """
     found = []
     for part in filter(None, map(str.strip, os.environ.get("BESTOF_FORCE", "").split(","))):
         name, equals, alternative = (word.strip() for word in part.partition("="))

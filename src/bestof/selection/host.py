@@ -1,4 +1,4 @@
-"""The host: what measured times depend on beside the problem, as one line of text."""
+"""Describe the host in one line of text: what measured times depend on apart from the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _X86_LEVELS = (
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 )
 
-# Beyond the levels: what kernels of linear algebra are compiled for.
+# Extensions beyond these levels, for which kernels of linear algebra are compiled.
 _EXTENSIONS = (
     *(
         "avx512f",
@@ -36,11 +36,11 @@ _EXTENSIONS = (
 
 
 def host() -> str:
-    """The fingerprint of this machine: processor, instruction set, CPUs of this process, Python's
-    version.
+    """Return the fingerprint of this machine.
 
-    BESTOF_HOST, where set and not empty, is taken as it is: machines that should share their
-    evidence carry the same. Computed once a process; a later change of the CPU affinity is not
+    It names the processor, the instruction set, the CPUs of this process, and Python's version. If
+    BESTOF_HOST is set and not empty, its text is the fingerprint; machines that share evidence use
+    the same text. It is computed once per process. A later change of the CPU affinity is not
     noticed.
     """
     return os.environ.get("BESTOF_HOST") or _measured()
@@ -58,22 +58,24 @@ def _measured() -> str:
 
 
 def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
-    """The fields of the first processor in the lines of /proc/cpuinfo."""
+    """Return the fields of the first processor in the lines of /proc/cpuinfo."""
     fields: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if colon:
             fields[name.strip()] = value.strip()
         elif fields:
-            # a blank line ends the first processor; the file of a large machine takes milliseconds
-            # to read
+            # A blank line ends the first processor. Reading the rest takes milliseconds on a large
+            # machine.
             break
     return fields
 
 
 def fingerprint(fields: Mapping[str, str], cpus: int) -> str:
-    """One line from the fields of a processor, by the names of /proc/cpuinfo, and the number of
-    CPUs."""
+    """Return the fingerprint for the fields of a processor and a number of CPUs.
+
+    The fields have the names of /proc/cpuinfo.
+    """
     name = (
         fields.get("model name")
         or fields.get("Hardware")

@@ -1,9 +1,9 @@
-"""The settled call: problem, look-up, winner. Everything else takes the long way.
+"""The settled call: problem, look-up, winner. Any other call takes the long way.
 
-`HotPath` is the native type where the extension was built, and PythonHotPath where it was not, or
-where the environment variable BESTOF_PURE_PYTHON is set. Either reads a dictionary and takes no
-lock, and one contract suite runs over both. `bestof bench dispatch` measures what a call costs
-beyond the problem function and the winner.
+`HotPath` is the native type if the extension was built. It is PythonHotPath without the extension,
+or if the environment variable BESTOF_PURE_PYTHON is set. Both read a dictionary and take no lock,
+and one contract suite runs over both. `bestof bench dispatch` measures what a call costs in
+addition to the problem function and the winner.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _short(value: object) -> str:
 class PythonHotPath(LongWay):
     """Calls the settled winner of a problem. This is the reference in plain Python.
 
-    `_settled` maps a problem to its winner; any thread may put another dict in its place at any
-    time. `_stage_count` is 0 for a plain selector; for a group it says how many stages there are,
-    the first argument of a call being one. While `detours` begins with None, every selector is
-    switched off, and `_first`, the functions of the first alternative by stage, answer every call.
+    `_settled` maps a problem to its winner. Any thread may replace this dict at any time.
+    `_stage_count` is 0 for a plain selector. For a group it is the number of stages; the first
+    argument of a call is then the stage. While `detours` begins with None, every selector is
+    switched off, and `_first`, the functions of the first alternative by stage, answers every call.
     """
 
     get_problem_size: Callable[..., Hashable]

@@ -1,16 +1,17 @@
 """The identity of an alternative: where its functions live, and a digest of what they do.
 
-Stored evidence is valid for one identity. An edited function has another digest, so it is measured
-anew. A function of the same name in another program has another place, so two programs do not share
-decisions by accident.
+Stored evidence is valid for one identity. If a function is edited, its digest changes, and it is
+measured again. A function of the same name in another program has another place, so two programs do
+not share decisions by accident.
 
 The digest reads code objects (bytecode, constants, names, defaults), the functions that closures
 and partials hold, and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the
-attributes of a callable object and of the object that a method belongs to, one level deep. Compiled
-functions stand for the version of the module that holds them. Global variables, and objects that
-are neither plain data nor callable, are not read: `depends=` is for those.
+attributes of a callable object, and of the object that a method belongs to, one level deep. For a
+compiled function it takes the version of the module that holds the function. It does not read
+global variables, or objects that are neither plain data nor callable. State these in `depends=`.
 
-A digest holds no address and no order of a hash, so that every process computes the same one.
+A digest contains no address, and does not depend on the order of hashes. Every process computes the
+same digest.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any
 
 _DEEPEST = 24  # levels of functions and data that are read
-_MOST = 5_000  # values; a closure may hold a whole data set
-_LONG = 1_000  # characters or bytes
+_MOST = 5_000  # the most values that are read; a closure may hold a whole data set
+_LONG = 1_000  # characters or bytes; a longer text is read as a digest
 _MAIN = ("__main__", "__mp_main__")
 _CODE, _DATA = 12, 8  # digits of the two parts of a digest
 _IDENTITY = re.compile(rf"(?:^|(?<= ))(\S+)#([0-9a-f]{{{_CODE}}})[0-9a-f]{{{_DATA}}}(?= |$)")
@@ -38,23 +39,22 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...), type(N
 
 
 def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) -> str:
-    """Return the text that stored evidence of these functions is valid for.
+    """Return the text for which stored evidence of these functions is valid.
 
-    `depends` takes the place of data: where it is stated, closures and objects are read for their
-    functions only, so that state which differs from process to process (a path, a counter) does not
-    cost the evidence.
+    If `depends` is given, it replaces the data: only the functions in closures and objects are
+    read. State that differs between processes (a path, a counter) then does not make the evidence
+    invalid.
     """
     return " ".join([*(_identity(function, data=not depends) for function in functions), *depends])
 
 
 def places(version: str) -> tuple[str, ...]:
-    """Return where the functions of a version live; empty for a version without identities."""
+    """Return where the functions of a version live. Empty for a version without identities."""
     return tuple(place for place, _ in _IDENTITY.findall(version))
 
 
 def has_code_of(version: str, other: str) -> bool:
-    """Return whether the functions of two versions differ in nothing but the data that they
-    hold."""
+    """Return whether the functions of two versions are the same, apart from the data they hold."""
     return _IDENTITY.findall(version) == _IDENTITY.findall(other)
 
 
@@ -70,13 +70,16 @@ def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
         for token in _Reader(data=data).tokens(function):
             digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
     except Exception as error:  # a user's object may raise whatever it likes when it is read
-        # What was read before stays in the digest: the code comes first.
+        # What was read before the error stays in the digest. The code is read first.
         digest.update(type(error).__name__.encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 
 
 def _place(function: Any) -> str:
-    """Return the module (of a script its path) and the name of a function, without blanks."""
+    """Return the module and the name of a function, without blanks.
+
+    A script is named by its path.
+    """
     while type(function) is functools.partial:
         function = function.func
     try:
@@ -90,8 +93,10 @@ def _place(function: Any) -> str:
 
 
 def _module_place(module: str) -> str:
-    """Return the name of a module; of the main program, the module that was run or the path of its
-    script."""
+    """Return the name of a module.
+
+    For the main program, this is the module that was run, or the path of the script.
+    """
     if module not in _MAIN:
         return module
     main = sys.modules.get(module)
@@ -103,18 +108,20 @@ def _module_place(module: str) -> str:
 
 
 class _TooMuchError(Exception):
-    """There is more data than is read. What was read until then is the identity."""
+    """The limit of values is reached. The digest covers what was read so far."""
 
 
 class _Reader:
-    """Turns one function into tokens. Equal values give equal tokens, whether or not they are one
-    object."""
+    """Turns one function into tokens.
+
+    Equal values give equal tokens, whether or not they are the same object.
+    """
 
     def __init__(self, *, data: bool) -> None:
         self._data = data
-        self._inside: set[int] = set()  # the ids of what is being read, from the outermost on
+        self._inside: set[int] = set()  # the ids of the values being read, outermost first
         self._left = _MOST
-        self._looked_at = 0  # values of containers that are read for their functions only
+        self._looked_at = 0  # values in containers that are searched for functions only
 
     def tokens(self, value: Any, depth: int = 0) -> Iterator[str]:
         """Yield what identifies a value."""
@@ -173,8 +180,8 @@ class _Reader:
         elif isinstance(value, Enum):
             yield f"{_class_place(kind)}.{value.name}"
         elif getattr(kind, "_is_selector", False):
-            # What it chooses among is identified for itself. Inside its own alternatives it is not
-            # made yet.
+            # The alternatives of a selector have identities of their own. Inside its own
+            # alternatives, the selector does not exist yet.
             yield "empty"
         elif kind in (range, slice):
             yield kind.__name__
@@ -193,7 +200,8 @@ class _Reader:
         for cell in function.__closure__ or ():
             try:
                 held = cell.cell_contents
-            except ValueError:  # it is assigned later, as the name of a selector that calls itself
+            # the variable is assigned later, such as the name of a selector that calls itself
+            except ValueError:
                 yield from ["empty"] if self._data else []
                 continue
             yield from self._if_data(held, depth)
@@ -230,8 +238,7 @@ class _Reader:
         yield from self._object(value, depth)
 
     def _object(self, value: Any, depth: int) -> Iterator[str]:
-        """Yield the class of an object and its attributes, where `depends` does not speak for
-        these."""
+        """Yield the class of an object, and its attributes unless `depends` replaces them."""
         if isinstance(value, type | ModuleType):
             yield from self.tokens(value, depth + 1)
             return
@@ -246,7 +253,7 @@ class _Reader:
             )
 
     def _if_data(self, value: Any, depth: int) -> Iterator[str]:
-        """Yield a held value; its functions only, where `depends` speaks for the data."""
+        """Yield a held value, or only its functions if `depends` replaces the data."""
         if self._data or _is_code(value):
             yield from self.tokens(value, depth + 1)
         elif type(value) in (tuple, list) and depth < _DEEPEST and id(value) not in self._inside:
@@ -268,7 +275,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a plain value; of a long one its length and a digest."""
+    """Return the text of a plain value. A long one gives its length and a digest."""
     if isinstance(value, int) and value.bit_length() > 64:
         return hex(value)  # Python refuses to write more than 4,300 decimal digits
     if isinstance(value, str | bytes) and len(value) > _LONG:
@@ -284,8 +291,10 @@ def _is_code(value: Any) -> bool:
 
 
 def _is_readable(value: Any) -> bool:
-    """Whether an attribute is read: a function or plain data, no object that may hold the whole
-    program."""
+    """Return whether an attribute is read: a function or plain data.
+
+    Other objects are not read, because they may reach the whole program.
+    """
     return _is_code(value) or type(value) in (*_SCALARS, tuple, list, dict, set, frozenset)
 
 
@@ -314,16 +323,19 @@ def _class_place(kind: type) -> str:
 
 @functools.cache
 def _version(module: str) -> str:
-    """Return the version of the package that holds a module; without one, a digest of the module's
-    file."""
+    """Return the version of the package that holds a module.
+
+    If the package has none, return a digest of the module's file.
+    """
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in _MAIN:
-        return ""  # Python's version is part of the host, and a script's functions are read
+        # the host holds Python's version, and the functions of a script are read themselves
+        return ""
     package = sys.modules.get(top)
     stated = getattr(package, "__version__", None)
     if isinstance(stated, str):
         return stated
-    from importlib import metadata  # noqa: PLC0415  its import takes longer than that of bestof
+    from importlib import metadata  # noqa: PLC0415 - it takes longer to import than bestof
 
     try:
         return metadata.version(top)

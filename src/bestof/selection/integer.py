@@ -1,4 +1,4 @@
-"""Integers of any library."""
+"""Accept integers of any library."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import operator
 
 
 def integer(value: object) -> int | None:
-    """Return an integer, such as NumPy's, as Python's own; None for a bool and for anything
+    """Return an integer, such as NumPy's, as Python's own. Return None for a bool or anything
     else."""
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # what has no __index__ raises
+        return operator.index(value)  # it raises without __index__
     except TypeError:
         return None

@@ -1,4 +1,4 @@
-"""The record of trials and decisions that reports and plots are made from."""
+"""Keep a record of trials and decisions, from which reports and plots are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bestof.selection.notice import warn
 
 
 class TrialEntry(NamedTuple):
-    """One timed call. `counted` is false for a trial inside which an unsettled choice was met."""
+    """One timed call. `counted` is false if the trial met an unsettled choice inside."""
 
     problem: Hashable
     alternative: str
@@ -20,8 +20,7 @@ class TrialEntry(NamedTuple):
 
 
 class DecisionEntry(NamedTuple):
-    """One decision. `source`: measured, stored, forced (by its policy), or only (nothing else
-    applied)."""
+    """One decision. `source` is one of those of a `ProblemReport`."""
 
     problem: Hashable
     alternative: str
@@ -29,7 +28,7 @@ class DecisionEntry(NamedTuple):
 
 
 class DisqualificationEntry(NamedTuple):
-    """One alternative taken out for one problem, and why."""
+    """One alternative disqualified for one problem, and the reason."""
 
     problem: Hashable
     alternative: str
@@ -37,8 +36,10 @@ class DisqualificationEntry(NamedTuple):
 
 
 class DriftEntry(NamedTuple):
-    """One race that is run again: the winner took `before` seconds when it won, and `after` when it
-    was sampled."""
+    """A race that is run again, because the winner has become slower or faster.
+
+    `before` is its median when it won, `after` the median of its samples since, in seconds.
+    """
 
     problem: Hashable
     alternative: str
@@ -54,13 +55,15 @@ _Trial = tuple[Hashable, str, int, float, bool]  # the fields of a TrialEntry
 
 
 class Journal:
-    """What a selector did, oldest first; bounded: the oldest entries leave first.
+    """What a selector did, oldest first. The length is limited: the oldest entries are removed
+    first.
 
-    Trials are kept as plain tuples until somebody reads them: to make a TrialEntry takes 0.2 us of
-    each trial.
+    Trials are kept as plain tuples and converted when they are read. Making a TrialEntry would take
+    0.2 us of each trial.
 
-    `listener` is told every entry, in order, once its selector lets go of its lock and calls
-    `deliver`. What it raises is warned of once, and never reaches the caller of the selector.
+    `listener` is called with every entry, in order. This happens in `deliver`, which the selector
+    calls after it has released its lock. If the listener raises, bestof warns once; the caller of
+    the selector never sees the error.
     """
 
     __slots__ = ("_entries", "_listener", "_warned", "add_trial", "undelivered")
@@ -72,8 +75,8 @@ class Journal:
         self._listener = listener
         self._warned = False
         self.undelivered: deque[Entry] = deque()
-        # Takes the fields of a TrialEntry as a tuple. Where nobody listens it is no function of
-        # Python, which costs.
+        # Takes the fields of a TrialEntry as a tuple. Without a listener it is the deque's own
+        # method, which saves a Python call per trial.
         entries, undelivered = self._entries, self.undelivered
 
         def tell(trial: _Trial) -> None:
@@ -89,7 +92,7 @@ class Journal:
             self.undelivered.append(entry)
 
     def deliver(self) -> None:
-        """Tell the listener what it has not heard of. Not to be called with a lock held."""
+        """Call the listener with the entries that it has not seen. Call this without a lock."""
         listener = self._listener
         while self.undelivered and listener is not None:
             try:
@@ -102,12 +105,12 @@ class Journal:
                 if not self._warned:
                     self._warned = True
                     warn(
-                        f"on_event raised {type(error).__name__}: {error}; later errors of it "
-                        "are passed over"
+                        f"on_event raised {type(error).__name__}: {error}; its later errors are "
+                        "not reported"
                     )
 
     def entries(self) -> tuple[Entry, ...]:
-        """A copy, oldest first."""
+        """Return a copy of the entries, oldest first."""
         return tuple(map(_entry, self._entries.copy()))
 
 

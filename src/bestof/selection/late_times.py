@@ -16,9 +16,9 @@ from bestof.selection.tuning import Tuning
 
 
 class LateTimes:
-    """The trials of one selector whose times are not known yet, at most one of each problem.
+    """The trials of one selector whose times are not known yet, at most one for each problem.
 
-    Once the timer has raised, nothing is tried any more.
+    Once the timer has raised, no alternative is tried any more.
     """
 
     def __init__(self, timer: Timer) -> None:

@@ -24,9 +24,10 @@ from bestof.selection.tuning import Tuning
 
 Neighbours = Callable[[Any], Iterable[Hashable]]
 
-_NEIGHBOURS_READ = 64  # an iterable without an end must not hang the call
-# An alternative is not tried if it took this many times as long as the decision of the neighbour:
-# ratios change less between similar sizes.
+# the most neighbours that are read; an endless iterable must not hang the call
+_NEIGHBOURS_READ = 64
+# An alternative is not tried if it took this many times as long as the decision of the neighbour.
+# Between similar sizes, ratios change by less than this factor.
 HOPELESS = 3.0
 
 
@@ -161,8 +162,8 @@ class NewProblems:
             if there is not None and registry.is_news("namesake", self._knowledge.name):
                 self._knowledge.notices.append(
                     f"{self._knowledge.where(tuning.problem)}: the store's times of {name!r} are "
-                    f"those of another function, {there}; they order the first trials and decide "
-                    "nothing; give each of the two selectors a name of its own"
+                    f"those of another function, {there}; they only set the order of the first "
+                    "trials; give the two selectors different names"
                 )
 
     def _note_disqualified(self, problem: Hashable, candidate: Candidate) -> None:
@@ -200,8 +201,7 @@ class NewProblems:
         return registry.Defaults.agreement is None and searches_at_any_time(self._choice.current())
 
     def _verification(self, tuning: Tuning, record: Record) -> Search | None:
-        """Return a search that verifies a stored decision with noisy samples; None if not
-        needed."""
+        """Return a search that verifies a stored decision with noisy samples, or None."""
         policy = self._choice.current()
         if not is_noisy(record.evidence, record.decision) or not searches_at_any_time(policy):
             return None

@@ -1,4 +1,4 @@
-"""Was a decision made from noisy samples? Then it is marked, and the next run verifies it early."""
+"""Find decisions that were made from noisy samples. The next run verifies these early."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from statistics import median
 
 from bestof.selection.record import Evidence
 
-_SPREAD = 0.25  # of the median: samples that differ by more were taken on a busy machine
-_FASTER = 0.9  # a rival that was once as fast as this share of the chosen one's best
-_WITHIN_REACH = 2.0  # times the chosen one's best: what noise may hide
-_SLOW_FIRST = 1.5  # times the fastest: a first call that compiled something
+_SPREAD = 0.25  # of the median: samples with a larger spread come from a busy machine
+_FASTER = 0.9  # a rival is faster if its best is below this share of the best of the chosen one
+# times the best of the chosen one: rivals within this factor may be faster in truth
+_WITHIN_REACH = 2.0
+_SLOW_FIRST = 1.5  # times the fastest: a first call above this compiled something
 
 
 def is_noisy(evidence: Sequence[Evidence], decision: str | None) -> bool:
-    """Return whether the samples leave it open that another alternative is faster than the chosen
-    one.
+    """Return whether another alternative may be faster than the chosen one, despite the decision.
 
-    That is so if a rival was once clearly faster than the chosen one ever was, or if samples of
-    either spread widely and the rival's best is less than twice the chosen one's. A slow first call
-    is set aside.
+    This is so if the best sample of a rival is clearly below the best of the chosen one. It is also
+    so if the samples of either have a wide spread, and the rival's best is less than twice the
+    chosen one's. A slow first call is ignored.
     """
     samples = {
         one.alternative: settled_samples(one.samples)
@@ -48,7 +48,7 @@ def settled_samples(samples: Sequence[float]) -> Sequence[float]:
 
 
 def spread(samples: Sequence[float]) -> float | None:
-    """Return half the distance between the quartiles, in seconds; None for fewer than two
+    """Return half the distance between the quartiles, in seconds, or None for fewer than two
     samples."""
     if len(samples) < 2:
         return None

@@ -1,5 +1,4 @@
-"""Warnings that point at the line of the program that called a selector, however deep in here they
-are given."""
+"""Give warnings that point at the user's line, however deep inside bestof they arise."""
 
 from __future__ import annotations
 
@@ -23,11 +22,10 @@ _INSTALLED = (
 
 
 def warn(message: str) -> None:
-    """Give a BestofWarning for the user's line: the innermost one outside of bestof and of
-    installed libraries.
+    """Give a BestofWarning for the innermost line outside of bestof and of installed libraries.
 
-    A library may stand between, as the layers of PyTorch do. Without a line of the user, that of
-    the library is taken.
+    A library may stand between the two, as the layers of PyTorch do. If there is no line of the
+    user, the warning points at the library's line.
     """
     level, frame = 1, sys._getframe(0)
     library: int | None = None

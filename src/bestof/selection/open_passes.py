@@ -7,14 +7,14 @@ from threading import get_ident
 from bestof.selection.group_pass import Pass
 from bestof.selection.winner import PASSES_KEPT, PythonWinner
 
-_WINNERS_KEPT = 16  # earlier ones whose passes on the hot path may still be open
+_WINNERS_KEPT = 16  # the most earlier winners that are kept for their open passes
 
 
 class Retired:
     """A winner of a reopened problem. It finishes the passes that it began on the hot path."""
 
     __slots__ = ("position", "winner")
-    thread = None  # of many
+    thread = None  # it has passes of many threads
 
     def __init__(self, winner: PythonWinner, position: int) -> None:
         self.winner = winner
@@ -26,12 +26,17 @@ class Retired:
 
 
 class OpenPasses:
-    """Oldest first; of more than PASSES_KEPT the oldest are forgotten, for forwards of an
-    evaluation never see their backward. Called with the lock of the selector held.
+    """The open passes of one problem, oldest first. At most PASSES_KEPT are kept.
 
-    A stage belongs to the youngest pass of its own thread that lacks it, youngest, because backward
-    passes come in reverse order; where its thread has begun none, as the thread of all backward
-    passes, to the youngest of another.
+    A pass that is never finished, such as the forward of an evaluation, is dropped as one of the
+    oldest.
+
+    A stage belongs to the youngest pass of its own thread that lacks the stage. It is the youngest,
+    because backward passes come in reverse order. If the thread has no such pass, the stage belongs
+    to the youngest one of another thread. PyTorch runs all backward passes in a thread of their
+    own.
+
+    Called with the lock of the selector held.
     """
 
     __slots__ = ("_passes",)
@@ -39,7 +44,7 @@ class OpenPasses:
     def __init__(self) -> None:
         self._passes: dict[
             Pass | Retired, None
-        ] = {}  # a dict, for the oldest and the youngest leave it
+        ] = {}  # a dict, because both the oldest and the youngest may leave it
 
     def __len__(self) -> int:
         return len(self._passes)
@@ -93,8 +98,9 @@ class OpenPasses:
         return None
 
     def retire(self, winner: PythonWinner, position: int) -> None:
-        """Take over the open passes of a winner, which are younger than these."""
-        # A call that still reads this winner answers its own passes, and else takes the long way.
+        """Take over the open passes of a winner. They are younger than those here."""
+        # A call that still reads this winner answers passes of this winner only, or takes the long
+        # way.
         winner.earlier = _NONE
         self._passes[Retired(winner, position)] = None
         retired = [one for one in self._passes if isinstance(one, Retired)]

@@ -1,4 +1,4 @@
-"""The state of a problem that is met: which alternatives apply, and the search that begins."""
+"""Open a problem: find the alternatives that apply, and start the search."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ def open_tuning(
     stages: Sequence[dict[int, Function]],
     policy: Policy,
 ) -> Tuning:
-    """A problem on its way to a decision. An alternative whose `supports` raises does not apply,
-    and is reported as disqualified."""
+    """Return the state of a new problem.
+
+    If the `supports` of an alternative raises, the alternative does not apply. It is reported as
+    disqualified.
+    """
     candidates = []
     for alternative, functions in zip(alternatives, stages, strict=True):
         applies, reason = True, None
@@ -40,8 +43,11 @@ def open_tuning(
 
 
 def start_search(policy: Policy, names: Sequence[str]) -> Search:
-    """The search of a policy; that of the default policy where it does not fit these names, as a
-    policy for the whole process that fixes an alternative which this selector does not have."""
+    """Return the search of a policy for these names.
+
+    If the policy does not fit them, return the search of the default policy. This happens if the
+    policy of the process fixes an alternative that this selector does not have.
+    """
     try:
         return policy.start(names)
     except InvalidArgument:

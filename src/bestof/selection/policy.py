@@ -1,7 +1,7 @@
 """The protocol of a policy: which alternative to try next, and when to stop.
 
-A policy asks and tells. It knows no clock, does no input or output, and uses no randomness that was
-not handed in, so that any run can be replayed from its recorded times.
+A policy asks and tells. It uses no clock, no input or output, and no randomness of its own. So any
+run can be replayed from its recorded times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Search(Protocol):
         """
 
     def drop(self, position: int) -> None:
-        """Take an alternative out for good, as it does not apply, raised, or was wrong."""
+        """Take an alternative out for good: it does not apply, raised, or was wrong."""
 
     @property
     def winner(self) -> int | None:
@@ -45,30 +45,30 @@ class Search(Protocol):
 class Policy(Protocol):
     """Makes a search for each problem that a selector meets.
 
-    A policy may say three things of itself by attributes, which the functions below read. `always`:
-    the name of the one alternative that it decides for. `at_any_time`: false if it searches at its
-    own time only, so that no decision of it is searched again. `shortened()`: the policy that
-    verifies what is expected to win.
+    A policy may have three attributes, which the functions below read. `always`: the name of the
+    one alternative that it takes. `at_any_time`: false if it searches at its own time only; its
+    decisions are then never searched again. `shortened()`: returns the policy that verifies an
+    expected winner.
     """
 
     def start(self, alternatives: Sequence[str]) -> Search:
-        """Begin the search for one problem among these names, in the order in which the user listed
+        """Begin the search for one problem. The names keep the order in which the user listed
         them."""
 
 
 class OpenSearch(Search, Protocol):
-    """A search that can be cut short: every search of this project is one."""
+    """A search that can be cut short. Every search of this project is one."""
 
     @property
     def best(self) -> int | None:
-        """The decision, or before there is one, the best so far; None without a counted sample."""
+        """The decision, or before it the best so far; None if no sample counted."""
 
 
 class SearchingPolicy(Protocol):
-    """A policy whose searches can be cut short, as those that wrap another need it."""
+    """A policy whose searches can be cut short. Policies that wrap another one need this."""
 
     def start(self, alternatives: Sequence[str]) -> OpenSearch:
-        """Begin the search for one problem among these names, in the order in which the user listed
+        """Begin the search for one problem. The names keep the order in which the user listed
         them."""
 
 
@@ -76,12 +76,11 @@ class Shortened(Protocol):
     """A policy that has a short form."""
 
     def shortened(self) -> SearchingPolicy:
-        """Return the policy that verifies what is expected to win, in fewer trials."""
+        """Return the policy that verifies an expected winner in fewer trials."""
 
 
 def always(policy: object) -> str | None:
-    """Return the alternative that a policy decides for without a search; None for a policy that
-    searches."""
+    """Return the one alternative that a policy always takes, or None if the policy searches."""
     return getattr(policy, "always", None)
 
 

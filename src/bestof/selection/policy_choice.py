@@ -1,4 +1,4 @@
-"""Which policy a selector searches by, and which of its decisions are watched for drift."""
+"""Choose the policy of a selector, and the decisions that are watched for drift."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bestof.selection.winner import NEVER
 
 
 class PolicyChoice:
-    """The policy of one selector: its own, else that of the process, else `Race`."""
+    """The policy of one selector: its own, or else that of the process, or else `Race`."""
 
     __slots__ = ("_drift", "_own")
 
@@ -24,11 +24,10 @@ class PolicyChoice:
         return self._own or registry.shared_policy() or Race()
 
     def first_sample(self, decision: Decision) -> int:
-        """Return which settled call of a decision is the first to be timed; NEVER if it is not
-        watched.
+        """Return the number of the settled call that is timed first, or NEVER.
 
-        A decision is watched if trials made it, an alternative is left to change to, and its policy
-        may search again.
+        A decision is watched for drift on three conditions: trials made it, another alternative is
+        left, and its policy may search again.
         """
         others = sum(one.disqualified is None for one in decision.evidence) - 1
         measured = decision.source in ("measured", "stored") and decision.seconds is not None

@@ -1,4 +1,4 @@
-"""The canonical text of a problem, by which it is persisted and shown."""
+"""Write problems as canonical text, under which they are stored and shown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from bestof.errors import ProblemError
 
-_DEEPEST = 100  # levels; Python itself stops at some hundreds
+_DEEPEST = 100  # levels of nesting; Python's own limit is some hundreds
 
-# By exact type, so that a subclass (a bool among ints, a numpy.float64 among floats) is never
-# mistaken for its parent. `ascii` instead of `repr`: which characters repr escapes changes with the
-# Unicode tables of the Python version, and SQLite refuses the lone surrogates that it lets through.
+# Types are compared exactly, so that a subclass (a bool among ints, a numpy.float64 among floats)
+# is not taken for its parent. `ascii` replaces `repr`: the characters that repr escapes depend on
+# the Unicode tables of the Python version, and SQLite refuses the lone surrogates that repr lets
+# through.
 _SCALARS: dict[type, Callable[[Any], str]] = {
     int: repr,
     str: ascii,
@@ -24,20 +25,23 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def canonical(problem: object) -> str | None:
-    """The same text for the same problem in every process; None where no such text exists.
+    """Return a text that is the same for the same problem in every process, or None.
 
-    Written are None, bool, int, float, str, bytes, members of an Enum, and tuples, frozensets,
-    NamedTuples and frozen dataclasses of such. Types are told apart: 1, True, 1.0 and "1" have
-    different texts. All NaNs share one text. A frozenset is sorted by the texts of its members.
-    Classes are named by `__qualname__`, without the module, because the same class is
-    `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that take no
-    part in its equality are left out. A class with a method `canonical()` that gives a str writes
-    its own text: all that its equality compares, and nothing else. A `torch.Size` is a tuple; a
-    numpy scalar is the Python number that it holds.
+    Supported are None, bool, int, float, str, bytes, members of an Enum, and tuples, frozensets,
+    NamedTuples and frozen dataclasses of these. The text shows the type: 1, True, 1.0 and "1" have
+    different texts. All NaNs share one text. The members of a frozenset are sorted by their texts.
+    A class is named by `__qualname__` without its module, because the same class is
+    `__main__.Shape` in a script and `script.Shape` elsewhere. Fields of a dataclass that do not
+    count for its equality are left out. A `torch.Size` is written as a tuple, and a numpy scalar as
+    the Python number that it holds.
 
-    None comes back for anything else, and for an integer of more digits than Python agrees to
-    write: such problems are remembered by the process alone. Raises ProblemError for a problem that
-    nests more than 100 levels deep.
+    A class may have a method `canonical()` that returns a str. This is then its text. It must
+    contain all that the equality of the class compares, and nothing else.
+
+    None is returned for anything else, and for an integer with more digits than Python agrees to
+    write. Such a problem is remembered in this process only.
+
+    Raises ProblemError for a problem with more than 100 levels of nesting.
     """
     try:
         return _text(problem, 0)
@@ -46,8 +50,10 @@ def canonical(problem: object) -> str | None:
 
 
 def problem_text(problem: Hashable) -> str:
-    """Return the text of a problem for records and reports; its repr if it has no canonical
-    text."""
+    """Return the text of a problem for records and reports.
+
+    This is its canonical text, or else its repr.
+    """
     return canonical(problem) or repr(problem)
 
 
@@ -64,16 +70,12 @@ def _text(value: Any, depth: int) -> str | None:
     if kind is tuple:
         return _tuple(value, depth)
     own = getattr(kind, "canonical", None)
-    if callable(own) and isinstance(
-        written := own(value), str
-    ):  # decimal.Decimal has one that gives a Decimal
+    if callable(own) and isinstance(written := own(value), str):
         return written
     if isinstance(value, Enum):
         if value.name is not None:
             return f"{kind.__qualname__}.{value.name}"
-        return _call(
-            kind, (_text(value.value, depth + 1),)
-        )  # a combination of flags without a name (Python 3.10)
+        return _call(kind, (_text(value.value, depth + 1),))
     if isinstance(value, tuple):
         names = getattr(kind, "_fields", None)
         return _tuple(value, depth) if names is None else _fields(kind, names, value, depth)
@@ -84,7 +86,7 @@ def _text(value: Any, depth: int) -> str | None:
     settings = getattr(kind, "__dataclass_params__", None)
     if settings is not None:
         if not (settings.frozen and settings.eq):
-            return None  # changes, or is equal to itself alone
+            return None  # it may change, or it is equal to itself only
         names = tuple(name for name, field in kind.__dataclass_fields__.items() if _compared(field))
         return _fields(kind, names, (getattr(value, name) for name in names), depth)
     if _is_numpy_scalar(kind):
@@ -127,13 +129,14 @@ def _call(kind: type, arguments: Iterable[str | None]) -> str | None:
 
 
 def _compared(field: Any) -> bool:
-    # ClassVar and InitVar pseudo-fields lie in the same table; only true fields have this marker.
+    # The table also holds the pseudo-fields of ClassVar and InitVar. Only true fields have this
+    # marker.
     return bool(field.compare) and field._field_type.name == "_FIELD"
 
 
 def _is_numpy_scalar(kind: type) -> bool:
-    # By name, for the engine imports the standard library only. A tensor has .item() too, but is no
-    # value.
+    # Compare names, because the engine imports the standard library only. A tensor has .item() too,
+    # but it is not a value.
     return any(
         parent.__name__ == "generic" and parent.__module__ == "numpy" for parent in kind.__mro__
     )

@@ -1,5 +1,4 @@
-"""What outlives the process: the evidence of each alternative for one problem, and the decision
-made from it."""
+"""The records of a store: the evidence for one problem, and the decision made from it."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """Another selector's problem that was met inside the trials of an alternative."""
+    """A problem of another selector that was met inside the trials of an alternative."""
 
     selector: str
     problem: str
@@ -25,11 +24,10 @@ def sorted_children(children: Iterable[Child]) -> tuple[Child, ...]:
 class Evidence:
     """What is known of one alternative for one problem.
 
-    `samples` are seconds, one a counted trial (for a group: a whole pass, its stages summed), in
-    the order taken. `version` is what the alternative says it depends on; evidence of another
-    version is not believed. `disqualified` is the reason why the alternative was taken out, None
-    where it was not. Without samples and reason, it was left out of the search that led to the
-    decision, and the decision was made knowing of it.
+    `samples` are the seconds of the counted trials, in the order taken. For a group, a sample is a
+    whole pass: the sum of its stages. `version` is the identity of the alternative; evidence for
+    another version is not used. `disqualified` is the reason why the alternative is out, or None.
+    Without samples and without a reason, the search left the alternative out on purpose.
     """
 
     alternative: str
@@ -40,12 +38,13 @@ class Evidence:
 
     @property
     def left_out(self) -> bool:
-        """Whether a search passed it over, as hopeless at a neighbour."""
+        """Whether a search skipped this alternative, because it was far too slow for a similar
+        problem."""
         return not self.samples and self.disqualified is None
 
     @property
     def seconds(self) -> float | None:
-        """The median of the samples; None without any."""
+        """The median of the samples, or None without samples."""
         return median(self.samples) if self.samples else None
 
 
@@ -54,7 +53,7 @@ class Record:
     """One problem of one selector on one host.
 
     `problem` is canonical text (see `problem.py`). `decision` is the name of the chosen
-    alternative, None while the search goes on. `updated` is seconds since the epoch.
+    alternative, or None while the search goes on. `updated` is seconds since the epoch.
     """
 
     selector: str
@@ -66,18 +65,19 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a store finds this record by; also the order in which records are listed."""
+        """The key of this record in a store. Records are listed in the order of their keys."""
         return (self.selector, self.problem, self.host)
 
     def absorb(self, newer: Record) -> Record:
-        """This record after `newer`, of the same key, was saved over it: the rule that every store
-        follows.
+        """Return this record after `newer`, of the same key, was saved over it.
 
-        Evidence is replaced alternative by alternative, whatever its version; what `newer` does not
-        mention stays, and so does evidence of the same version for what it left out. A decision is
-        only replaced by another: a save while a race is open again (decision None) leaves the old
-        one in force. But a decision is withdrawn where `newer` disqualifies the alternative that it
-        names.
+        Every store follows this rule. Evidence is replaced one alternative at a time, whatever its
+        version. Evidence stays if `newer` does not mention the alternative, or if `newer` left out
+        the same version.
+
+        A decision stays until `newer` brings another one. A save while a race is open again
+        (decision None) keeps the old decision. If `newer` disqualifies the decided alternative,
+        there is no decision any more.
         """
         evidence = {item.alternative: item for item in self.evidence}
         for item in newer.evidence:
@@ -95,8 +95,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A user's order to take one alternative without measuring. None stands for every problem, or
-    for every host."""
+    """A user's order to take one alternative without measuring.
+
+    `problem` and `host` restrict it. None stands for all of them.
+    """
 
     selector: str
     alternative: str

@@ -1,5 +1,9 @@
-"""The live selectors of the process, and what they share: the default policy, the default store,
-one switch."""
+"""Keep the live selectors of the process, and what they share.
+
+Shared are the default policy, the default store, the agreement between ranks, and one switch that
+sends all calls to the first alternatives. At the end of the process, unsettled evidence is saved,
+and orders that no selector could obey are warned of.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from bestof.selection.trial import detours, forget_other_detours
 
 
 class Selector(Protocol):
-    """What the registry asks of a selector."""
+    """What the registry needs of a selector."""
 
     name: str
     number: int
@@ -34,38 +38,41 @@ class Selector(Protocol):
         """Return what is known of every problem."""
 
     def flush(self) -> None:
-        """Keep the evidence of problems that are not settled."""
+        """Save the evidence of unsettled problems."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child process."""
+        """Prepare for a child process."""
 
     def asked_store(self) -> Store | None:
-        """Return the store that this selector has asked."""
+        """Return the store, or None if this selector has met no problem yet."""
 
 
-# Weak: a selector that its program dropped is freed, with all that it remembers.
+# Weak references: a selector that its program has dropped is freed, with its decisions.
 _selectors: weakref.WeakSet[Any] = weakref.WeakSet()
-_lock = threading.RLock()  # iterating over a WeakSet fails where another thread adds to it
+_lock = threading.RLock()  # iterating over a WeakSet fails if another thread adds to it
 
 
 class AgreeingSelector(Protocol):
-    """What ranks that agree need to know of a selector."""
+    """What the agreement between ranks needs of a selector."""
 
     name: str
 
     def race_again(self, problem: Hashable) -> bool:
-        """Search a settled problem anew; false if it is not settled here."""
+        """Search a settled problem again. Return false if it is not settled here."""
 
 
 class Agreement(Protocol):
     """Makes all ranks of a job follow one search for each problem."""
 
     def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
-        """Return the policy for a problem that is met, or searched again."""
+        """Return the policy for a problem that is new, or that is searched again."""
 
 
 class Defaults:
-    """What selectors use that were given nothing of their own, and whether any could use it."""
+    """The settings for selectors that have none of their own.
+
+    `fixed_met` says whether any selector has the alternative that the default policy fixes.
+    """
 
     policy: Policy | None = None
     store: Store | None = None
@@ -73,21 +80,24 @@ class Defaults:
     agreement: Agreement | None = None
     first_only: ClassVar[
         list[object]
-    ] = []  # whether it has anything can be seen without the interpreter's lock
+    ] = []  # A list, not a bool: native code can read its length without the interpreter's lock.
     last_number = -1
-    fixed_met = False  # whether any selector had the alternative that the policy fixes
+    fixed_met = False
 
 
-_forced_met: set[str] = set()  # the selectors that were made and are named in BESTOF_FORCE
+_forced_met: set[str] = set()  # the selectors in BESTOF_FORCE that exist or existed
 
 
 _READ_SECONDS_AT_EXIT = 0.5
 _FIRST_ONLY = object()
-_said: set[tuple[str, ...]] = set()  # what a user was told, and is told once a process
+_said: set[tuple[str, ...]] = set()  # the messages that are given once per process
 
 
 def register(selector: Selector) -> None:
-    """Make a selector known to reports; its number gives the order in which selectors were made."""
+    """Add a selector to the reports, and give it the next number.
+
+    Numbers give the order in which selectors were made.
+    """
     with _lock:
         Defaults.last_number += 1
         selector.number = Defaults.last_number
@@ -106,18 +116,19 @@ def _meet_fixed(made: list[Selector]) -> None:
 
 
 def selectors() -> list[Selector]:
-    """The live selectors, oldest first."""
+    """Return the live selectors, oldest first."""
     with _lock:
         live = list(_selectors)
     return sorted(live, key=lambda selector: selector.number)
 
 
 def namesake(name: str, own: tuple[str, ...], version: str) -> str | None:
-    """Return where the function of a stored version lives, unless it is an earlier version of one's
-    own.
+    """Return the place of the function of a stored version, if it is another function of the same
+    name.
 
-    It is another function if it lives elsewhere than the versions `own` of a selector of this name,
-    or if another live selector of the name has it.
+    Return None if the version is an earlier one of the function that this selector has. It is
+    another function if it lives in none of the places of `own`, the versions of the selector. It is
+    also another function if another live selector of this name has it.
     """
     there = places(version)
     if there and not {place for one in own for place in places(one)}.issuperset(there):
@@ -131,7 +142,7 @@ def namesake(name: str, own: tuple[str, ...], version: str) -> str | None:
 
 
 def is_news(*what: str) -> bool:
-    """Return whether this is said for the first time in this process; from now on it is not."""
+    """Return true when a message is given for the first time in this process."""
     with _lock:
         news = what not in _said
         _said.add(what)
@@ -139,12 +150,13 @@ def is_news(*what: str) -> bool:
 
 
 def use_policy(policy: Policy | str | None) -> None:
-    """Set the policy of every selector that was not given one of its own; None goes back to the
-    default.
+    """Set the policy of every selector that has none of its own.
 
-    A policy, or its text (`"rounds:rounds=3"`). Raises InvalidArgument for anything else, before
-    anything is changed. Holds for problems met from now on. Where it does not fit a selector
-    (`Fixed`, and no alternative of that name), the default is used there.
+    `policy` is a policy, its text (`"rounds:rounds=3"`), or None for the default. It holds for
+    problems that are met from now on. A selector to which it does not apply (`Fixed`, and no
+    alternative of that name) uses the default policy.
+
+    Raises InvalidArgument for anything else, before anything is changed.
     """
     Defaults.policy = None if policy is None else parse_any_policy(policy)
     Defaults.fixed_met = False
@@ -152,20 +164,25 @@ def use_policy(policy: Policy | str | None) -> None:
 
 
 def shared_policy() -> Policy | None:
-    """What `use_policy` was told."""
+    """Return the policy that `use_policy` has set, or None."""
     return Defaults.policy
 
 
 def use_store(store: Store | None) -> None:
-    """Set the store of every selector that was not given one of its own; None: remember nothing
-    beyond the process."""
+    """Set the store of every selector that has none of its own.
+
+    None: decisions are kept in memory only, until the process ends.
+    """
     Defaults.store = store
     Defaults.store_named = True
 
 
 def shared_store() -> Store | None:
-    """What `use_store` was told, else the store that the environment names, else the one in the
-    cache folder."""
+    """Return the store that selectors share.
+
+    This is the store of the last `use_store`. Without one, it is the store that the environment
+    names, or else the one in the cache folder.
+    """
     if Defaults.store_named:
         return Defaults.store
     return default_store()
@@ -174,7 +191,8 @@ def shared_store() -> Store | None:
 def use_first_only(on: bool) -> None:
     """Switch every selector to its first alternative, or back to choosing."""
     if on and not Defaults.first_only:
-        detours.insert(0, None)  # None in front: the hot path calls the first alternative at once
+        # None in front makes the hot path call the first alternative directly.
+        detours.insert(0, None)
         Defaults.first_only.append(_FIRST_ONLY)
     elif not on and Defaults.first_only:
         detours.remove(None)
@@ -182,7 +200,7 @@ def use_first_only(on: bool) -> None:
 
 
 def report_all() -> Report:
-    """What is known of every live selector, oldest first."""
+    """Return what is known of every live selector, oldest first."""
     return Report(tuple(selector.report() for selector in selectors()))
 
 
@@ -192,27 +210,30 @@ def _flush_all() -> None:
 
 
 def unmet_orders() -> list[str]:
-    """What was ordered from outside, and no selector of this process could obey, in words; to be
-    told at its end. A process that made no selector was not meant."""
+    """Return a message for each order from outside that no selector of this process could obey.
+
+    Orders come from BESTOF_FORCE, from a policy that fixes an alternative, and from pins. The list
+    is empty if the process has made no selector.
+    """
     if Defaults.last_number < 0:
         return []
     unmet = [
-        f"BESTOF_FORCE: {name}={alternative} was for no selector: none of this name was made"
+        f"BESTOF_FORCE: {name}={alternative} had no effect: the program made no selector of this "
+        "name"
         for name, alternative in orders()
         if name not in _forced_met
     ]
     policy = Defaults.policy
     if always(policy) is not None and not Defaults.fixed_met:
         unmet.append(
-            f"the policy fixed:{always(policy)} was for no selector: none has an alternative of "
+            f"the policy fixed:{always(policy)} had no effect: no selector has an alternative of "
             "this name"
         )
     return unmet + _unmet_pins()
 
 
 def _unmet_pins() -> list[str]:
-    """Return what the pins for selectors that nobody has say, in the stores that this process has
-    asked."""
+    """Return a message for each pin whose selector does not exist, in the stores in use."""
     made = selectors()
     names = {selector.name for selector in made}
     stores = {id(store): store for store in (selector.asked_store() for selector in made) if store}
@@ -220,16 +241,16 @@ def _unmet_pins() -> list[str]:
     for store in stores.values():
         try:
             unmet += _unmet_pins_of(store, names)
-        except StoreError:  # such as one that the program has closed
+        except StoreError:  # for example, the program has closed it
             continue
     return unmet
 
 
 def _unmet_pins_of(store: Any, names: set[str]) -> list[str]:
-    listed = getattr(store, "pins", None)  # a user's store may keep none
+    listed = getattr(store, "pins", None)  # a user's own store need not have pins
     return [
-        f"the pin {pin.selector}={pin.alternative} was for no selector: none of this name was "
-        "made, and the store has no times of one; take it back by `bestof store unpin "
+        f"the pin {pin.selector}={pin.alternative} had no effect: the program made no selector of "
+        "this name, and the store has no times of one; remove the pin with `bestof store unpin "
         f"{pin.selector}`"
         for pin in (listed() if callable(listed) else ())
         if pin.selector not in names and not store.records(pin.selector)
@@ -238,7 +259,7 @@ def _unmet_pins_of(store: Any, names: set[str]) -> list[str]:
 
 def _tell_unmet_orders() -> None:
     for selector in selectors():
-        # A busy store must not hold up the end of the process.
+        # A busy store must not delay the end of the process.
         limit = getattr(selector.asked_store(), "limit_waits", None)
         if callable(limit):
             limit(_READ_SECONDS_AT_EXIT)
@@ -247,7 +268,7 @@ def _tell_unmet_orders() -> None:
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    global _lock  # noqa: PLW0603 - another thread of the parent may hold the old one
     _lock = threading.RLock()
     forget_other_detours()
     for selector in selectors():

@@ -1,5 +1,7 @@
-"""What is known of selectors, as plain values: reports and pictures are drawn from these, and
-compute nothing."""
+"""Hold reports about selectors, as plain values.
+
+Tables and pictures are made from these values, and compute nothing themselves.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ Status = Literal["chosen", "measured", "pruned", "disqualified", "not applicable
 
 @dataclass(frozen=True, slots=True)
 class AlternativeReport:
-    """One alternative on one problem. `seconds` is the median; `speedup` is how many times faster
-    than the first alternative (its seconds divided by these), None where either is unknown.
-    `reason` tells why it was disqualified. Status pruned: it left the search before the chosen one
-    had all its trials."""
+    """One alternative on one problem.
+
+    `seconds` is the median. `spread` is half the distance between the quartiles, in seconds.
+    `speedup` is the median of the first alternative divided by this one. Each is None if it is
+    unknown. `reason` says why the alternative was disqualified. `children` are pairs (selector,
+    problem): the choices met inside it.
+
+    The status "pruned" means that the alternative left the search before the chosen one had all its
+    trials.
+    """
 
     name: str
     status: Status
@@ -31,7 +39,7 @@ class AlternativeReport:
     children: tuple[tuple[str, str], ...] = ()
 
     def line(self, width: int) -> str:
-        """As plain text, the name padded to `width`; the chosen one is marked with a star."""
+        """Return one line of text. The name is padded to `width`; a star marks the chosen one."""
         mark = "*" if self.status == "chosen" else " "
         reason = f": {self.reason}" if self.reason else ""
         if self.seconds is None:
@@ -46,17 +54,20 @@ class AlternativeReport:
 
 @dataclass(frozen=True, slots=True)
 class ProblemReport:
-    """One problem. `source` says where the decision came from; None while unsettled.
+    """One problem, with its decision and its alternatives.
 
-    measured: by trials of this process. stored: by those of earlier ones. only: nothing else
-    remained. forced: by BESTOF_FORCE, by a policy that fixes it, or by the end of a window of
-    steps. pinned: by a pin in the store.
+    `source` says where the decision comes from, and is None while the problem is unsettled:
 
-    `children` of an alternative are pairs (selector, problem): the choices met inside it.
-    `history`: the races of this process before this one, each reopened because the time of its
-    winner had drifted. `noisy`: the samples leave it open that another alternative is faster; the
-    next run verifies the decision early. `why`: why there is no decision, where that is not only a
-    matter of time.
+    measured: by trials in this process.
+    stored: by trials in earlier processes.
+    only: no other alternative remained.
+    forced: by BESTOF_FORCE, by a policy that fixes it, or by the end of a window of steps.
+    pinned: by a pin in the store.
+
+    `history` holds the earlier races of this process. Each was reopened because the winner had
+    become slower or faster. `noisy` says that another alternative may be faster, as far as the
+    samples tell; the next run then verifies the decision early. `why` says why there is no
+    decision, if waiting alone will not bring one.
     """
 
     problem: str
@@ -73,7 +84,7 @@ class ProblemReport:
         return self.decision is not None
 
     def lines(self) -> Iterator[str]:
-        """As plain text: the decision, then a line an alternative."""
+        """Yield lines of text: the decision, then one line for each alternative."""
         if self.settled:
             noisy = ", noisy" if self.noisy else ""
             yield f"{self.problem}: {self.decision} ({self.source}{noisy})"
@@ -91,13 +102,13 @@ class ProblemReport:
 
 @dataclass(frozen=True, slots=True)
 class SelectorReport:
-    """One selector: its problems in the order in which they were met, and the price of finding out.
+    """One selector: its problems in the order in which they were met, and the cost of the search.
 
-    `trials` counts timed calls, `trial_seconds` their time, `loss_seconds` the part of it that a
-    call of the chosen alternative would not have taken. `settled_calls` went straight to a winner;
-    `saved_seconds` estimates what they saved, as the difference of the medians of the first
-    alternative and the winner's times their number; it is below zero where a slower alternative was
-    ordered.
+    `trials` counts timed calls, and `trial_seconds` is their time. `loss_seconds` is the part of it
+    that calls of the chosen alternative would not have taken. `settled_calls` went straight to a
+    winner. `saved_seconds` estimates what these saved: their number, times the difference of the
+    medians of the first alternative and the winner. It is negative if an order chose a slower
+    alternative.
     """
 
     selector: str
@@ -110,7 +121,7 @@ class SelectorReport:
     saved_seconds: float = 0.0
 
     def lines(self) -> Iterator[str]:
-        """As plain text: every problem, then the price of finding out."""
+        """Yield lines of text: every problem, then the cost of the search."""
         yield self.selector
         for problem in self.problems:
             for line in problem.lines():
@@ -137,7 +148,7 @@ class Report:
     selectors: tuple[SelectorReport, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same content in dicts, lists, strings and numbers, ready for JSON."""
+        """Return the same content as dicts, lists, strings and numbers, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -145,8 +156,10 @@ class Report:
 
 
 def report_from_dict(content: Any) -> Report:
-    """The report that `to_dict` was made from, also after a way through JSON; InvalidArgument for
-    anything else."""
+    """Return the report that `to_dict` was made from, also after a round trip through JSON.
+
+    Raises InvalidArgument if `content` is not such a dict.
+    """
     try:
         return Report(tuple(_selector(selector) for selector in content["selectors"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Makes reports, plain values, out of what a selector or a store holds."""
+"""Build reports from what a selector or a store holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bestof.selection.tuning import Tuning
 
 
 class Price(NamedTuple):
-    """What a selector has spent on finding out."""
+    """What the search of a selector has cost."""
 
     trials: int
     trial_seconds: float
@@ -32,7 +32,7 @@ def report_problem(
     tuning: Tuning | None,
     alternatives: Sequence[Alternative],
 ) -> ProblemReport:
-    """One problem of a live selector: settled, on its way, or never met."""
+    """Return the report of one problem of a live selector: settled, unsettled, or never met."""
     names = [alternative.name for alternative in alternatives]
     text = problem_text(problem)
     if decision is not None:
@@ -53,8 +53,7 @@ def report_problem(
 
 
 def _why_unsettled(tuning: Tuning) -> str | None:
-    """Return why a problem has no decision yet, where more calls of the same kind may not bring
-    one."""
+    """Return why a problem has no decision yet, if more calls of the same kind may not bring one."""
     patience = getattr(tuning.search, "patience", 0)
     if patience > 0:
         calls = "1 more call" if patience == 1 else f"{patience} more calls"
@@ -98,8 +97,7 @@ def report_selector(
 
 
 def store_report(store: Store) -> Report:
-    """Every selector that a store knows; the alternatives in the order in which the store gives
-    them."""
+    """Return the report of every selector in a store. Alternatives keep the order of the store."""
     selectors = []
     for name, records in groupby(store.records(), key=lambda record: record.selector):
         selectors.append(SelectorReport(name, 0, tuple(_stored(record) for record in records)))
@@ -136,7 +134,11 @@ def _problem(
 def _alternative(
     name: str, evidence: Evidence | None, decision: str | None, first: float | None, full: int
 ) -> AlternativeReport:
-    """One row; first: the seconds of the first alternative; full: the trials of the chosen one."""
+    """Return one row.
+
+    `first` is the time of the first alternative in seconds, `full` the number of trials of the
+    chosen one.
+    """
     if evidence is None:
         return AlternativeReport(name, "not applicable")
     seconds = evidence.seconds

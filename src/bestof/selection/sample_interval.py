@@ -1,29 +1,30 @@
-"""How many settled calls of a problem lie between two that are timed.
+"""Compute how many settled calls of a problem lie between two that are timed.
 
-A sample costs about as much as a trial, 3 to 13 us beyond its call. So that these stay below 0.1 %
-of the time of the calls, and so that a window of nine samples outlasts a neighbour's burst, samples
-lie 20 ms of calls apart, or 16 calls where these are long.
+A sample costs about as much as a trial: 3 to 13 us in addition to its call. Samples lie 20 ms of
+calls apart, so that they take less than 0.1 % of the time. A window of nine samples then also
+outlasts a burst of load from a neighbour. If calls are long, 16 calls lie between two samples.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-FIRST = 16  # the call that is sampled first
+FIRST = 16  # the first settled call that is timed
 
 _APART = 0.02  # seconds of calls
 _LEAST = 16
-_SHORTEST = 1e-7  # seconds; no settled call is shorter, whatever a coarse clock says
-_UNKNOWN = 1024  # calls; where one raised, or the clock went backwards
+_SHORTEST = 1e-7  # seconds; a settled call takes longer, even if a coarse clock shows less
+_UNKNOWN = 1024  # calls, if a call raised or the clock went backwards
 
 
 def calls_between(seconds: float, calls: int) -> int:
-    """How many calls after one that took `seconds`, and was the problem's `calls`-th, to sample the
-    next.
+    """Return the number of calls until the next sample.
 
-    Between half and one and a half times the aim, spread by the golden ratio: a problem whose calls
-    take turns, as the stages of a group and layers of one shape do, would be met at the same turn
-    each time by any fixed number.
+    `seconds` is the time of the last sample, and `calls` the number of the call.
+
+    The result lies between half and one and a half times the aim, spread by the golden ratio. Some
+    problems have calls that alternate, such as the stages of a group, or layers of one shape. A
+    fixed number would always time the same one.
     """
     if not 0.0 <= seconds < inf:
         return _UNKNOWN

@@ -33,12 +33,14 @@ class TimedTrial(Protocol):
     """A trial whose time is known later."""
 
     def book_late(self, seconds: float) -> None:
-        """Take the time of the call, NaN if it will never be known. Called with the selector's lock
-        held."""
+        """Take the time of the call, or NaN if it will never be known.
+
+        Called with the selector's lock held.
+        """
 
 
 class LateTrial(NamedTuple):
-    """A trial that has ended, and the timing that will tell its time."""
+    """A trial that has ended, and the timing that will give its time."""
 
     trial: TimedTrial
     timing: Timing

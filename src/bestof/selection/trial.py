@@ -16,7 +16,7 @@ from typing import Any
 # It is a list, because append and pop are atomic.
 detours: list[object] = []
 
-_ERRORS_KEPT = 16  # a function may catch errors of the calls inside it for ever
+_ERRORS_KEPT = 16  # the most errors that are kept; a function may catch errors inside it for ever
 
 
 class Trial:
@@ -111,9 +111,9 @@ def timed_in_python(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[float, Any]:
-    """Call a function as a trial; return its seconds and its result."""
+    """Call a function as a trial. Return its seconds and its result."""
     token: Token[Trial | None] | None = None
-    try:  # from here on an interrupt finds the trial to end
+    try:  # from here on, an interrupt finds a trial that it can end
         token = current_trial.set(trial)
         detours.append(trial)
         started = clock()
@@ -135,7 +135,7 @@ def leave_trial(trial: Trial, token: Token[Trial | None] | None) -> None:
         return
     try:  # noqa: SIM105
         current_trial.reset(token)
-    except ValueError:  # a coroutine that nobody finished, closed in the context of the collector
+    except ValueError:  # an unfinished coroutine, closed in the context of the garbage collector
         pass
 
 

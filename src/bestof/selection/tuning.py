@@ -16,7 +16,7 @@ from bestof.selection.record import Evidence, Record
 from bestof.selection.timer import LateTrial
 
 _HISTORY_KEPT = 16  # reopened races
-# After so many first stages since a decision, the later stages are taken for ones that never come.
+# After this many first stages since a decision, the later stages are taken to be never called.
 _VERIFY_CALLS = 64
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from bestof.selection.group_pass import Pass
 
-NEVER = 2**64 - 1  # the count of calls that is not reached
+NEVER = 2**64 - 1  # a count that calls never reach
 # The number of open passes that are kept for a thread. With so many equal layers, every backward
 # pass still finds its forward pass.
 PASSES_KEPT = 4096
@@ -100,8 +100,8 @@ class PythonWinner:
     def answers(self, stage: int) -> bool:
         """Return whether this later stage belongs to a pass of this winner, and book it if so.
 
-        The youngest pass of the own thread comes first, then those of other threads. If an earlier
-        pass may come before, return false.
+        The youngest pass of the calling thread comes first, then passes of other threads. Return
+        false if the stage may belong to an earlier pass.
         """
         if self.take(stage):
             return True

@@ -274,7 +274,7 @@ def test_explain_tells_why_when_where_and_what_is_inside(
         "conv (3,) (",
         "days ago): fast has the lowest median, 50.0 % below that of slow, the next",
         "sort 'n' (",
-        "quick is the only one with samples, after bad was disqualified",
+        "quick is the only alternative with samples, after bad was disqualified",
         "unsettled: the search goes on at the next run; slow leads so far",
         "decision tree",
     ):

@@ -262,7 +262,7 @@ def test_a_broken_store_is_warned_of_once_and_costs_no_call(program: Program) ->
     store = BrokenStore()
     selector = program.selector({"a": 2.0, "b": 1.0}, store=store)
     with pytest.warns(
-        BestofWarning, match="its store failed, and is not used any more: OSError: the disk is gone"
+        BestofWarning, match="the store failed and is no longer used: OSError: the disk is gone"
     ) as caught:
         settle(selector, 1, 2)
     selector.flush()

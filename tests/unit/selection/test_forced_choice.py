@@ -112,7 +112,7 @@ def refused_alternatives(program: Program) -> list[Alternative]:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gone", "it is none of a, b, choosy"),
+        ("gone", "the alternatives are a, b, choosy"),
         ("choosy", "it does not apply to this problem"),
         ("a", "it was disqualified: it was wrong"),
     ],

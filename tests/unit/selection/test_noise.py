@@ -221,8 +221,8 @@ def test_a_pin_for_a_selector_that_nobody_has_is_told(monkeypatch: pytest.Monkey
         selector(0)
     unmet = [line for line in registry.unmet_orders() if "totl" in line]
     assert unmet == [
-        "the pin totl=numpy was for no selector: none of this name was made, and the store has "
-        "no times of one; take it back by `bestof store unpin totl`"
+        "the pin totl=numpy had no effect: the program made no selector of this name, and the "
+        "store has no times of one; remove the pin with `bestof store unpin totl`"
     ]
 
 
@@ -239,5 +239,5 @@ def test_a_pin_for_an_alternative_that_nobody_has_is_told(program: Program) -> N
     store = DictStore()
     store.pins["it"] = "numpi"
     selector = program.selector({"a": 2.0, "b": 1.0}, store=store)
-    with pytest.warns(BestofWarning, match="'numpi' is pinned, but it is none of a, b"):
+    with pytest.warns(BestofWarning, match="'numpi' is pinned, but the alternatives are a, b"):
         selector(1)

@@ -42,7 +42,8 @@ def test_a_forced_selector_that_was_never_made(tmp_path: Path) -> None:
     told = run(tmp_path, BESTOF_FORCE="sorter=b,sorted=a")
     assert (
         told.count(
-            "BestofWarning: BESTOF_FORCE: sorted=a was for no selector: none of this name was made"
+            "BestofWarning: BESTOF_FORCE: sorted=a had no effect: the program made no "
+            "selector of this name"
         )
         == 1
     )
@@ -53,7 +54,7 @@ def test_a_fixed_alternative_that_no_selector_has(tmp_path: Path) -> None:
     policy = "bestof.use_policy(bestof.selection.Fixed({!r}))"
     told = run(tmp_path, policy.format("c"))
     assert (
-        told.count("the policy fixed:c was for no selector: none has an alternative of this name")
+        told.count("the policy fixed:c had no effect: no selector has an alternative of this name")
         == 1
     )
     assert run(tmp_path, policy.format("b")) == ""

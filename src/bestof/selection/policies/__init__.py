@@ -1,4 +1,4 @@
-"""The policies: each decides which alternative to try next, and when to stop."""
+"""The policies. Each decides which alternative to try next, and when to stop."""
 
 from bestof.selection.policies.drift import Drift
 from bestof.selection.policies.fixed import Fixed

@@ -1,5 +1,7 @@
-"""The checks of what a policy is made from: each message names the argument, what was expected, and
-what came."""
+"""Check the arguments of policies.
+
+Each message names the argument, what was expected, and what was given.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from bestof.selection.integer import integer
 
 
 def check_count(policy: str, argument: str, value: object, least: int) -> int:
-    """Return an integer of at least `least`; raise InvalidArgument for anything else, True and
-    False included."""
+    """Return `value` as an integer of at least `least`.
+
+    Raises InvalidArgument for anything else, including True and False.
+    """
     number = integer(value)
     if number is None or number < least:
         raise InvalidArgument(
@@ -25,8 +29,10 @@ def check_count(policy: str, argument: str, value: object, least: int) -> int:
 def check_number(
     policy: str, argument: str, value: object, least: float, below: float | None = None
 ) -> None:
-    """Raise InvalidArgument unless `least <= value`, and `value < below` where given; NaN never
-    passes."""
+    """Raise InvalidArgument unless `least <= value`, and `value < below` if given.
+
+    NaN is refused.
+    """
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
     if not number >= least or (below is not None and not number < below):
         expected = f"a number of at least {least:g}" + (
@@ -36,7 +42,7 @@ def check_number(
 
 
 def check_names(policy: str, alternatives: Sequence[str]) -> None:
-    """Raise InvalidArgument unless there is at least one alternative, and no name comes twice."""
+    """Raise InvalidArgument unless there is at least one name, and all names differ."""
     if isinstance(alternatives, str) or not alternatives:
         raise InvalidArgument(
             f"{policy}: alternatives: expected a list of at least one name, got {alternatives!r}"
@@ -48,8 +54,10 @@ def check_names(policy: str, alternatives: Sequence[str]) -> None:
 
 
 def check_pairs(policy: str, argument: str, value: object) -> None:
-    """Raise InvalidArgument unless it is a tuple of pairs, each a tuple that begins with a name,
-    and no name comes twice; tuples, for a policy can be hashed."""
+    """Raise InvalidArgument unless `value` is a tuple of tuples (name, value) with different names.
+
+    Lists are refused, because a policy must be hashable.
+    """
     if not isinstance(value, tuple) or any(
         not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str)
         for pair in value

@@ -1,5 +1,4 @@
-"""Has the winner of a settled problem left the time at which it won? A small state that is told
-sampled times."""
+"""Detect drift: has the winner of a settled problem become slower or faster than when it won?"""
 
 from __future__ import annotations
 
@@ -9,45 +8,56 @@ from math import inf
 
 from bestof.selection.policies.argument import check_count, check_number
 
-# Shorter times are taken for this: reading the clock twice takes 0.1 us, and of such calls nobody
-# loses a quarter.
+# Shorter times are raised to this. Reading the clock twice takes 0.1 us, and a quarter of such a
+# short call is not worth a search.
 _LEAST = 1e-6
 
-_WINDOWS = 3  # full windows, in which two populations show
-_ENOUGH = 15  # times at least
-_APART, _NARROW = 1.5, 1.25  # the ratio between two populations, and within one
+_WINDOWS = 3  # full windows, which are searched for two populations
+_ENOUGH = 15  # the least number of times in this search
+_APART, _NARROW = 1.5, 1.25  # the least ratio between two populations, the largest within one
 
 
 @dataclass(slots=True)
 class Drift:
-    """Compares the median of the last `window` sampled times with `baseline`, the seconds at which
-    the winner won.
+    """Compares sampled times of a winner with the time at which it won. Holds the state of one
+    problem.
 
-    Above `rise` times the baseline it is slow, and says so once; it must fall below `fall` times
-    the baseline again before it can say so a second time, so that a time at the threshold does not
-    reopen a race again and again. Below the baseline over `speedup` it was measured while the
-    machine was busy, and says so as well; infinity: never.
-    `stages`: of a group each stage has a window of its own, and the sum of their medians counts
-    once all are full. If the last three windows of a plain alternative come from two populations,
-    such as two batch sizes that share one problem, it says so as well, and `populations` holds the
-    median of each. `mixed`: this was known when the winner won; its median says little then, and
-    only the populations are watched.
-    `rest`: so many times are passed over first. Knows no clock: replaying the same times gives the
-    same answers. After a race was reopened and decided, a new Drift is made from the new winner's
-    time. Raises InvalidArgument for arguments outside their range.
+    The median of the last `window` times is compared with `baseline`, in seconds. The winner is
+    slow if the median is above `rise` times the baseline. `tell` then returns True once. It can do
+    so again after the median has been below `fall` times the baseline. A time near the threshold
+    thus does not reopen the race again and again. The winner is fast if the median is below the
+    baseline divided by `speedup`: the race ran on a busy machine. With infinity, this is never
+    reported.
+
+    If the last three windows come from two populations, such as two batch sizes that share one
+    problem, `tell` returns True too, and `populations` holds the median of each. This is done for
+    plain alternatives only.
+
+    stages: for a group, each stage has its own window. The sum of their medians counts once all
+        windows are full.
+    rest: the number of first times to ignore.
+    mixed: two populations were known when the winner won. Its median then says little, so only the
+        populations are watched.
+
+    It uses no clock: the same times give the same answers. After a reopened race is decided, a new
+    Drift is made with the new winner's time.
+
+    Raises InvalidArgument for arguments outside their range.
     """
 
     baseline: float
     rise: float = 1.25
     fall: float = 1.1
     speedup: float = (
-        2.0  # a settled call finds its caches warm; in a race the others had them in between
+        # Settled calls find warm caches. In a race, the other alternatives have used the caches.
+        2.0
     )
-    window: int = 9  # a neighbour's burst of 4 slow samples does not move their median
+    window: int = 9  # a burst of 4 slow samples does not move the median of 9
     stages: int = 1
     rest: int = 0
     mixed: bool = False
-    now: float | None = field(default=None, init=False)  # the time of the last full windows
+    # the sum of the medians of the last full windows
+    now: float | None = field(default=None, init=False)
     populations: tuple[float, float] | None = field(default=None, init=False)
     _recent: list[list[float]] = field(init=False, repr=False)
     _gone: bool = field(default=False, init=False, repr=False)
@@ -63,8 +73,7 @@ class Drift:
         self._recent = [[] for _ in range(self.stages)]
 
     def tell(self, seconds: float, stage: int = 0) -> bool:
-        """Take one sampled time; True once, when the winner is elsewhere and the race should be run
-        again."""
+        """Take one sampled time. Return True once when the race should be run again."""
         if self.rest > 0:
             self.rest -= 1
             return False
@@ -90,10 +99,10 @@ class Drift:
 
 
 def two_populations(times: list[float]) -> tuple[float, float] | None:
-    """Return the medians of two groups of times that lie far apart; None if there are no two.
+    """Return the medians of two groups of times that lie far apart, or None.
 
-    Each group is narrow and holds a fifth of the times or more, and they take turns: a burst comes
-    in one piece.
+    Each group is narrow and holds at least a fifth of the times. The groups must alternate, because
+    a burst of load comes in one piece.
     """
     ranked, least = sorted(times), max(2, len(times) // 5)
     ratios = [later / max(time, _LEAST) for time, later in pairwise(ranked)]
@@ -106,11 +115,11 @@ def two_populations(times: list[float]) -> tuple[float, float] | None:
 
 
 def _is_narrow(ranked: list[float]) -> bool:
-    tenth = len(ranked) // 10  # a late call in ten is noise
+    tenth = len(ranked) // 10  # one late call in ten is noise
     return ranked[-1 - max(1, tenth)] <= _NARROW * max(ranked[tenth], _LEAST)
 
 
 def _median(times: list[float]) -> float:
-    # That of the statistics module takes 1 us more, a tenth of what a sample costs.
+    # The statistics module takes 1 us more, which is a tenth of the cost of a sample.
     ranked, half = sorted(times), len(times) // 2
     return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2

@@ -1,4 +1,4 @@
-"""The policy that does not search: always the alternative of this name."""
+"""The policy without a search: it always takes the named alternative."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bestof.selection.policies.argument import check_names
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Decides for `name` without a trial; a problem on which it was dropped has no decision, and
-    nothing to ask.
+    """Decides for the alternative `name` without a trial.
 
-    Raises InvalidArgument at `start` where no alternative has this name.
+    If this alternative is dropped for a problem, there is no decision. `start` raises
+    InvalidArgument if no alternative has this name.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Fixed:
         return self.name
 
     def start(self, alternatives: Sequence[str]) -> FixedSearch:
-        """Begin settled."""
+        """Return a search that is already over."""
         check_names("Fixed", alternatives)
         if self.name not in alternatives:
             raise InvalidArgument(
@@ -37,7 +37,7 @@ class Fixed:
 
 
 class FixedSearch:
-    """The search of `Fixed`: over before it began."""
+    """The search of `Fixed`. It is over from the start."""
 
     __slots__ = ("_position",)
 
@@ -45,23 +45,23 @@ class FixedSearch:
         self._position: int | None = position
 
     def ask(self) -> int | None:
-        """None: there is nothing to try."""
+        """Return None, as there is nothing to try."""
         return None
 
     def tell(self, position: int, seconds: float) -> None:
-        """Times change nothing."""
+        """Ignore the time."""
 
     def drop(self, position: int) -> None:
-        """Dropping the one alternative leaves no decision; dropping another changes nothing."""
+        """Take an alternative out. Without the fixed one, there is no decision."""
         if position == self._position:
             self._position = None
 
     @property
     def winner(self) -> int | None:
-        """The alternative of this name, unless it was dropped."""
+        """The named alternative, unless it was dropped."""
         return self._position
 
     @property
     def best(self) -> int | None:
-        """The same."""
+        """The named alternative, unless it was dropped."""
         return self._position

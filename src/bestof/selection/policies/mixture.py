@@ -1,4 +1,4 @@
-"""The policy for a problem whose calls are of several kinds: compare what they take on average."""
+"""The policy for a problem with calls of several kinds: it compares mean times."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from dataclasses import dataclass
 
 from bestof.selection.policies.argument import check_count, check_names, check_number
 
-_SURE = 6  # rounds, after which what was slower throughout is dropped
-_FAR = 3.0  # times the leader's mean: dropped after as many rounds
+_SURE = 6  # rounds, after which alternatives that were always slower are dropped
+_FAR = 3.0  # times the leader's mean: slower alternatives are dropped after as many rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Calls every alternative `rounds` times and takes the lowest mean; near-ties go to `decision`.
+    """Calls every alternative `rounds` times and takes the lowest mean. Near-ties go to `decision`.
 
-    `Race` compares the n-th calls of two alternatives, and `Rounds` their medians. Both mislead if
-    calls of two kinds share a problem, such as two batch sizes: one alternative may get all the
-    long calls. So the order of a round is turned around in the next one and rotated after two:
-    every alternative gets its share of calls that take turns. The mean counts, for it is what all
-    the calls take together; the slowest call of each alternative is left out. Raises
-    InvalidArgument for arguments outside their range.
+    `Race` compares the n-th calls of two alternatives, and `Rounds` compares medians. Both mislead
+    if calls of two kinds share a problem, such as two batch sizes, because one alternative may get
+    all the long calls. So each second round runs in reverse order, and the order is rotated after
+    two rounds. If the kinds of calls alternate, every alternative then gets its share. The mean is
+    compared, because it counts what all the calls take together. The slowest call of each
+    alternative is left out.
+
+    Raises InvalidArgument for arguments outside their range.
     """
 
     decision: str
@@ -32,7 +34,7 @@ class Mixture:
         check_number("Mixture", "tie", self.tie, 0.0)
 
     def start(self, alternatives: Sequence[str]) -> MixtureSearch:
-        """Begin the search for one problem; at least one name, no name twice."""
+        """Begin the search for one problem. Names must differ; at least one is needed."""
         check_names("Mixture", alternatives)
         return MixtureSearch(self, list(alternatives))
 
@@ -51,7 +53,7 @@ class MixtureSearch:
         self._samples: list[list[float]] = [[] for _ in names]
 
     def ask(self) -> int | None:
-        """Return the next one of the round; None once every alternative has its samples."""
+        """Return the next alternative of the round; None once every alternative has its samples."""
         if len(self._live) < 2:
             return None
         counts = {position: len(self._samples[position]) for position in self._live}
@@ -78,7 +80,7 @@ class MixtureSearch:
 
     @property
     def winner(self) -> int | None:
-        """The lowest mean once nothing is left to ask; the decision so far within the tie."""
+        """The winner once nothing is left to ask: the lowest mean, or `decision` within the tie."""
         return None if self.ask() is not None else self.best
 
     @property

@@ -1,5 +1,4 @@
-"""A policy for problems that resemble a settled one: begin with the neighbour's decision, and
-verify it."""
+"""The policy for a problem that resembles a settled one: it verifies the neighbour's decision."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ from bestof.selection.policy import OpenSearch, SearchingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Runs `policy` with the alternative `decision` moved to the head of the list, then the others
-    in their order.
+    """Runs `policy` with the neighbour's `decision` moved to the head of the list.
 
-    So it is called first, and near-ties go to it; the policy, a short race by default, finds out
-    where it is wrong. Where no alternative has this name, the list is taken as it is.
-    `without`: names that are not tried, as they were hopeless at the neighbour; they come back
-    where all others drop.
-    `patience`: so many calls are answered by `decision` before the policy begins: what is met now
-    and then, as the last batch of an epoch, takes the neighbour's word without a search. Their
-    times are no evidence, as nothing ran beside them; stored evidence, told before the first ask,
-    counts.
+    The alternative at the head is called first, and wins near-ties. The policy, by default a short
+    race, finds out whether it is wrong here. If no alternative has this name, the list keeps its
+    order.
+
+    without: names that are not tried, because they were far too slow for the neighbour. They come
+        back if all the others are dropped.
+    patience: the number of calls that `decision` answers before the policy begins. A rare problem,
+        such as the last batch of an epoch, thus uses the neighbour's decision without a search. The
+        times of these calls do not count, because no other alternative ran beside them. Stored
+        evidence, told before the first ask, counts.
     """
 
     decision: str
@@ -35,7 +35,7 @@ class Neighbour:
         object.__setattr__(self, "patience", check_count("Neighbour", "patience", self.patience, 0))
 
     def start(self, alternatives: Sequence[str]) -> NeighbourSearch:
-        """Begin the search of `policy`; positions stay those of `alternatives`."""
+        """Begin the search of `policy`. Positions are those of `alternatives`."""
         check_names("Neighbour", alternatives)
         order = sorted(
             range(len(alternatives)), key=lambda position: alternatives[position] != self.decision
@@ -47,7 +47,7 @@ class Neighbour:
 
 
 class NeighbourSearch:
-    """Translates between the positions of the list and those of the search inside."""
+    """The search of `Neighbour`. It translates positions for the inner search of `policy`."""
 
     __slots__ = (
         "_asked",
@@ -80,22 +80,24 @@ class NeighbourSearch:
         self._inner = self._begin()
 
     def ask(self) -> int | None:
-        """The decision while patience lasts; then what the search inside asks for."""
+        """Return `decision` while patience lasts, then what the inner search asks for."""
         self._asked = True
         if self._patience > 0 and self._inner.winner is None:
             return self._outside(0)
         return self._outside(self._inner.ask())
 
     def tell(self, position: int, seconds: float) -> None:
-        """Hand the time on, unless nothing ran beside it."""
+        """Pass the time on to the inner search, except during patience."""
         if self._asked and self._patience > 0:
             self._patience -= 1
         else:
             self._inner.tell(self._places[position], seconds)
 
     def drop(self, position: int) -> None:
-        """Hand the loss on; the loss of the decision ends patience, that of the last brings back
-        who was left out."""
+        """Drop an alternative in the inner search too.
+
+        If `decision` is dropped, patience ends. If only names in `without` remain, they come back.
+        """
         place = self._places[position]
         self._dropped.add(place)
         if place == 0:
@@ -108,17 +110,17 @@ class NeighbourSearch:
 
     @property
     def winner(self) -> int | None:
-        """What the search inside decided."""
+        """The winner of the inner search."""
         return self._outside(self._inner.winner)
 
     @property
     def near_tie(self) -> bool:
-        """Whether calls take about the same time whoever wins."""
+        """Whether calls take about the same time whichever alternative wins."""
         return getattr(self._inner, "near_tie", False)
 
     @property
     def patience(self) -> int:
-        """How many calls the neighbour's decision still answers."""
+        """How many more calls `decision` answers."""
         return self._patience
 
     @property
@@ -128,7 +130,7 @@ class NeighbourSearch:
 
     @property
     def best(self) -> int | None:
-        """The best so far of the search inside; the neighbour's decision before there is one."""
+        """The best so far in the inner search, or else the neighbour's decision."""
         best = self._inner.best
         return self._outside(0 if best is None and 0 not in self._dropped else best)
 

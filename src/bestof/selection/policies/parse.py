@@ -1,5 +1,4 @@
-"""From text to a policy: `rounds`, `race:tie=0.05`, `window:1-10`, `fixed:NAME`; for command lines
-and settings."""
+"""Make a policy from text, for command lines and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from bestof.selection.policy import Policy
 
 
 def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
-    """Make a policy from `field=number,field=number`; integer fields take integers."""
+    """Make a policy from `field=number,field=number`. Integer fields take integers."""
     known = {
         field.name: int if field.type == "int" else float
         for field in fields(kind)
@@ -40,7 +39,7 @@ def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
 
 
 def _window(text: str) -> Policy:
-    """Make a window from `1-10`, or `1-10,POLICY` with the policy that tunes inside it."""
+    """Make a window from `1-10`, or from `1-10,POLICY` with the policy for the steps inside."""
     steps, _, inner = text.partition(",")
     matched = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", steps)
     if not matched:
@@ -71,11 +70,12 @@ POLICIES: dict[str, Callable[[str], Policy]] = {
 
 
 def parse_policy(text: str) -> Policy:
-    """The policy that `text` describes: a name of POLICIES, and after a colon what it is made from.
+    """Return the policy that `text` describes: a name in POLICIES, a colon, and its arguments.
 
-    `race`, `rounds:rounds=5,pruning_speedup=4`, `window:1-10`, `window:1-10,rounds:rounds=3`,
-    `fixed:NAME`. Raises InvalidArgument, naming the known policies where the name is not among
-    them.
+    Examples: `race`, `rounds:rounds=5,pruning_speedup=4`, `window:1-10`,
+    `window:1-10,rounds:rounds=3`, `fixed:NAME`.
+
+    Raises InvalidArgument. For an unknown name, the message lists the known ones.
     """
     name, _, rest = text.partition(":")
     make = POLICIES.get(name.strip())

@@ -1,4 +1,4 @@
-"""The default policy: alternatives race side by side, and leave as soon as they have lost."""
+"""The default policy: alternatives race side by side, and leave once they have lost."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from operator import truediv
 from bestof.selection.policies.argument import check_count, check_names, check_number, check_pairs
 from bestof.selection.policies.bound import margins, spare
 
-# Below, the traces and figures are those of `benchmarks/policies.py`.
+# The traces and figures below are those of `benchmarks/policies.py`.
 #
 # A first call is often slow (compilation, cold caches), and any later call may be late. Two late
-# calls seldom agree, so an alternative cannot lose before its two lowest times lie within this
-# factor; and a first call that exceeds the lowest time by more was a slow first, and is set aside.
-# The value hardly matters: 1.35 and 1.5 decide alike.
+# calls seldom agree. So an alternative can lose only once its two lowest times lie within this
+# factor. A first call that exceeds the lowest time by more than this factor is a slow first, and is
+# ignored. The exact value matters little: 1.35 and 1.5 give the same decisions.
 AGREE = 1.5
 
-# After two calls the first may have been slow and the second late by as much: within AGREE that
-# happens to one in a few hundred, and spoils a trace of a hundred runs. Within this factor it
-# happens to a third as many.
+# After two calls, the first may have been slow and the second late by as much. Within AGREE, this
+# happens to one alternative in a few hundred, which is once in a trace of a hundred runs. Within
+# this factor, it happens a third as often.
 ALIKE = 1.1
 
-# A slow first call and then one of at least this many times the leader's: the second would have to
-# be late by that much, and the first slower still. With FAR it saves the third call of what is far
-# behind: on the recorded traces 0.05 of the regret of `Rounds`. At 5 it would save 0.007 more, and
-# two more of 278 traces would have a run that errs.
+# An alternative may have a slow first call, and then one of at least this many times the leader's
+# time. To be innocent, its second call must be late by this factor, and its first by even more.
+# Together with FAR, this saves the third call of alternatives that are far behind: 0.05 of the
+# regret of `Rounds` on the recorded traces. At 5 it would save 0.007 more, and two more of 278
+# traces would have a wrong run.
 HOPELESS = 6.0
 
-# From this factor of the leader's time on, it does not matter either which of the two calls took
-# longer.
+# From this factor of the leader's time on, it no longer matters which of the two calls took longer.
 FAR = 15.0
 
-# From this factor on, drift does not explain a difference (clocks vary by up to 1.6), and the
-# leader's lower median is a better measure than its call of the same round, which may have been its
-# slow first.
+# From this factor on, drift does not explain a difference, because clock rates vary by up to 1.6.
+# The leader's lower median is then a better measure than its call in the same round, which may have
+# been its slow first.
 BEYOND_DRIFT = 2.0
 
 
-# From so many rounds on, medians within ALIKE are a near-tie, as the selectors around this one need
-# to know: which of the two wins changes their own times by less than that.
+# From this many rounds on, medians within ALIKE are a near-tie. Selectors around this one need to
+# know this: whichever alternative wins, their own times change by less than ALIKE.
 _TIE_SHOWS = 5
 
-_SHORT = 8  # rounds of a race that verifies
+_SHORT = 8  # rounds of a short race, which verifies a decision
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Calls the alternatives in turn, and drops each once its times say that it is slower than the
+    """Calls the alternatives in turn, and drops each one that has proved to be slower than the
     best.
 
     A race goes round by round: each contender is called once. After a round the race is judged. The
@@ -57,14 +57,16 @@ class Race:
     or when those left are a tie. The first of them in the list then wins, so that noise cannot flip
     a near-tie between runs.
 
-    The race is judged after 2, 3, ... 10 rounds, and then each time that the rounds have grown by a
+    The race is judged after 2, 3, ... 10 rounds, and then whenever the rounds have grown by a
     fifth. The n-th samples of two alternatives were taken side by side, so their ratio is free of
-    drift; an alternative leaves when enough of its ratios to the leader exceed 1 + `tie` that noise
-    explains it with a probability of at most 1 - `confidence` (see `bound.py`). Noise makes calls
-    late and never early, so one that was once as fast as the leader ever was stays. The race ends
-    when the first of those left is within 1 + `tie` of all the others at the same confidence, or
-    after `max_trials` rounds, when the first within half the band of the leader wins; so a near-tie
-    goes to the first in the list, in every run and on every rank.
+    drift. A contender leaves when enough of its ratios to the leader exceed 1 + `tie`: noise alone
+    would do this with a probability of at most 1 - `confidence` (see `bound.py`). Noise makes calls
+    late, never early. So a contender stays if its lowest time is within the tie of the leader's
+    lowest.
+
+    The contenders are a tie when the first one is within 1 + `tie` of all the others, at the same
+    confidence. After `max_trials` rounds, the first one within half the band of the leader wins. A
+    near-tie thus goes to the first in the list, in every run and on every rank.
 
     `hopeless`: an alternative is out after one call if that call takes more than this many times
     the fastest first call. The default, None, gives each one a second call, because a first call
@@ -72,8 +74,8 @@ class Race:
     call of the slowest ones.
 
     `handicaps`: pairs (name, seconds). Each call of such an alternative is judged as if it took so
-    much longer. This is for costs that no trial sees, if the others are called by a shorter way
-    once they have won.
+    much longer. Use it if the other alternatives, once they have won, are called by a shorter way
+    than in a trial.
 
     Raises InvalidArgument for arguments outside their range.
     """
@@ -110,9 +112,9 @@ class Race:
 class RaceSearch:
     """The search of `Race`.
 
-    Every judgement looks at the first so many samples of each contender, so the race is a function
-    of each alternative's samples in the order taken, however they were interleaved: told again, it
-    takes the same course.
+    Each judgement uses the first samples of each contender, as many as there were rounds. The
+    result thus depends on the samples of each alternative in their order, but not on how the
+    alternatives took turns. If the same samples are told again, the race takes the same course.
     """
 
     asks_ahead = True
@@ -131,7 +133,7 @@ class RaceSearch:
         # The samples that count, in the order taken.
         self._samples: list[list[float]] = [[] for _ in range(alternatives)]
         self._contenders: list[int] = []
-        self._turns: list[int] = []  # the same in the order in which a round calls them
+        self._turns: list[int] = []  # the contenders, in the order of a round
         self._rounds = 0  # of the judgement to come
         self._next: int | None = None
         self._winner: int | None = None

@@ -1,4 +1,4 @@
-"""The policy of the BestOf paper: every alternative a fixed number of times, hopeless ones
+"""The policy of the BestOf paper: each alternative runs a fixed number of times, slow ones
 fewer."""
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from bestof.selection.policies.argument import check_count, check_names, check_n
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Calls the alternatives in turn, `rounds` times each; the lowest median wins, equal medians go
-    to the first.
+    """Calls the alternatives in turn, `rounds` times each. The lowest median wins; ties go to the
+    first.
 
-    Once an alternative has `prune_after_round` samples, it is pruned while its median is more than
-    `pruning_speedup` times the lowest median of those that have as many. `n` alternatives settle
-    after exactly `rounds * n` calls when nothing is pruned. Samples told in advance count, so a new
-    alternative measures only itself.
+    An alternative is pruned if it has `prune_after_round` samples and its median is more than
+    `pruning_speedup` times the lowest median of those with as many samples. If nothing is pruned,
+    `n` alternatives settle after exactly `rounds * n` calls. Samples told in advance count, so a
+    new alternative measures only itself.
+
     Source: Barrachina et al., BestOf, with the median in place of the mean.
-    Raises InvalidArgument: `rounds`, `prune_after_round` below 1; `pruning_speedup` below 1
-    (infinity: never prune).
+
+    Raises InvalidArgument if `rounds` or `prune_after_round` is below 1, or if `pruning_speedup` is
+    below 1 (infinity: never prune).
     """
 
     rounds: int = 10
@@ -38,17 +40,16 @@ class Rounds:
         )
 
     def start(self, alternatives: Sequence[str]) -> RoundsSearch:
-        """Begin the search for one problem; at least one name, no name twice."""
+        """Begin the search for one problem. Names must differ; at least one is needed."""
         check_names("Rounds", alternatives)
         return RoundsSearch(self, len(alternatives))
 
 
 class RoundsSearch:
-    """The search of `Rounds`: what it answers is a function of the samples and the drops, in
-    whatever order told.
+    """The search of `Rounds`.
 
-    Nothing is pruned for good: should the best lose its lead, or be dropped, whoever it pruned
-    comes back.
+    Its answers depend only on the samples and the drops, whatever their order. A pruned alternative
+    comes back if the best one loses its lead or is dropped.
     """
 
     asks_ahead = True
@@ -57,15 +58,17 @@ class RoundsSearch:
     def __init__(self, policy: Rounds, alternatives: int) -> None:
         self._policy = policy
         self._live = list(range(alternatives))
-        self._turns = self._live  # the same in the order in which a round calls them
+        self._turns = self._live  # the same, in the order of a round
         self._samples: list[list[float]] = [[] for _ in range(alternatives)]  # each sorted
         self._medians = [0.0] * alternatives
         self._next: int | None = None
-        self._current = False  # whether _next still answers what was told
+        self._current = False  # whether _next is still valid
 
     def ask(self) -> int | None:
-        """The one with the fewest samples among those neither dropped nor pruned, the first of
-        equals."""
+        """Return the one with the fewest samples, of those that are neither dropped nor pruned.
+
+        Of equals, the first.
+        """
         if not self._current:
             chosen, fewest, enough = None, self._policy.rounds, self._policy.prune_after_round
             bar = self._bar()
@@ -77,8 +80,7 @@ class RoundsSearch:
         return self._next
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call; what exceeds `rounds` samples of one alternative is
-        ignored."""
+        """Take the time of one call. Samples beyond `rounds` of one alternative are ignored."""
         assert 0.0 <= seconds < float("inf"), seconds
         ranked = self._samples[position]
         if len(ranked) < self._policy.rounds:
@@ -90,13 +92,13 @@ class RoundsSearch:
             )
 
     def drop(self, position: int) -> None:
-        """Take an alternative out for good; dropping it again changes nothing."""
+        """Take an alternative out for good. Dropping it twice is the same as once."""
         self._current = False
         self._live = [other for other in self._live if other != position]
         self._turns = [other for other in self._turns if other != position]
 
     def prefer(self, order: Sequence[int]) -> None:
-        """Call the alternatives of a round in this order; what is decided does not depend on it."""
+        """Call the alternatives of a round in this order. The decision does not depend on it."""
         self._current = False
         self._turns = [position for position in order if position in self._live]
 
@@ -107,13 +109,12 @@ class RoundsSearch:
 
     @property
     def best(self) -> int | None:
-        """The lowest median so far among those with a sample, the first of equals; None without any
-        sample."""
+        """The lowest median so far, of equals the first. None without any sample."""
         sampled = [position for position in self._live if self._samples[position]]
         return min(sampled, key=self._medians.__getitem__, default=None)
 
     def _bar(self) -> float:
-        """The median above which an alternative with enough samples is pruned."""
+        """Return the median above which an alternative with enough samples is pruned."""
         enough = self._policy.prune_after_round
         lowest = float("inf")
         for position in self._live:

@@ -1,4 +1,4 @@
-"""PaddlePaddle's three stages: observe, tune inside a window of steps, then apply."""
+"""The policy of PaddlePaddle's three stages: observe, tune during a window of steps, then apply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bestof.selection.policy import OpenSearch, SearchingPolicy
 
 @dataclass(slots=True)
 class _Progress:
-    """Where the program stands; the one thing about a window that changes."""
+    """The current step of the program. Of a window, only this changes."""
 
     step: int = 0
     missed: int = 0
@@ -22,17 +22,20 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Tunes with `policy` during the steps from `start_step` up to, not including, `stop_step`.
+    """Tunes with `policy` in the steps from `start_step` up to, but not including, `stop_step`.
 
-    Before the window the first alternative is called, and its times are not evidence (a program
-    that warms up is no measure); stored evidence, told before the first ask, counts at any step.
-    After the window, searches that are still open settle on their best so far, those without a
-    counted sample on their first alternative; problems first met then, without evidence that
-    decides, settle likewise, and `missed` counts them. `step()` advances by one step; whoever
-    integrates it calls it at each step of the optimizer. All searches of one window share its step,
-    so a window belongs to one program: make one for each. Equality and repr leave the step out.
+    Before the window, the first alternative answers, and its times do not count, because the
+    program is still warming up. Stored evidence, told before the first ask, counts at any step.
+    When the window ends, open searches settle on their best so far, or on their first alternative
+    if no sample counted. Problems that are first met after the window settle in the same way,
+    unless stored evidence decides them. `missed` counts these.
+
+    `step()` advances by one step; call it at each step of the optimizer. All searches of one window
+    share its step, so each program needs its own window. Equality and repr ignore the step.
+
     Source: PaddlePaddle's kernel auto-tuning, `tuning_range`.
-    Raises InvalidArgument: `start_step` below 0; `stop_step` not above it.
+
+    Raises InvalidArgument if `start_step` is below 0, or if `stop_step` is not above it.
     """
 
     start_step: int
@@ -56,31 +59,33 @@ class Window:
             )
 
     def start(self, alternatives: Sequence[str]) -> WindowSearch:
-        """Begin the search for one problem, at whatever step the program stands."""
+        """Begin the search for one problem, at whatever step the program is."""
         check_names("Window", alternatives)
         return WindowSearch(
             self, self._progress, self.policy.start(alternatives), len(alternatives)
         )
 
     def step(self) -> None:
-        """The program has finished one step."""
+        """Count one finished step of the program."""
         self._progress.step += 1
 
     @property
     def steps(self) -> int:
-        """The steps finished so far."""
+        """The number of finished steps."""
         return self._progress.step
 
     @property
     def missed(self) -> int:
-        """The problems first met after the window that stored evidence did not decide, counted when
-        they settle."""
+        """The number of problems that were first met after the window and not decided by stored
+        evidence.
+
+        A problem is counted when it settles.
+        """
         return self._progress.missed
 
 
 class WindowSearch:
-    """The search of `Window`: depends on what was told and dropped, and on the step of its
-    window."""
+    """The search of `Window`. It depends on what was told and dropped, and on the window's step."""
 
     __slots__ = ("_asked", "_inner", "_late", "_live", "_progress", "_window")
 
@@ -95,16 +100,15 @@ class WindowSearch:
         self._asked = False
 
     def ask(self) -> int | None:
-        """The first alternative before the window; inside it, what the inner policy asks for; then
-        None."""
+        """Return the first alternative before the window, the inner policy's inside, then None."""
         self._asked = True
         if not self._live or self.winner is not None:
             return None
         return self._live[0] if self._progress.step < self._window.start_step else self._inner.ask()
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take a time inside the window, or stored evidence; what was observed before it is not
-        evidence."""
+        """Take a time inside the window, or stored evidence. Ignore times from before the
+        window."""
         if (
             not self._asked
             or self._window.start_step <= self._progress.step < self._window.stop_step
@@ -118,8 +122,7 @@ class WindowSearch:
 
     @property
     def winner(self) -> int | None:
-        """The inner policy's decision from the window on; the best so far once the window is
-        over."""
+        """The inner policy's decision from the window on, or the best so far after the window."""
         if self._progress.step < self._window.start_step or not self._live:
             return None
         decided = self._inner.winner
@@ -137,7 +140,7 @@ class WindowSearch:
 
     @property
     def best(self) -> int | None:
-        """The best so far, the first without any counted sample; None once every alternative was
+        """The best so far, or the first if no sample counted; None if every alternative was
         dropped."""
         best = self._inner.best
         return best if best is not None or not self._live else self._live[0]
