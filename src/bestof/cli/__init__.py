@@ -1,6 +1,6 @@
-"""The command `bestof`: one module a subcommand, which parses and calls.
+"""The command `bestof`. Each subcommand is one module, which parses its arguments and calls bestof.
 
-Exit status 0 for success, 1 for a failure of what was run, 2 for wrong usage.
+The exit status is 0 for success, 1 if what was run failed, and 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMANDS = (
     Command(
         "store",
         "bestof.cli.store",
-        "look after the kept decisions: show, explain, pin, export, merge",
+        "show and change the kept decisions: show, explain, pin, export, merge",
     ),
     Command("profile", "bestof.cli.profile", "show where the time of a PyTorch program goes"),
     Command("project", "bestof.cli.project", "show how fast a profiled step could be"),
@@ -40,8 +40,9 @@ _EPILOG = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit status.
 
-    `argv` goes without the name of the program; None takes that of the process. Wrong usage raises
-    SystemExit(2), as argparse does. An exception of a program under `bestof run` passes through.
+    `argv` does not contain the name of the program. None stands for the arguments of the process.
+    Wrong usage raises SystemExit(2), as argparse does. An exception of a program under `bestof run`
+    passes through.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = _find(arguments[0]) if arguments else None
@@ -60,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bestof: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
     except BrokenPipeError:
-        # The reader of the table has left, as in `bestof report | head`.
+        # The reader of the table has closed the pipe, as in `bestof report | head`.
         sys.stdout = (
-            None  # documented to mean that there is no stream; spares the failing flush at exit
+            None  # None is documented to mean "no stream"; it avoids a failing flush at exit
         )
         return 1
     # A program runs outside of the `try` above: its errors are its own, even if they are
@@ -96,9 +97,7 @@ def _without_command(arguments: list[str]) -> int:
 
 
 def _named(arguments: list[str]) -> str:
-    """Return the command with its subcommand: what stands before the first option, at most two
-    words.
-    """
+    """Return the command with its subcommand: the words before the first option, at most two."""
     return " ".join(arguments[: 2 if arguments[0] in ("bench", "store") else 1])
 
 

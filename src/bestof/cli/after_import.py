@@ -1,8 +1,8 @@
-"""Call a function when a module has been imported, and never if the program does not import it.
+"""Call a function when the program imports a module.
 
 PyTorch reads its environment (`OMP_NUM_THREADS`, `CUDA_VISIBLE_DEVICES`) during its import, and
-programs set these variables in their first lines. If bestof imported it earlier, it would change
-what they do; and a program that never uses PyTorch would wait seconds for it.
+programs set these variables in their first lines. If bestof imported PyTorch earlier, these
+settings would have no effect. A program that never uses PyTorch would also wait seconds for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[], object]) -> None:
-    """Call `action` once, right after the module `name` was imported; now, if it is already
-    there.
+    """Call `action` once, right after the module `name` is imported.
+
+    If the module has been imported already, call it now.
     """
     if name in sys.modules:
         action()
@@ -25,7 +26,7 @@ def after_import(name: str, action: Callable[[], object]) -> None:
 
 
 class _Watcher(MetaPathFinder):
-    """A finder that stands first until the module is asked for, and then steps aside for good."""
+    """A finder that comes first until the module is imported, and then removes itself."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name = name
@@ -43,8 +44,8 @@ class _Watcher(MetaPathFinder):
                     break
         else:
             return None
-        # Asking whether the module exists (`importlib.util.find_spec`) goes this way too, so the
-        # watcher stays until the module is executed.
+        # `importlib.util.find_spec`, which only asks whether the module exists, comes here too. So
+        # the watcher stays until the module is executed.
         if spec.loader is not None:
             spec.loader = _WatchedLoader(spec.loader, self)
         return spec
@@ -56,7 +57,7 @@ class _Watcher(MetaPathFinder):
 
 
 class _WatchedLoader(Loader):
-    """The module's own loader, which also tells the watcher when the module has been executed.
+    """Wraps the loader of the module, to tell the watcher when the module has been executed.
 
     The module sees its own loader only.
     """

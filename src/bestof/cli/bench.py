@@ -1,4 +1,4 @@
-"""`bestof bench`: measure this machine; one module a benchmark."""
+"""`bestof bench`: measure this machine. Each benchmark is one module."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from bestof.cli.command import Command, Subcommand
 
 # A benchmark's module is imported when it is called, so `bench dispatch` does not wait for torch.
 BENCHES = (
-    Command("dispatch", "bestof.cli.bench_dispatch", "what it costs to have a function selected"),
-    Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, pass by pass"),
-    Command("model", "bestof.cli.bench_model", "whole models, ours beside every peer"),
-    Command(
-        "transpose", "bestof.cli.bench_transpose", "layouts turned into each other, beside a copy"
-    ),
+    Command("dispatch", "bestof.cli.bench_dispatch", "what a call of a selector costs"),
+    Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, for each pass"),
+    Command("model", "bestof.cli.bench_model", "whole models, by bestof and by other libraries"),
+    Command("transpose", "bestof.cli.bench_transpose", "changes of layout, compared with a copy"),
 )
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
-    """Find the benchmark, and hand it the other arguments."""
+    """Find the benchmark, and pass the other arguments to it."""
     found = next((bench for bench in BENCHES if argv and bench.name == argv[0]), None)
     if found is None:
         parser = _parser()

@@ -21,17 +21,17 @@ where it differs, sSTRIDE, pPADDING, dDILATION, gGROUPS:
   bestof bench conv i3x64x64,k128x7x7,b64 i64x56x56,k64x3x3,b8,p1
 
 ms: the median a call; spread: half the distance between the quartiles; ratio:
-how many times faster than PyTorch as it is. A star marks what would be chosen."""
+how many times faster than PyTorch's own kernel. A star marks the one to choose."""
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print."""
+    """Parse, measure and print."""
     if "--peers" in argv:
         return bench_conv_peers.call(argv)
     options = _parser().parse_args(argv)
     passes = _passes(options.passes)
     for notation in options.convolution:
-        parse_conv(notation)  # check all before the first is measured
+        parse_conv(notation)  # check all before measuring the first
     results = [
         one
         for notation in options.convolution
@@ -60,20 +60,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--peers",
         action="store_true",
-        help="the native kernels beside other libraries: see --peers --help",
+        help="compare the native kernels with other libraries: see --peers --help",
     )
     parser.add_argument(
         "convolution", nargs="+", metavar="CONVOLUTION", help="such as i3x64x64,k128x7x7,b64,s2,p3"
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="PyTorch's threads (default: as many as it takes)"
+        "--threads", type=int, metavar="N", help="PyTorch's threads (default: PyTorch's own number)"
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=7,
         metavar="N",
-        help="calls that count (default: %(default)s)",
+        help="timed calls (default: %(default)s)",
     )
     parser.add_argument(
         "--passes",

@@ -1,4 +1,4 @@
-"""`bestof bench conv --peers`: the native convolutions beside oneDNN and ncnn."""
+"""`bestof bench conv --peers`: the native convolutions compared with oneDNN and ncnn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ scaling: the time with one thread over this one.
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print, draw."""
+    """Parse, measure, print and draw."""
     options = _parser().parse_args(argv)
     cases = _cases(options)
     threads = _numbers(options.threads, "--threads")
@@ -91,7 +91,11 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="some of forward,input-gradient,weight-gradient (default: all)",
     )
-    add("--bfloat16", action="store_true", help="also what rounds to bfloat16; forward only")
+    add(
+        "--bfloat16",
+        action="store_true",
+        help="also algorithms that round to bfloat16; forward only",
+    )
     add("--quick", action="store_true", help="one small layer of each kind, forward")
 
 
@@ -128,7 +132,7 @@ def _numbers(text: str, option: str) -> list[int]:
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
-    """Return the cases that the options name: by group, then pass, then batch."""
+    """Return the cases that the options name, by group, then pass, then batch."""
     if options.rounds < 1 or not 0 < options.seconds < inf:
         raise InvalidArgument("--rounds, --seconds: expected positive numbers")
     given = sum(map(bool, (options.convolution, options.layers, options.quick)))
@@ -149,7 +153,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
                 f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
             )
     if options.bfloat16 and tuple(passes) != PASSES[:1]:
-        raise InvalidArgument("--bfloat16: there is the forward pass alone")
+        raise InvalidArgument("--bfloat16: only the forward pass exists; pass --passes forward")
     dtype = "bfloat16" if options.bfloat16 else "float32"
     groups = [
         tuple(replace(parse_case(text), dtype=dtype) for text in one) for one in _notations(options)
@@ -191,7 +195,7 @@ def _asked(result: LayerTimes, case: Case, threads: Sequence[int]) -> bool:
 def _measure(
     cases: Sequence[Case], threads: Sequence[int], options: argparse.Namespace
 ) -> Iterator[LayerTimes]:
-    """Yield the results case by case, and tell on the standard error what is going on."""
+    """Yield the results of one case after the other. Print the progress to the standard error."""
     if not cases:
         return
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`bestof bench dispatch`: what it costs to have a function selected, settled or on trial."""
+"""`bestof bench dispatch`: what a call of a selector costs, settled and during trials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ settled on PyTorch's own kernel. "in Python": the same without the compiled side
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print."""
+    """Parse, measure and print."""
     options = _parser().parse_args(argv)
     if options.torch:
         return _torch(options)
@@ -57,8 +57,8 @@ def _torch(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bestof bench dispatch",
-        description="Measure what it costs to have a function selected, "
-        "beside other ways to choose one.",
+        description="Measure what a call of a selector costs, and compare it with other ways to "
+        "choose a function.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`bestof bench model`: how fast whole models run, by bestof and by other libraries."""
+"""`bestof bench model`: how fast whole models run, with bestof and with other libraries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("e
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print; return 1 if PyTorch eager or bestof failed."""
+    """Parse, measure and print. Return 1 if PyTorch eager or bestof failed."""
     parser = parser_of_models()
     options = parser.parse_args(argv)
     _check_combination(parser, options)
@@ -72,7 +72,7 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _check_combination(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End with wrong usage if options contradict each other."""
+    """Exit with wrong usage if options contradict each other."""
     if options.matrix + options.reach + bool(options.read) + bool(options.models) == 0:
         parser.error("name a model, or ask for --reach or the --matrix")
     if options.reach and (options.models or options.matrix or options.read):
@@ -125,7 +125,7 @@ def _matrix(options: argparse.Namespace) -> int:
     else:
         print_tables([matrix_table(rows)])
         below = [row for row in rows if row.below]
-        print(f"\n{len(below)} of {len(rows)} below {PROMISE}, all of the quartiles")
+        print(f"\n{len(below)} of {len(rows)} are below {PROMISE} in all quartiles")
     if options.csv:
         _write_csv(rows, options.csv)
     return 1 if any(row.reason for row in rows) else 0
@@ -137,7 +137,7 @@ def _jobs(
     check_device(options.device)
     size = _size(options.size)
     for name in names:
-        model = find_model(name)  # check all before the first is measured
+        model = find_model(name)  # check all before measuring the first
         if size is not None:
             model.check_size(size)
     cores = len(os.sched_getaffinity(0))
@@ -210,8 +210,9 @@ def _read(files: Sequence[str]) -> Iterator[ModelTimes]:
 
 
 def _check_writable(option: str, file: Path) -> None:
-    """Raise InvalidArgument before anything is measured, if the file cannot be written; leave
-    nothing behind.
+    """Raise InvalidArgument before the measurements if the file cannot be written.
+
+    Leaves no new file behind.
     """
     there = file.exists()
     try:
@@ -244,5 +245,8 @@ def _of_job(progress: Progress, job: Job) -> Progress:
 
 
 def _is_sound(peer: PeerTime) -> bool:
-    """Return whether the peer may end like this: only PyTorch eager and bestof must have a time."""
+    """Return whether the exit status may be 0 with this result.
+
+    Only PyTorch eager and bestof must have a time.
+    """
     return peer.reason is None or not (peer.ours or peer.name == "eager")

@@ -1,4 +1,4 @@
-"""`bestof bench transpose`: how fast layouts change, beside a copy and NumPy."""
+"""`bestof bench transpose`: how fast layouts change, compared with a copy and NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OMP_NUM_THREADS sets the number of threads."""
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, measure, print."""
+    """Parse, measure and print."""
     options = _parser().parse_args(argv)
     rows = measure_transpose(options.batch, rounds=options.rounds, seconds=options.seconds)
     if options.json:

@@ -1,4 +1,4 @@
-"""What the command line knows of a subcommand."""
+"""What the command line knows about a subcommand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One row of the table of subcommands; `module` has the function `call` of `Subcommand`."""
+    """One row of the table of subcommands. `module` contains the function `call` of
+    `Subcommand`."""
 
     name: str
     module: str
@@ -21,8 +22,8 @@ class Subcommand(Protocol):
 
     @property
     def call(self) -> Callable[[Sequence[str]], int | Callable[[], int]]:
-        """Parse the arguments after the name, act and print; return the exit status.
+        """Parse the arguments after the name, act and print. Return the exit status.
 
-        Or return a program that is ready to run. Raises BestofError for what is told in one line,
-        and InvalidArgument for wrong usage.
+        It may also return a program that is ready to run. Raises BestofError for an error that is
+        printed in one line, and InvalidArgument for wrong usage.
         """

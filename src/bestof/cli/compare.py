@@ -1,4 +1,4 @@
-"""`bestof compare`: what differs between two profiles, by step or by sample."""
+"""`bestof compare`: the differences between two profiles, by step or by sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ lines. B minus A is shown, the greatest difference first.
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, read, compare, print."""
+    """Parse, read, compare and print."""
     options = _parser().parse_args(argv)
     fields = tuple(tuple(text.split(",")) for text in options.by) or _DEFAULT
     for name in {name for by in fields for name in by} - FIELDS.keys():
@@ -62,7 +62,7 @@ def call(argv: Sequence[str]) -> int:
 
 
 def read_either(path: str) -> Profile:
-    """Read a profile, or a log where the file does not begin as JSON does."""
+    """Read a profile, or else a log. A profile is JSON."""
     try:
         with Path(path).open("rb") as file:
             start = file.read(1)

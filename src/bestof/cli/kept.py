@@ -1,4 +1,4 @@
-"""The store that a subcommand works on."""
+"""Open the store of a subcommand."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from bestof.selection.store.protocol import Store
 
 
 def kept(url: str | None) -> Store:
-    """Return the store of this URL, None for the user's own. Raises StoreError if it is switched
-    off.
+    """Return the store at this URL; None stands for the user's store.
+
+    Raises StoreError if the store is off.
     """
     store = selection.default_store() if url is None else named(url)
     if store is None:
         raise StoreError(
-            "the store is off, so nothing is kept; "
-            "unset BESTOF_STORE, or name a store by --store URL"
+            "the store is off, so no decisions are kept; unset BESTOF_STORE, or pass --store URL"
         )
     return store
 
 
 def named(url: str) -> Store | None:
-    """Return the store that `--store` names. Raises InvalidArgument if there can be none at this
-    place.
-    """
+    """Return the store that `--store` names. Raises InvalidArgument if the place is unusable."""
     try:
         store = selection.open_store(url)
     except StoreError as error:
@@ -45,6 +43,6 @@ def _check_place(path: Path) -> None:
         return
     folder = next((parent for parent in path.parents if parent.exists()), path.parent)
     if not folder.is_dir():
-        raise InvalidArgument(f"--store: '{path}' cannot be made: '{folder}' is no folder")
+        raise InvalidArgument(f"--store: '{path}' cannot be made: '{folder}' is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidArgument(f"--store: '{path}' cannot be made: permission denied in '{folder}'")

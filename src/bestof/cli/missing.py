@@ -1,8 +1,8 @@
-"""What to install if a command needs a package that is not there."""
+"""Say what to install if a command needs a package that is missing."""
 
 from __future__ import annotations
 
-# The top-level module, its name in prose, and the extra of bestof that brings it.
+# The top-level module, its name in prose, and the extra of bestof that installs it.
 _EXTRAS = {
     "numpy": ("NumPy", "kernels"),
     "torch": ("PyTorch", "torch"),
@@ -19,7 +19,7 @@ _EXTRAS = {
 def advice(error: ImportError, command: str) -> str | None:
     """Return one line that says what `command` needs and how to install it.
 
-    None if the error has another cause than an optional package that is missing.
+    Return None if the error is not about a missing optional package.
     """
     found = _EXTRAS.get((error.name or "").partition(".")[0])
     if found is None or not isinstance(error, ModuleNotFoundError):

@@ -44,17 +44,20 @@ failed. The recording begins when the script imports torch and ends after
 Open a trace in https://ui.perfetto.dev. A breakdown can be taken by
 {fields}."""
 
-# The options that take a value, which must be known to find the script behind them.
+# The options with a value. They are needed to find the script after them.
 _VALUED = (
     *("--steps", "--skip", "--keep", "--trace", "--picture", "--csv", "--by", "--rows"),
     *("--log", "--show"),
 )
-# The options that name a file to be written.
+# The options that name an output file.
 _FILES = ("keep", "trace", "picture", "csv")
 
 
 def call(argv: Sequence[str]) -> int | Callable[[], int]:
-    """Parse; print the tables of a log or a kept profile, or return what runs the program."""
+    """Parse the arguments. Print the tables of a log or a kept profile, or return a runner.
+
+    The runner runs the program and prints its tables.
+    """
     own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
     fields = tuple(tuple(text.split(",")) for text in options.by) or DEFAULT_FIELDS
@@ -124,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_writable(path: str | None) -> None:
-    """Refuse a file that cannot be written before the program has run for hours."""
+    """Raise InvalidArgument if a file cannot be written, before the program runs for hours."""
     if path is None:
         return
     existed = os.path.lexists(path)
@@ -141,8 +144,7 @@ def _prepare(
     script: Script, options: argparse.Namespace, tell: Callable[[Profile, TextIO], None]
 ) -> None:
     schedules: list[Schedule] = []
-    # First in, last out: the handlers of the program and of everything that it imports run before
-    # the tables.
+    # Handlers run in reverse order: those of the program and of its imports run before the tables.
     atexit.register(_finish, script.name, schedules, os.getpid(), tell)
     for name in _FILES:
         if getattr(options, name) is not None:
@@ -154,15 +156,15 @@ def _prepare(
 def _begin(title: str, options: argparse.Namespace, schedules: list[Schedule]) -> None:
     try:
         if options.tuned:
-            import bestof.torch as integration  # noqa: PLC0415  imports torch, which the program has just done
+            import bestof.torch as integration  # noqa: PLC0415 - the program has imported torch
 
             integration.enable()
-        from bestof.profile.schedule import Schedule  # noqa: PLC0415  as above
+        from bestof.profile.schedule import Schedule  # noqa: PLC0415 - as above
 
         schedule = Schedule(title, options.skip, options.steps, options.dispatch)
         schedule.start()
         schedules.append(schedule)
-    except Exception as error:  # the program must run, whatever became of our part in it
+    except Exception as error:  # the program must run even if bestof fails
         print(f"bestof: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr)
 
 
@@ -170,7 +172,7 @@ def _finish(
     name: str, schedules: list[Schedule], process: int, tell: Callable[[Profile, TextIO], None]
 ) -> None:
     if os.getpid() != process:
-        return  # a fork of the program has come to its end
+        return  # this is a fork of the program
     with suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     if not schedules and "torch" in sys.modules:
@@ -199,7 +201,7 @@ def _complain(text: str) -> None:
 
 
 def _with_peak(profile: Profile) -> Profile:
-    from bestof.profile.peak import measure_peak  # noqa: PLC0415  imports torch
+    from bestof.profile.peak import measure_peak  # noqa: PLC0415 - imports torch
 
     return replace(profile, peak=measure_peak())
 
@@ -210,9 +212,9 @@ def _tell(
     profile: Profile,
     stream: TextIO,
 ) -> None:
-    """Print the tables, and write the files that were asked for; a stream may be closed, or None.
+    """Print the tables and write the files. `stream` may be closed, or None.
 
-    Raises ProfileError for the files that cannot be written; the other ones are.
+    Raises ProfileError for the files that cannot be written, after the others were written.
     """
     if options.json:
         text = json.dumps(profile_content(profile, fields), indent=2)

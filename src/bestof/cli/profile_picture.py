@@ -1,4 +1,4 @@
-"""The pictures of profiles and comparisons: stacked bars."""
+"""Draw profiles and comparisons as stacked bars."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 _FORMATS = (".png", ".svg", ".pdf")
 
-# Modules beyond these are not drawn.
+# The most modules in a picture.
 _MODULES = 20
 
 
 def draw_profile(profile: Profile, path: str) -> None:
-    """Draw the phases and the slowest modules of the steady step to `path`, in the format of its
-    ending."""
+    """Draw the phases and the slowest modules of the steady step.
+
+    The ending of `path` gives the format.
+    """
     steady = steady_of(profile)
     phases: dict[str, dict[str, float]] = {}
     modules: dict[str, dict[str, float]] = {}
@@ -45,7 +47,7 @@ def draw_comparison(
     per: str,
     path: str,
 ) -> None:
-    """Draw a bar for each profile and each of its phases, stacked by primitive."""
+    """Draw a bar for each profile and phase, stacked by primitive."""
     bars = []
     for title, steady, scale in zip(titles, steadies, scales, strict=True):
         whole: dict[str, float] = {}
@@ -59,7 +61,7 @@ def draw_comparison(
 
 
 def need_matplotlib(path: str | None) -> None:
-    """Raise InvalidArgument if a picture is asked for and cannot be drawn."""
+    """Raise InvalidArgument if the picture cannot be drawn."""
     if path is None:
         return
     if Path(path).suffix.lower() not in _FORMATS:
@@ -71,7 +73,8 @@ def need_matplotlib(path: str | None) -> None:
 
 
 def kind_of(span: Span) -> str:
-    """Return the kind that a span is drawn as: its primitive and direction, or its operation."""
+    """Return the kind by which a span is coloured: its primitive and direction, or its
+    operation."""
     direction = span.direction.removesuffix("_training").removesuffix("_inference")
     return f"{span.name} {direction}" if span.kind == "line" and direction else span.name
 

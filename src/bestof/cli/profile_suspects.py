@@ -1,4 +1,4 @@
-"""The lines that name suspects: the time at stake, the reason, and the remedy."""
+"""List suspects: the time at stake, the reason, and the remedy of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bestof.profile.suspect import Suspect
 
 
 def suspect_lines(title: str, suspects: Sequence[Suspect]) -> list[str]:
-    """Return the lines of a list of suspects; none where there is none."""
+    """Return the lines of a list of suspects, or no lines for an empty list."""
     if not suspects:
         return []
     lines = ["", f"{title}:"]

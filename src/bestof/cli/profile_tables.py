@@ -1,5 +1,4 @@
-"""The tables of a profile: what is said first, then a breakdown by each field that was asked
-for."""
+"""Print a profile: a summary first, then a breakdown by each requested field."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _HEADINGS = ("calls", "ms", "share", "GFLOP/s", "GB/s", "roofline")
 def profile_lines(
     profile: Profile, fields: Sequence[Sequence[str]] = DEFAULT_FIELDS, rows: int = 15
 ) -> list[str]:
-    """Return the lines of all tables, each of at most `rows` rows."""
+    """Return the lines of all tables, each with at most `rows` rows."""
     steady = steady_of(profile)
     lines = [*_head(profile, steady)]
     for by in fields:
@@ -41,7 +40,7 @@ def profile_lines(
 
 
 def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return the same as a value for JSON: times in seconds, rates in FLOP/s and bytes/s."""
+    """Return the same content for JSON: times in seconds, rates in FLOP/s and bytes/s."""
     steady = steady_of(profile)
     return {
         "title": profile.title,
@@ -71,8 +70,10 @@ def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[s
 
 
 def profile_csv(profile: Profile, fields: Sequence[Sequence[str]]) -> str:
-    """Return all rows as CSV: the column `by` names the breakdown, `key` joins its fields by a
-    slash."""
+    """Return all rows as CSV.
+
+    The column `by` names the breakdown, and `key` joins the values of its fields with a slash.
+    """
     steady = steady_of(profile)
     text = io.StringIO()
     names = [name for name in Row.__slots__ if name != "keys"]
@@ -113,8 +114,10 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
 
 
 def _gap_lines(profile: Profile, steady: Steady) -> Iterator[str]:
-    """How the unexplained time is cut up: one long gap asks for another remedy than a thousand
-    short ones."""
+    """Yield how the unexplained time is divided.
+
+    One long gap needs another remedy than a thousand short ones.
+    """
     found = fragmentation_of(gaps_of(profile))
     if found and steady.wall > 0:
         longest = max((one.longest for one in found), key=lambda gap: gap.seconds)

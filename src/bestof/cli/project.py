@@ -1,4 +1,4 @@
-"""`bestof project`: how fast a profiled step could be, and what to do for it."""
+"""`bestof project`: how fast a profiled step could be, and how to get there."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ the program has may need conversions, which are not counted.
   bestof project run.json --seconds 120 --resume measured.jsonl
   bestof project run.json --benchdnn"""
 
-# Beyond these shares the figures are not those of an undisturbed machine.
+# Above these shares, other processes have disturbed the measurements.
 _OTHERS = 0.1
 _FAULTS = 100.0
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, replay, print."""
+    """Parse, replay and print."""
     options = _parser().parse_args(argv)
     if options.seconds <= 0 or options.rows < 1:
         raise InvalidArgument("--seconds: expected a positive number; --rows: expected 1 or more")
@@ -111,7 +111,7 @@ def _threads_of(profile: Profile) -> int:
 
 
 def _progress() -> Callable[[int, int, str], None]:
-    """Tell the progress on the standard error output: by tqdm where it is a terminal."""
+    """Return a function that shows the progress on the standard error: by tqdm on a terminal."""
     if not sys.stderr.isatty():
         return lambda _done, _all, _what: None
     if find_spec("tqdm") is None:

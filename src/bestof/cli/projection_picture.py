@@ -1,4 +1,4 @@
-"""The picture of a projection: a stacked bar for what was observed, and one for each ceiling."""
+"""Draw a projection: a stacked bar for the observed time, and one for each ceiling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 
 def draw_projection(title: str, done: Projection, path: str) -> None:
-    """Draw what was observed and each ceiling, hot and cold, stacked by primitive and direction."""
+    """Draw the observed time and each ceiling, hot and cold, stacked by primitive and direction."""
     observed: dict[str, float] = {}
     for one in done.problems:
         if one.measured:

@@ -1,4 +1,4 @@
-"""`bestof report`: what was measured and chosen, from the user's store or a saved report."""
+"""`bestof report`: what was measured and chosen, from the user's store or from a saved report."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bestof.view import print_chosen, print_report, render
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, read, print."""
+    """Parse, read and print."""
     options = _parser().parse_args(argv)
     if options.file is not None and options.store is not None:
-        raise InvalidArgument("a report file and --store were both given; name one of them")
+        raise InvalidArgument("a report file and --store were both given; pass one of them")
     page = None if options.html is None else ReportFile.at(_page_name(options.html))
     report = (
         _saved(options.file)
@@ -56,9 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument(
-        "--tree", action="store_true", help="print the tree of decisions alone: what was chosen"
-    )
+    form.add_argument("--tree", action="store_true", help="print only the tree of decisions")
     form.add_argument("--html", metavar="PAGE", help="write an HTML page to PAGE.html")
     return parser
 

@@ -1,4 +1,4 @@
-"""A file for a report, in the format that its name asks for."""
+"""A file for a report. The ending of its name gives the format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Format = Literal["text", "json", "html"]
 
 _FORMATS: dict[str, Format] = {".json": "json", ".html": "html", ".txt": "text"}
 
-# A text file has no width of its own; 120 columns hold the tables of reports without wrapping.
+# A text file has no width. Tables of reports fit into 120 columns without wrapping.
 _TEXT_WIDTH = 120
 
 
@@ -29,9 +29,9 @@ class ReportFile:
     def at(cls, path: str) -> ReportFile:
         """Return the file of this name.
 
-        Call it before the program runs, so that hours of work do not end in a spelling mistake. A
-        file that is already there stays as it is until `write`. Raises InvalidArgument if no format
-        has this suffix, or if the file cannot be written.
+        Call it before the program runs, so that a mistyped name does not lose hours of work. An
+        existing file stays as it is until `write`. Raises InvalidArgument if no format has this
+        ending, or if the file cannot be written.
         """
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _FORMATS:
@@ -52,6 +52,6 @@ class ReportFile:
         return cls(absolute, _FORMATS[suffix])
 
     def write(self, report: Report) -> None:
-        """Write the report. Raises OSError if that fails after all."""
+        """Write the report. Raises OSError if that fails."""
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(render(report, self.format, width=_TEXT_WIDTH) + "\n")

@@ -1,4 +1,4 @@
-"""`bestof run`: a Python program, unchanged, in this process, with tuning on."""
+"""`bestof run`: run an unchanged Python program in this process, with tuning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ what the script enables. A script that calls enable or set_config replaces
 
 
 def call(argv: Sequence[str]) -> Callable[[], int]:
-    """Parse, and make everything ready that can fail; return a function that runs the program."""
+    """Parse, and do all that can fail. Return a function that runs the program."""
     own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
     if not rest:
@@ -53,7 +53,7 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     return partial(script.run, partial(_prepare, script, report, configuration, options.accuracy))
 
 
-# The options that take a value, which must be known to find the script behind them.
+# The options with a value. They are needed to find the script after them.
 _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config")
 
 
@@ -107,7 +107,7 @@ def _prepare(
 
 def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) -> None:
     try:
-        import bestof.torch as integration  # noqa: PLC0415  the program has imported torch
+        import bestof.torch as integration  # noqa: PLC0415 - the program has imported torch
 
         if configuration is not None:
             integration.set_config(configuration)
@@ -117,7 +117,7 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
             integration.enable({"kernel": {"accuracy": accuracy}})
         if accuracy is not None:
             # The program may call `enable` too. The order must hold against its accuracy.
-            from bestof.torch.enable import order_accuracy  # noqa: PLC0415  as above
+            from bestof.torch.enable import order_accuracy  # noqa: PLC0415 - as above
 
             order_accuracy(accuracy)
     except Exception as error:  # the program must run even if bestof fails
@@ -125,8 +125,7 @@ def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) 
 
 
 def _tells() -> bool:
-    """Return whether this process tells how its job went: of the ranks that torchrun starts, rank 0
-    does."""
+    """Return whether this process prints the summary. Of ranks under torchrun, only rank 0 does."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
@@ -136,7 +135,7 @@ def _finish(name: str, file: ReportFile | None, process: int, began: float) -> N
     if os.getpid() != process:
         return  # this is a fork of the program
     seconds = perf_counter() - began
-    # Streams may be closed, without a reader, or None; the interpreter reports that itself.
+    # Streams may be closed, without a reader, or None. The interpreter itself reports that.
     with suppress(OSError, ValueError, AttributeError):
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()

@@ -27,10 +27,10 @@ from bestof.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program that was found and has not begun.
+    """A program that was found and has not started.
 
     `compiled` returns its code, and may raise as the program would. `path_entry` becomes
-    `sys.path[0]`; None if the interpreter was told to add none (`-P`).
+    `sys.path[0]`, or is None if the interpreter was told to add none (`-P`).
     """
 
     name: str
@@ -40,10 +40,10 @@ class Script:
     compiled: Callable[[], CodeType]
 
     def run(self, prepare: Callable[[], object] = lambda: None) -> int:
-        """Become the main program and run to its end; return 0, or raise what the program raises.
+        """Become the main program and run to its end. Return 0, or raise what the program raises.
 
-        `prepare` is called once `sys.path` is the program's own. Call this once a process, with no
-        exception in flight, from as near to the bottom of the stack as possible.
+        `prepare` is called after `sys.path` is set for the program. Call this once per process,
+        with no exception being handled, and from as near to the bottom of the stack as possible.
         """
         main = ModuleType("__main__")
         vars(main).update(self.attributes)
@@ -55,7 +55,7 @@ class Script:
         try:
             code = self.compiled()
         except Exception as error:
-            # The interpreter shows no traceback for a program that never began.
+            # The interpreter shows no traceback for a program that never started.
             sys.excepthook = _OwnTraceback(error, None, sys.excepthook)
             raise
         try:
@@ -73,9 +73,9 @@ class Script:
 def split_arguments(
     argv: Sequence[str], valued: Collection[str]
 ) -> tuple[list[str], bool, list[str]]:
-    """Return bestof's own options, whether a module is meant, and the program with its arguments.
+    """Return bestof's own options, whether `-m` was given, and the program with its arguments.
 
-    valued: the options that take a value, which is not the program.
+    `valued` are the options with a value. Such a value is not the program.
     """
     position = 0
     while position < len(argv):
@@ -91,7 +91,7 @@ def split_arguments(
 
 
 def find_script(path: str, arguments: Sequence[str]) -> Script:
-    """Return the program in a file. Raises InvalidArgument if there is none that can be read."""
+    """Return the program in a file. Raises InvalidArgument if it cannot be read."""
     if os.path.isdir(path):
         raise InvalidArgument(
             f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE"
@@ -101,7 +101,8 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
             source = file.read()
     except OSError as error:
         raise InvalidArgument(f"cannot run {path!r}: {error.strerror or error}") from error
-    # Join without resolving ".", ".." or links, as the interpreter does: tracebacks show the name.
+    # Join without resolving ".", ".." or links, as the interpreter does, because tracebacks show
+    # the name.
     file_name = os.path.join(os.getcwd(), path)
     attributes = {
         "__loader__": SourceFileLoader("__main__", file_name),
@@ -119,9 +120,7 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
 
 
 def find_module(name: str, arguments: Sequence[str]) -> Script:
-    """Return the program that `python -m name` would run. Raises InvalidArgument if there is
-    none.
-    """
+    """Return the program that `python -m name` would run. Raises InvalidArgument if none exists."""
     entry = None if _safe_path() else os.getcwd()
     before = sys.path[:]
     if entry is not None:
@@ -132,7 +131,7 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
         sys.path[:] = before
     loader = spec.loader
     if not isinstance(loader, InspectLoader) or not _has_code(loader, spec.name):
-        raise InvalidArgument(f"cannot run the module {name!r}: it is not made of Python code")
+        raise InvalidArgument(f"cannot run the module {name!r}: it has no Python code")
     attributes = {
         "__loader__": loader,
         "__builtins__": builtins,
@@ -159,7 +158,7 @@ def _module_code(loader: InspectLoader, name: str) -> CodeType:
 def _has_code(loader: InspectLoader, name: str) -> bool:
     try:
         return loader.get_code(name) is not None
-    except Exception:  # such as a SyntaxError: the program raises it when it runs
+    except Exception:  # such as a SyntaxError, which the program raises when it runs
         return True
 
 
@@ -183,12 +182,13 @@ def _safe_path() -> bool:
 
 
 def _with_annotations(attributes: dict[str, Any]) -> dict[str, Any]:
-    # Until 3.13 the main module has an empty dict of annotations; later ones make it when asked.
+    # Until Python 3.13, the main module has an empty dict of annotations. Later versions make it on
+    # demand.
     return attributes if sys.version_info >= (3, 14) else {"__annotations__": {}, **attributes}
 
 
 class _OwnTraceback:
-    """An exception hook that shows one error without the frames of bestof beneath the program's."""
+    """An exception hook that shows one error without bestof's frames below the program's."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Options that are numbers of seconds."""
+"""Parse options that are numbers of seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import isfinite
 
 
 def seconds(text: str) -> float:
-    """Return a finite number of seconds, at least 0; for `type` of an option."""
+    """Return a finite number of seconds, at least 0. For `type` of an option."""
     try:
         number = float(text)
     except ValueError:

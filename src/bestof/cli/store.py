@@ -1,4 +1,4 @@
-"""`bestof store`: look after the decisions that are kept."""
+"""`bestof store`: show and change the decisions that are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bestof.view.quantity import plural
 
 
 def call(argv: Sequence[str]) -> int:
-    """Parse, open the store, act."""
+    """Parse, open the store, and run the action."""
     options = _parser().parse_args(argv)
     action: Action = options.action
     store = kept(options.store)
@@ -34,7 +34,7 @@ def call(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="bestof store", description="Look after the decisions that are kept."
+        prog="bestof store", description="Show and change the decisions that are kept."
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for action in ACTIONS:
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
             action.name, help=action.summary, description=f"{action.summary.capitalize()}."
         )
         one.add_argument(
-            "--store", metavar="URL", help="such as sqlite:///PATH; without it, this user's own"
+            "--store", metavar="URL", help="such as sqlite:///PATH (default: the user's store)"
         )
         action.arguments(one)
         one.set_defaults(action=action)
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--selector", metavar="NAME", help="of this selector alone")
+    parser.add_argument("--selector", metavar="NAME", help="only this selector")
     add_json(parser)
 
 
@@ -70,7 +70,7 @@ def _show(store: Store, options: argparse.Namespace) -> int:
 
 
 def _clear_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--selector", metavar="NAME", help="of this selector alone")
+    parser.add_argument("--selector", metavar="NAME", help="only this selector")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -79,10 +79,11 @@ def _clear(store: Store, options: argparse.Namespace) -> int:
     if count and not options.yes:
         if not sys.stdin.isatty():
             raise InvalidArgument(
-                f"clear would forget {plural(count, 'problem')} of {store.url}; say --yes to do it"
+                f"clear would remove {plural(count, 'problem')} from {store.url}; pass --yes to do "
+                "it"
             )
         print(
-            f"Forget {plural(count, 'problem')} of {store.url}? [y/N] ",
+            f"Remove {plural(count, 'problem')} from {store.url}? [y/N] ",
             end="",
             file=sys.stderr,
             flush=True,
@@ -90,7 +91,7 @@ def _clear(store: Store, options: argparse.Namespace) -> int:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("nothing was changed")
             return 1
-    print(f"forgot {plural(store.clear(options.selector), 'problem')} of {store.url}")
+    print(f"removed {plural(store.clear(options.selector), 'problem')} from {store.url}")
     return 0
 
 
@@ -107,5 +108,5 @@ ACTIONS = (
     EXPORT,
     IMPORT,
     MERGE,
-    Action("clear", "forget decisions and their evidence, and no pin", _clear_arguments, _clear),
+    Action("clear", "remove decisions and their evidence, but no pin", _clear_arguments, _clear),
 )

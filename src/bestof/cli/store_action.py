@@ -1,4 +1,4 @@
-"""One thing that `bestof store` can do, and the arguments that several of them share."""
+"""An action of `bestof store`, and the arguments that several actions share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bestof.selection.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One row of the table of what can be done to a store; `arguments` adds those of its own."""
+    """One row of the table of actions. `arguments` adds the arguments of this action."""
 
     name: str
     summary: str
@@ -20,5 +20,5 @@ class Action:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`, for whatever prints a table."""
+    """Add `--json`, for actions that print a table."""
     parser.add_argument("--json", action="store_true", help="print JSON")

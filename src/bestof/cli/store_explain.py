@@ -1,4 +1,4 @@
-"""`bestof store explain`: why a decision is what it is, as far as its evidence tells."""
+"""`bestof store explain`: why a decision was made, as far as its evidence shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it"
     )
     parser.add_argument(
-        "problem", nargs="?", metavar="PROBLEM", help="of this problem alone, as `show` prints it"
+        "problem", nargs="?", metavar="PROBLEM", help="only this problem, as `show` prints it"
     )
     add_json(parser)
 
@@ -39,8 +39,8 @@ def _explain(store: Store, options: argparse.Namespace) -> int:
             else f"{options.selector}, problem {options.problem}"
         )
         raise StoreError(
-            f"nothing is kept of {printable(what)} in {store.url}; "
-            f"`bestof store show` lists what is"
+            f"{store.url} holds nothing on {printable(what)}; "
+            "`bestof store show` lists what it holds"
         )
     if options.json:
         text = json.dumps([_dict(one) for one in found], indent=2, ensure_ascii=False)
@@ -73,5 +73,5 @@ def _dict(one: Explanation) -> dict[str, object]:
 
 
 EXPLAIN = Action(
-    "explain", "tell why: evidence, host, time, the rule, and choices inside", _arguments, _explain
+    "explain", "show why: evidence, host, time, the rule, and choices inside", _arguments, _explain
 )

@@ -1,5 +1,4 @@
-"""`bestof store export`, `import` and `merge`: decisions and pins as a file that can be reviewed
-and shared."""
+"""`bestof store export`, `import` and `merge`: decisions and pins as a file to review and share."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from bestof.view.quantity import plural
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="where to; without it, the standard output"
+        "file", nargs="?", metavar="FILE", help="the file to write (default: the standard output)"
     )
 
 
@@ -41,7 +40,9 @@ def _export(store: Store, options: argparse.Namespace) -> int:
 
 def _file_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="what `bestof store export` wrote; - for the standard input"
+        "file",
+        metavar="FILE",
+        help="a file that `bestof store export` wrote; - for the standard input",
     )
 
 
@@ -54,12 +55,14 @@ def _merge(store: Store, options: argparse.Namespace) -> int:
 
 
 def _take_in(store: Store, path: str, *, theirs: bool) -> int:
-    """Unite the file with the store in one transaction; of two pins for a place, `theirs` tells
-    whose stays."""
+    """Merge the file into the store in one transaction.
+
+    If both have a pin for the same place, `theirs` says whether the file's pin stays.
+    """
     text = _read(path)
     records, pins = import_records(text), import_pins(text)
     stayed = store.unite(records, pins, theirs=theirs)
-    told = f"; {plural(stayed, 'pin')} of the store stayed against the file's" if stayed else ""
+    told = f"; {plural(stayed, 'pin')} of the store won over the file's" if stayed else ""
     verb = "imported" if theirs else "merged"
     print(
         f"{verb} {plural(len(records), 'problem')} and {plural(len(pins) - stayed, 'pin')} "
@@ -83,8 +86,8 @@ EXPORT = Action(
     "export", "write evidence, decisions and pins to a file for review", _export_arguments, _export
 )
 IMPORT = Action(
-    "import", "unite a file with the store; of two pins the file's holds", _file_arguments, _import
+    "import", "merge a file into the store; its pins win over the store's", _file_arguments, _import
 )
 MERGE = Action(
-    "merge", "unite a file with the store; of two pins the store's holds", _file_arguments, _merge
+    "merge", "merge a file into the store; the store's pins win", _file_arguments, _merge
 )

@@ -27,7 +27,7 @@ def _where(problem: str | None, host: str | None) -> str:
 
 
 def unmet(pin: Pin, records: Sequence[Record]) -> str | None:
-    """Return why no selector in the store can obey the pin; None if one can."""
+    """Return why no selector in the store can obey the pin, or None if one can."""
     own = [record for record in records if record.selector == pin.selector]
     if not own:
         known = sorted({record.selector for record in records})
@@ -61,7 +61,7 @@ def _pin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "selector", metavar="SELECTOR", help="its name, as `bestof store show` prints it"
     )
-    parser.add_argument("alternative", metavar="ALTERNATIVE", help="what to take")
+    parser.add_argument("alternative", metavar="ALTERNATIVE", help="the alternative to take")
     _add_place(parser)
 
 
@@ -82,7 +82,7 @@ def _pin(store: Store, options: argparse.Namespace) -> int:
     print(f"pinned {pin_text(pin)}")
     reason = unmet(pin, store.records())
     if reason is not None:
-        print(f"bestof: nobody obeys this pin so far: {reason}", file=sys.stderr)
+        print(f"bestof: this pin has no effect so far: {reason}", file=sys.stderr)
     return 0
 
 
@@ -93,7 +93,7 @@ def _unpin(store: Store, options: argparse.Namespace) -> int:
             f"{printable(options.selector)} has no pin for {place} in {store.url}; "
             f"`bestof store show` lists pins"
         )
-    print(f"took back the pin of {printable(options.selector)} for {place}")
+    print(f"removed the pin of {printable(options.selector)} for {place}")
     return 0
 
 
@@ -101,5 +101,5 @@ PIN = Action(
     "pin", "take one alternative from the next run on, without measuring", _pin_arguments, _pin
 )
 UNPIN = Action(
-    "unpin", "take back the pin that was given with these very words", _unpin_arguments, _unpin
+    "unpin", "remove the pin that was given with the same words", _unpin_arguments, _unpin
 )

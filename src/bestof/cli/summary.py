@@ -1,4 +1,4 @@
-"""The summary of a run, in five to ten lines."""
+"""Print the summary of a run, in five to ten lines."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bestof.selection.report import Report, SelectorReport
 from bestof.view.printable import printable
 from bestof.view.quantity import plural
 
-# More selectors than this are counted, not listed: the summary must not bury the program's output.
+# The most selectors that are listed. The rest are counted, so that the summary stays short.
 _LISTED = 4
-# A longer name of a selector is shortened: the column of names is as wide as the longest.
+# The longest name of a selector. The column is as wide as the longest name, so longer ones are
+# shortened.
 _LABEL = 60
 
 
 class PassRow(Protocol):
-    """One problem of one pass: the chosen alternative, the seconds of a call before and after, the
-    calls.
-    """
+    """One problem of one pass: its alternative, the seconds of a call before and after, its
+    calls."""
 
     @property
     def name(self) -> str: ...
@@ -60,7 +60,7 @@ def summary_lines(
 ) -> list[str]:
     """Return the lines for a program that ran for `seconds`.
 
-    `store` is the URL where decisions are kept, None if they are not.
+    `store` is the URL of the store, or None if decisions are not kept.
     """
     title = f"bestof: {printable(script)} ran {duration(seconds)}"
     if torch is not None and torch.layers:
@@ -118,7 +118,8 @@ def _selector_rows(selectors: Sequence[SelectorReport], seconds: float) -> list[
             ("...", f"and {plural(len(used) - _LISTED, 'selector')} more: see `bestof report`")
         )
     trials = sum(selector.trials for selector in used)
-    # The loss is less than the time of the trials: a trial also answers a call of the program.
+    # The loss is less than the time of the trials, because a trial also answers a call of the
+    # program.
     rows.append(
         ("tuning", _price(trials, sum(selector.loss_seconds for selector in used), seconds))
     )

@@ -11,6 +11,6 @@ def integer(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)  # it raises without __index__
+        return operator.index(value)  # type: ignore[arg-type] # without __index__ it raises
     except TypeError:
         return None

@@ -103,7 +103,7 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--threads", "1,x"], "--threads"),
         (
             ["--bfloat16", "--passes", "input-gradient"],
-            "--bfloat16: there is the forward pass alone",
+            "--bfloat16: only the forward pass exists",
         ),
         (["--passes", "backward"], "there is no pass 'backward'"),
         (["--rounds", "0"], "--rounds"),

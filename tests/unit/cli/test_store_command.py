@@ -86,7 +86,7 @@ def test_clear_wants_to_be_told_twice(
     assert "--yes" in capsys.readouterr().err
     assert main(["store", "clear", "--selector", "sort", "--yes"]) == 0
     assert store.records() == RECORDS[:1]
-    assert "forgot 1 problem of" in capsys.readouterr().out
+    assert "removed 1 problem from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("", 1, 2)])
@@ -109,8 +109,8 @@ def test_clear_asks_at_a_terminal(
         (["store", "merge", "nowhere.json"], 2, "nowhere.json"),
         (["store", "merge", __file__], 1, "lock file"),
         (["store", "unpin", "conv"], 1, "has no pin for every problem, every host"),
-        (["store", "explain", "nobody"], 1, "nothing is kept of nobody"),
-        (["store", "explain", "conv", "n=3"], 1, "nothing is kept of conv, problem n=3"),
+        (["store", "explain", "nobody"], 1, "holds nothing on nobody"),
+        (["store", "explain", "conv", "n=3"], 1, "holds nothing on conv, problem n=3"),
         (["store", "show", "--store", "off"], 1, "the store is off"),
         (["report", "--store", "off"], 1, "the store is off"),
         (["report", "nowhere.json"], 2, "nowhere.json"),

@@ -169,7 +169,7 @@ def test_what_comes_in_is_united_and_an_older_decision_does_not_win(
         "c": (3.0,),
     }
     assert pin.alternative == {"import": "theirs", "merge": "ours"}[verb]
-    assert ("1 pin of the store stayed" in capsys.readouterr().out) is (verb == "merge")
+    assert ("1 pin of the store won" in capsys.readouterr().out) is (verb == "merge")
 
 
 def test_a_damaged_lock_file_changes_nothing(stores: Stores, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_pin_that_nobody_obeys_is_told(
     assert bestof("pin", *pin, "--store", url) == 0
     told = capsys.readouterr()
     assert told.out.startswith(f"pinned {pin[0]} = {pin[1]}, ")
-    expected = "" if says is None else f"bestof: nobody obeys this pin so far: {says}"
+    expected = "" if says is None else f"bestof: this pin has no effect so far: {says}"
     assert told.err.startswith(expected)
     assert bool(told.err) is (says is not None)
 

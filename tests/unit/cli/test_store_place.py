@@ -15,7 +15,7 @@ from bestof.cli import main
     [
         ("redis://x", "there is no store 'redis://x'"),
         ("{}", "is a folder; pass a path such as"),
-        ("{}/file/decisions", "is no folder"),
+        ("{}/file/decisions", "is not a folder"),
         ("{}/foreign", "no SQLite database"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Where decisions outlive the process."""
+"""Stores, which keep decisions beyond the process."""
 
 from bestof.selection.store.default import close_default_store, default_store
 from bestof.selection.store.url import open_store

@@ -1,4 +1,7 @@
-"""What a store is written to: one thread at a time uses it, and no call waits for it."""
+"""The protocol of a database: what a store writes to.
+
+One thread at a time uses it. No call waits for it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from bestof.selection.record import Pin, Record
 
 
 class Unavailable(Exception):
-    """A database that could not be read or written. If it is `busy`, asking again may help."""
+    """The database could not be read or written. If it is `busy`, a retry may succeed."""
 
     def __init__(self, reason: str, *, busy: bool) -> None:
         super().__init__(reason)
@@ -20,50 +23,49 @@ class Database(Protocol):
     """Reads and writes records and pins, and never waits for another process.
 
     Every method raises Unavailable if the database cannot be used now, and StoreError if it is not
-    a store of bestof. A method that writes is one transaction: whatever is raised, nothing of it is
-    kept.
+    a store of bestof. A writing method is one transaction: if it raises anything, the database is
+    unchanged.
     """
 
-    notices: list[str]  # what the user should be told; whoever tells it removes it
+    notices: list[str]  # warnings for the user; the code that gives one removes it
 
     @property
     def url(self) -> str:
-        """Return what names this database: `sqlite:////absolute/path`."""
+        """Return the name of this database: `sqlite:////absolute/path`."""
 
     @property
     def title(self) -> str:
-        """Return its name for a message: `the store '/absolute/path'`."""
+        """Return the name for messages: `the store '/absolute/path'`."""
 
     def exists(self) -> bool:
-        """Return whether there may be anything to read. Costs microseconds."""
+        """Return whether there may be anything to read. Takes microseconds."""
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         """Return one record."""
 
     def records(self, selector: str | None) -> list[Record]:
-        """Return every record (of one selector, where named), sorted."""
+        """Return every record, or those of one selector, sorted."""
 
     def pins(self, selector: str | None) -> list[Pin]:
-        """Return every pin (of one selector, where named), in no order."""
+        """Return every pin, or those of one selector, in no order."""
 
     def write(self, records: Sequence[Record]) -> None:
         """Save records in this order, by the rule of `Record.absorb`."""
 
     def pin(self, order: Pin) -> None:
-        """Keep a pin in place of the one with the same selector, problem and host."""
+        """Save a pin. It replaces the one with the same selector, problem and host."""
 
     def unpin(self, selector: str, problem: str | None, host: str | None) -> bool:
-        """Remove a pin; return whether there was one."""
+        """Remove a pin. Return whether there was one."""
 
     def clear(self, selector: str | None) -> set[tuple[str, str, str]]:
-        """Remove records, and return their keys."""
+        """Remove records. Return their keys."""
 
     def unite(self, records: Sequence[Record], pins: Sequence[Pin], *, theirs: bool) -> int:
         """Merge these records and pins into the database; see `Store.unite`."""
 
     def disconnect(self) -> None:
-        """Release the connection. The next use opens another."""
+        """Close the connection. The next use opens another one."""
 
     def abandon(self) -> None:
-        """Forget the connection without closing it: it belongs to the process that forked this
-        one."""
+        """Drop the connection without closing it, because it belongs to the parent process."""

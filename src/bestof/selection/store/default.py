@@ -14,38 +14,41 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.url import open_file, open_store
 
-_lock = threading.RLock()  # a signal handler may call a selector while its thread opens the store
-_forking: list[bool] = []  # whether the fork under way holds the lock
-_opened: list[Store | None] = []  # empty before the first call; then what that call found
+# reentrant: a signal handler may call a selector while this thread opens the store
+_lock = threading.RLock()
+_forking: list[bool] = []  # whether the current fork holds the lock
+_opened: list[Store | None] = []  # empty before the first call, then its result
 
 
 def default_store() -> Store | None:
-    """The store of every selector that was given none; the same one at every call of a process.
+    """Return the store of every selector that was given none. All calls return the same store.
 
-    BESTOF_STORE names it (`off`: None; a URL or a path as in `open_store`, StoreError where it is
-    none). Otherwise it is `bestof/decisions.sqlite` in the user's cache folder; where that cannot
-    be had, a store in memory, with a warning.
+    The environment variable BESTOF_STORE gives its URL or path (see `open_store`), or `off` for
+    None. Otherwise it is `bestof/decisions.sqlite` in the user's cache folder. If that file cannot
+    be made, it is a store in memory, and bestof warns.
+
+    Raises StoreError if BESTOF_STORE names no valid store.
     """
-    found = _opened[:1]  # without the lock: after the first call there is nothing to wait for
+    found = _opened[:1]  # Without the lock, because after the first call the result never changes.
     if found:
         return found[0]
     with _lock:
         if _opened:
             return _opened[0]
         store, failure = _open()
-        if _opened:  # by a signal handler, meanwhile
+        if _opened:  # a signal handler has opened it meanwhile
             return _opened[0]
         _opened.append(store)
     if failure is not None:
         warn(
-            f"decisions are kept in memory, for this process: {failure}; BESTOF_STORE=PATH names a "
-            f"file for them, BESTOF_STORE=off keeps none"
+            f"decisions are kept in memory, and lost with this process: {failure}; set "
+            "BESTOF_STORE to a path for them, or to 'off'"
         )
     return store
 
 
 def close_default_store() -> None:
-    """Close the default store; the next call of `default_store` opens one anew."""
+    """Close the default store. The next call of `default_store` opens it again."""
     with _lock:
         while _opened:
             store = _opened.pop()
@@ -66,8 +69,10 @@ def _open() -> tuple[Store | None, Exception | None]:
 
 
 def cache_folder() -> Path:
-    """Where programs of this user keep what can be made anew. RuntimeError where there is no
-    home."""
+    """Return the user's folder for files that can be made again.
+
+    Raises RuntimeError if the user has no home folder.
+    """
     if sys.platform == "win32":
         setting, fallback = "LOCALAPPDATA", ("AppData", "Local")
     elif sys.platform == "darwin":
@@ -77,14 +82,16 @@ def cache_folder() -> Path:
     folder = os.environ.get(setting, "") if setting else ""
     if (
         folder and Path(folder).is_absolute()
-    ):  # the XDG specification: a relative path is invalid, and ignored
+    ):  # the XDG specification says to ignore a relative path
         return Path(folder)
     return Path.home().joinpath(*fallback)
 
 
 def _before_fork() -> None:
-    """Let another thread finish opening the store: in a child, a module that it was just importing
-    would stay locked for good."""
+    """Wait until no other thread is opening the store.
+
+    Otherwise a module that this thread is importing would stay locked in the child for ever.
+    """
     _forking.append(_lock.acquire(timeout=FORK_SECONDS))
 
 
@@ -94,7 +101,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock  # noqa: PLW0603  another thread of the parent may hold it still
+    global _lock  # noqa: PLW0603 - another thread of the parent may hold the old one
     _lock = threading.RLock()
     _forking.clear()
 

@@ -1,4 +1,4 @@
-"""A store that writes beside the calls, and lets no call wait."""
+"""A store that writes in a thread of its own, so that no call waits for a write."""
 
 from __future__ import annotations
 
@@ -19,43 +19,47 @@ from bestof.selection.store.worker import EXIT_SECONDS, Job, Worker
 
 _T = TypeVar("_T")
 
-READ_SECONDS = 10.0  # a read of a busy store is tried again for so long, beside the calls
-ORDER_SECONDS = 60.0  # an order of a user waits for so long
+READ_SECONDS = 10.0  # how long the thread retries to read a busy store
+ORDER_SECONDS = 60.0  # how long an order of a user waits
 _ANSWERS_KEPT = 1024
-_ANSWER_SECONDS = 10.0  # an answer that came late is believed for so long
+_ANSWER_SECONDS = 10.0  # how long a late answer stays valid
 
 
 class DeferredStore:
-    """Keeps records in a database that one thread of its own reads and writes.
+    """Keeps records in a database that only one thread of the store reads and writes.
 
-    A record that is saved waits in memory until the thread has written it, usually for less than a
-    millisecond. If the database is busy or cannot be written, the record stays in memory, is read
-    from there, and is tried again; the user is told once. `close` and the end of the process write
-    what waits, for 3 s at most. A process that ends by a signal or by `os._exit` loses what waits
-    then; `flush` writes it.
+    A saved record waits in memory until the thread has written it, usually for less than a
+    millisecond. If the database is busy or cannot be written, the record stays in memory. It is
+    read from there, and the write is tried again. The user is told once.
 
-    A fork first lets the thread finish its work (1 s at most), so that no connection is shared.
-    What still waits is written by the parent. If the thread is stuck, the child works without a
-    store, and says so.
+    `close` and the end of the process write the waiting records, for at most 3 s. A process that
+    ends by a signal or by `os._exit` loses them. `flush` writes them earlier.
+
+    A fork first waits until the thread has finished its work (at most 1 s), so that parent and
+    child share no connection. The parent writes the waiting records. If the thread is stuck, the
+    child works without a store, and warns.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._patience = Patience()
         self._waiting = Waiting(database, self._tell)
-        self._answers: dict[Any, Job] = {}  # of reads that came too late for their call
+        self._answers: dict[Any, Job] = {}  # reads whose answers came too late for their call
         self._read_seconds = READ_SECONDS
-        self._told = False  # that the database cannot be used
+        self._told = False  # whether the user was told that the database cannot be used
         self._closed = False
         self._cut_off = False
         self._process = os.getpid()
         self._worker = Worker(self._write_some, self._database.disconnect)
         lifetime.watch(self)
 
-    # What calls do
+    # For calls
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
-        """Return the record of one problem, or None. StoreBusy if there is no answer in time."""
+        """Return the record of one problem, or None.
+
+        Raises StoreBusy if there is no answer in time.
+        """
         key = (selector, problem, host)
 
         def read() -> Record | None:
@@ -65,13 +69,15 @@ class DeferredStore:
         return self._ask(key, read)
 
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
-        """Return the alternative of the closest pin, or None. StoreBusy if there is no answer in
-        time."""
+        """Return the alternative of the closest pin, or None.
+
+        Raises StoreBusy if there is no answer in time.
+        """
         pins = self._ask(selector, lambda: self._readable(lambda: self._database.pins(selector)))
         return closest(pins or [], problem, host)
 
     def save(self, record: Record) -> None:
-        """Keep a record, by the rule of `Record.absorb`. It is written beside the call."""
+        """Keep a record, by the rule of `Record.absorb`. The thread writes it."""
         self._enter()
         self._waiting.add(record)
         if not self._cut_off:
@@ -80,10 +86,11 @@ class DeferredStore:
                 self._tell_lost()
         self._announce()
 
-    # What users and tools do
+    # For users and tools
 
     def flush(self, seconds: float = EXIT_SECONDS) -> bool:
-        """Wait at most so long until every saved record is written; return whether it is."""
+        """Wait until every saved record is written, at most this many seconds. Return whether it
+        is."""
         self._enter()
         written = not self._waiting
         if not written and not self._cut_off:
@@ -94,8 +101,7 @@ class DeferredStore:
         return written
 
     def records(self, selector: str | None = None) -> list[Record]:
-        """Return every record (of one selector, where named), sorted by selector, problem and
-        host."""
+        """Return every record, or those of one selector, sorted by selector, problem and host."""
 
         def read() -> list[Record]:
             kept = self._readable(lambda: self._database.records(selector)) or []
@@ -105,24 +111,23 @@ class DeferredStore:
         return self._wait_for(read) or []
 
     def pins(self, selector: str | None = None) -> list[Pin]:
-        """Return every pin (of one selector, where named), sorted; None comes first."""
+        """Return every pin, or those of one selector, sorted. None comes first."""
         found = self._wait_for(lambda: self._readable(lambda: self._database.pins(selector)))
         return sorted_pins(found or [])
 
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Force one alternative for a problem (None: every problem) on a host (None: every
-        host)."""
+        """Order one alternative for a problem on a host. None stands for all of them."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda: self._database.pin(order))
 
     def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:
-        """Take back the pin that was given with exactly these; return whether there was one."""
+        """Remove the pin with exactly these values. Return whether there was one."""
         return self._obey(lambda: self._database.unpin(selector, problem, host))
 
     def clear(self, selector: str | None = None) -> int:
-        """Remove every record (of one selector, where named), and no pin; return how many."""
+        """Remove every record, or those of one selector, but no pin. Return how many."""
 
         def remove() -> int:
             gone = self._database.clear(selector) | self._waiting.remove(selector)
@@ -133,7 +138,7 @@ class DeferredStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
-        """Merge these records into the store and add the pins; return how many own pins stayed."""
+        """Merge records and pins into the store; see `Store.unite`."""
 
         def unite() -> int:
             if self._waiting:
@@ -143,12 +148,11 @@ class DeferredStore:
         return self._obey(unite)
 
     def limit_waits(self, seconds: float) -> None:
-        """Let users and tools wait at most twice so long for a read, as when the process ends."""
+        """Let users and tools wait at most twice this long for a read, for example at exit."""
         self._read_seconds = seconds
 
     def close(self) -> None:
-        """Write what was saved, within 3 s, and release the connection. Closing twice is
-        harmless."""
+        """Write what was saved, within 3 s, and close the connection. Closing twice is harmless."""
         if self._closed:
             return
         self._finish(time.monotonic() + EXIT_SECONDS)
@@ -157,18 +161,21 @@ class DeferredStore:
 
     @property
     def url(self) -> str:
-        """Return what names this store."""
+        """Return the name of this store."""
         return self._database.url
 
     def __del__(self) -> None:
-        if hasattr(self, "_worker") and self._process == os.getpid():  # __init__ may have raised
+        # false if __init__ has raised
+        if hasattr(self, "_worker") and self._process == os.getpid():
             self._database.disconnect()
 
-    # Asking the thread
+    # Requests to the thread
 
     def _ask(self, key: Any, read: Callable[[], _T | None]) -> _T | None:
-        """Return what `read` finds, None if there is nothing; StoreBusy if it takes longer than a
-        call may wait."""
+        """Return what `read` finds, or None if there is nothing.
+
+        Raises StoreBusy if that takes longer than a call may wait.
+        """
         self._enter()
         if self._cut_off or not (self._waiting or self._database.exists()):
             self._announce()
@@ -218,22 +225,21 @@ class DeferredStore:
         result: _T = job.result
         return result
 
-    # What the thread does
+    # Run by the thread
 
     def _readable(self, read: Callable[[], _T]) -> _T | None:
-        """Return what `read` finds; None, and a notice, if the database cannot be read and waiting
-        does not help."""
+        """Return what `read` finds. If waiting does not help, return None and add a warning."""
         try:
             return read()
         except Unavailable as error:
             if error.busy:
                 raise
-            self._tell(f"cannot be read ({error}); decisions are made anew")
+            self._tell(f"cannot be read ({error}); bestof searches again")
         except StoreError as error:
             self._tell(f"is not used: {error}", advice=False)
         return None
 
-    # By name, for a fork replaces `_waiting`.
+    # Methods, because a fork replaces `_waiting`.
 
     def _write_some(self) -> float | None:
         return self._waiting.write_some()
@@ -241,22 +247,25 @@ class DeferredStore:
     def _write_all(self) -> None:
         self._waiting.write_all()
 
-    # Ends and beginnings (called by lifetime.py)
+    # Forks and exit (called by lifetime.py)
 
     def before_fork(self, deadline: float) -> bool:
-        """End the thread, and let none start until the fork is over; return whether it ended in
+        """End the thread, and start none until the fork is over. Return whether it ended in
         time."""
         self._worker.guard.acquire()
         return self._worker.stop(max(0.0, deadline - time.monotonic()))
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Allow the thread to start again."""
         self._worker.guard.release()
         if self._waiting and not self._closed:
             self._worker.submit()
 
     def after_fork_in_child(self, *, paused: bool) -> None:
-        """Begin with nothing of the parent's; without a store if its thread could not be ended."""
+        """Start without the parent's thread and connection.
+
+        If the parent could not end its thread (`paused` is false), work without a store.
+        """
         self._process = os.getpid()
         self._worker.renew()
         self._waiting = Waiting(self._database, self._tell)
@@ -269,22 +278,21 @@ class DeferredStore:
             )
 
     def at_exit(self, deadline: float) -> None:
-        """Write what waits. Exit functions that run later may save more: they write it
-        themselves."""
+        """Write the waiting records. Records saved after this are written by their callers."""
         self._finish(deadline)
         self._worker.work_here(deadline)
         self._announce()
 
     def _enter(self) -> None:
         if self._closed:
-            raise StoreError(f"{self._database.title} was closed, and is used again; open another")
+            raise StoreError(f"{self._database.title} was closed; open it again to use it")
         if self._process != os.getpid():
-            # Forked behind Python's back: even to close the parent's connection could harm the
-            # file.
+            # The process was forked without Python's knowledge. Even closing the parent's
+            # connection could damage the file.
             self.after_fork_in_child(paused=True)
 
     def _finish(self, deadline: float) -> None:
-        """Write what waits, end the thread, and tell what is lost."""
+        """Write the waiting records, end the thread, and warn of records that are lost."""
         if self._closed or self._cut_off or self._process != os.getpid():
             return
         if self._waiting:
@@ -306,10 +314,11 @@ class DeferredStore:
     def _tell(self, what: str, advice: bool = True) -> None:
         if not self._told:
             self._told = True
-            more = "; BESTOF_STORE names another store, or is 'off'" if advice else ""
+            more = "; set BESTOF_STORE to another store, or to 'off'" if advice else ""
             self._database.notices.append(f"{self._database.title} {what}{more}")
 
     def _announce(self) -> None:
-        """Warn at the very end of a call, so that nothing is lost where warnings are errors."""
+        """Give the warnings. This is the end of a call, because a warning may be raised as an
+        error."""
         while self._database.notices:
             warn(self._database.notices.pop(0))

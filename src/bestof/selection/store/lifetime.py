@@ -1,4 +1,4 @@
-"""What becomes of stores when their process forks or ends."""
+"""Prepare stores for a fork and for the end of the process."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Protocol
 
 from bestof.selection.store.worker import EXIT_SECONDS
 
-FORK_SECONDS = 1.0  # a fork waits for work under way
+FORK_SECONDS = 1.0  # a fork waits at most this long for the thread
 
 
 class Watched(Protocol):
     """A store with a thread of its own."""
 
     def before_fork(self, deadline: float) -> bool:
-        """End the thread, and let none start until the fork is over; return whether it ended."""
+        """End the thread, and start none until the fork is over. Return whether it ended."""
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Allow the thread to start again."""
 
     def after_fork_in_child(self, *, paused: bool) -> None:
-        """Begin with nothing of the parent's."""
+        """Start without the parent's thread and connection."""
 
     def at_exit(self, deadline: float) -> None:
-        """Write what waits."""
+        """Write the waiting records."""
 
 
 _STORES: weakref.WeakSet[Watched] = weakref.WeakSet()
@@ -34,7 +34,7 @@ _FORKING: list[tuple[Watched, bool]] = []
 
 
 def watch(store: Watched) -> None:
-    """Tell a store when its process forks or ends, for as long as it lives."""
+    """Call the methods of a store at each fork and at exit, as long as the store exists."""
     _STORES.add(store)
 
 

@@ -1,4 +1,4 @@
-"""A field of a lock file: a value that knows where it lies."""
+"""A field of a lock file: a value and its path in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORT.maxlevel = 2
 
 
 class WrongField(Exception):
-    """A field that is not what a lock file has there: where it lies, and what is wrong."""
+    """A field that is wrong: its path, and what is wrong."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(where, what)
@@ -23,7 +23,7 @@ class WrongField(Exception):
 
 
 class Field:
-    """A value of a lock file, and where it lies: `records[2].evidence[0].version`."""
+    """A value in a lock file, and its path, such as `records[2].evidence[0].version`."""
 
     __slots__ = ("_value", "where")
 
@@ -32,18 +32,23 @@ class Field:
         self.where = where
 
     def get(self, name: str) -> Field:
-        """Return the field of an object, with None for an absent one."""
+        """Return a field of an object. Its value is None if it is absent."""
         if not isinstance(self._value, dict):
             raise self.wrong("an object")
         return Field(self._value.get(name), f"{self.where}.{name}" if self.where else name)
 
     def refuse_others(self, *names: str) -> None:
-        """Refuse an object with other fields: a mistyped name must not pass for an absent one."""
+        """Raise WrongField if the object has other fields.
+
+        A mistyped name must not count as an absent field.
+        """
         if not isinstance(self._value, dict):
             raise self.wrong("an object")
         for name in self._value:
             if name not in names:
-                raise WrongField(self.where, f"there is no field {name!r}, only {', '.join(names)}")
+                raise WrongField(
+                    self.where, f"unknown field {name!r}; the fields are {', '.join(names)}"
+                )
 
     def fields(self) -> list[Field]:
         """Return the elements of a list."""
@@ -60,7 +65,7 @@ class Field:
         if not isinstance(self._value, str):
             raise self.wrong("a string")
         if not is_storable(self._value):
-            raise self.wrong("text without halves of surrogate pairs, which are no characters")
+            raise self.wrong("text without lone surrogates (halves of UTF-16 pairs)")
         return self._value
 
     def text_or_none(self) -> str | None:
@@ -68,7 +73,7 @@ class Field:
         return None if self._value is None else self.text()
 
     def number(self, *, least: float | None = None) -> float:
-        """Return a finite number, not below `least`."""
+        """Return a finite number of at least `least`."""
         value = self._value
         if (
             isinstance(value, bool)
@@ -85,7 +90,7 @@ class Field:
         return number
 
     def wholly(self, expected: object) -> None:
-        """Refuse any other value."""
+        """Raise WrongField unless the value is `expected`."""
         if self._value != expected or isinstance(self._value, bool):
             raise self.wrong(repr(expected))
 

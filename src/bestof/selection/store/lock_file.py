@@ -1,5 +1,7 @@
-"""The lock file: records and pins as sorted JSON text, to be reviewed, committed and carried to
-other machines."""
+"""The lock file: records and pins as sorted JSON text.
+
+People review it, commit it, and copy it to other machines.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,19 @@ from bestof.selection.store.pin_order import sorted_pins
 from bestof.selection.store.storable import storable
 
 FORMAT = 1
-_CLOCKS_DIFFER = 86_400.0  # seconds: what is dated later than in a day cannot be
+_CLOCKS_DIFFER = 86_400.0  # seconds: a record from further in the future is wrong
 
 _T = TypeVar("_T")
 
 
 def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
-    """Return records and pins as text: sorted, one line an alternative, a newline at the end.
+    """Return records and pins as sorted text, with one line for each alternative.
 
-    Samples are written in microseconds with 6 significant digits, `updated` in milliseconds; import
-    gives them back so rounded, and everything else exactly. A decision whose alternative has no
-    samples is left out, as it decides nothing. StoreError for a sample or a time that is not
-    finite.
+    Samples are written in microseconds with 6 significant digits, `updated` in milliseconds. Import
+    returns these rounded values, and everything else exactly. A decision is left out if its
+    alternative has no samples, because the decision has no effect then.
+
+    Raises StoreError for a sample or a time that is not finite.
     """
     blocks = [_record_text(record) for record in sorted(records, key=lambda record: record.key)]
     lines = [_json(_pin_dict(pin)) for pin in sorted_pins(pins)]
@@ -41,13 +44,15 @@ def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
 
 
 def import_records(text: str) -> list[Record]:
-    """Return the records of a lock file, sorted. StoreError that names the line, the field, and
-    what is wrong."""
+    """Return the records of a lock file, sorted.
+
+    Raises StoreError with the line, the field, and what is wrong.
+    """
     return _read(text, _records)
 
 
 def import_pins(text: str) -> list[Pin]:
-    """Return the pins of a lock file, sorted. Errors as for `import_records`."""
+    """Return the pins of a lock file, sorted. Raises StoreError as `import_records` does."""
     return _read(text, _pins)
 
 
@@ -89,7 +94,7 @@ def _json(value: Mapping[str, object]) -> str:
 
 
 def _storable(value: object) -> object:
-    """Return the value with every text as stores keep it, so that import takes it."""
+    """Return the value with every text converted by `storable`, so that import accepts it."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, Mapping):
@@ -118,7 +123,7 @@ def _record_text(record: Record) -> str:
         "selector": record.selector,
         "problem": record.problem,
         "host": record.host,
-        # Without samples it decides nothing here either: the next run measures.
+        # A decision without samples has no effect: the next run measures again.
         "decision": record.decision if record.decision in _carried(record.evidence) else None,
     }
     updated = _number(record.updated, record, lambda value: f"{value:.3f}")
@@ -143,7 +148,7 @@ def _number(value: float, record: Record, write: Callable[[float], str]) -> str:
     if not isfinite(value):
         raise StoreError(
             f"the record of {record.selector!r} for {record.problem} holds the number {value}, "
-            "which JSON cannot; clear the selector, and measure it anew"
+            "which JSON cannot express; clear the selector, and measure again"
         )
     return write(value)
 
@@ -170,7 +175,7 @@ def _record(field: Field) -> Record:
 
 
 def _carried(items: Iterable[Evidence]) -> set[str]:
-    """Return the alternatives that a decision can rest on."""
+    """Return the alternatives that a decision may name: those with samples, not disqualified."""
     return {item.alternative for item in items if item.samples and item.disqualified is None}
 
 
@@ -195,5 +200,5 @@ def _refuse_twice(where: str, keys: Sequence[object]) -> None:
     seen = set()
     for index, key in enumerate(keys):
         if key in seen:
-            raise WrongField(f"{where}[{index}]", f"{key!r} stands there twice; expected it once")
+            raise WrongField(f"{where}[{index}]", f"{key!r} appears twice; expected it once")
         seen.add(key)

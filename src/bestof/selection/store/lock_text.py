@@ -1,4 +1,4 @@
-"""The text of a lock file: read as JSON, with the line of whatever is wrong."""
+"""Read the text of a lock file as JSON, and find the line of each value."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ class _NoNumber(ValueError):
 
 
 def read(text: str) -> Any:
-    """Return what the text holds. StoreError with the line and the reason, if it is not a JSON
-    document."""
+    """Return the content of the text.
+
+    Raises StoreError with the line and the reason if the text is not one JSON document.
+    """
     if text.startswith("\ufeff"):
         raise error(1, "the file begins with a byte order mark; save it as UTF-8 without one")
     conflict = _CONFLICT.search(text)
@@ -41,9 +43,7 @@ def read(text: str) -> Any:
         ) from None
     except _Repeated as wrong:
         line = next((place.line for place in _places(text) if place.repeated), 1)
-        raise error(
-            line, f"the field {wrong.args[0]!r} stands there twice in one object"
-        ) from wrong
+        raise error(line, f"the field {wrong.args[0]!r} appears twice in one object") from wrong
     except _NoNumber as wrong:
         places = (place.line for place in _places(text) if _NO_NUMBER.fullmatch(place.token))
         raise error(next(places, 1), f"{wrong.args[0]} is not a number in JSON") from wrong
@@ -52,8 +52,10 @@ def read(text: str) -> Any:
 
 
 def line_of(text: str, where: str) -> int:
-    """Return the line of a field such as `records[2].evidence[0].version`; of what is around it if
-    it is absent."""
+    """Return the line of a field, such as `records[2].evidence[0].version`.
+
+    If the field is absent, return the line of the value around it.
+    """
     line = 1
     for place in _places(text):
         if place.path == where:
@@ -84,8 +86,8 @@ def _refuse_constant(name: str) -> None:
 
 
 class _Place(NamedTuple):
-    """A value of the document: its path, its first token, its line, and whether its name came
-    before."""
+    """A value of the document: its path, its first token, its line, and whether its name is a
+    duplicate."""
 
     path: str
     token: str
@@ -105,14 +107,14 @@ class _Level:
         self.repeated = False
 
     def next_path(self) -> str:
-        """Return the path of the value that comes now."""
+        """Return the path of the next value."""
         if not self.is_object:
             return f"{self.path}[{self.index}]"
         return f"{self.path}.{self.name}" if self.path else str(self.name)
 
 
 def _places(text: str) -> Iterator[_Place]:
-    """Yield every value of a JSON text in its order, up to where it is no JSON."""
+    """Yield every value of a JSON text in order, up to the first error."""
     levels: list[_Level] = []
     line, last = 1, 0
     for found in _TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""A store that lasts as long as the process."""
+"""A store in memory, which ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bestof.selection.store.pin_order import closest, sorted_pins
 
 
 class MemoryStore:
-    """Keeps records in a dict. The reference for what a store does."""
+    """Keeps records in a dict. It is the reference for the behaviour of a store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class MemoryStore:
         _STORES.add(self)
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
-        """The record of one problem, None where there is none."""
+        """Return the record of one problem, or None."""
         return self._records.get((selector, problem, host))
 
     def save(self, record: Record) -> None:
@@ -32,7 +32,7 @@ class MemoryStore:
             self._records[record.key] = old.absorb(record)
 
     def records(self, selector: str | None = None) -> list[Record]:
-        """Every record (of one selector, where named), sorted by selector, problem and host."""
+        """Return every record, or those of one selector, sorted by selector, problem and host."""
         with self._lock:
             found = [
                 record for record in self._records.values() if selector in (None, record.selector)
@@ -42,22 +42,21 @@ class MemoryStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Force one alternative for a problem (None: every problem) on a host (None: every
-        host)."""
+        """Order one alternative for a problem on a host. None stands for all of them."""
         with self._lock:
             self._pins[selector, problem, host] = alternative
 
     def unpin(self, selector: str, problem: str | None = None, host: str | None = None) -> bool:
-        """Take back the pin that was given with exactly these; whether there was one."""
+        """Remove the pin with exactly these values. Return whether there was one."""
         with self._lock:
             return self._pins.pop((selector, problem, host), None) is not None
 
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
-        """The alternative of the closest pin, None where there is none."""
+        """Return the alternative of the closest pin, or None."""
         return closest(self.pins(selector), problem, host)
 
     def pins(self, selector: str | None = None) -> list[Pin]:
-        """Every pin (of one selector, where named), sorted; None comes first."""
+        """Return every pin, or those of one selector, sorted. None comes first."""
         with self._lock:
             found = [
                 Pin(name, alternative, problem, host)
@@ -67,8 +66,7 @@ class MemoryStore:
         return sorted_pins(found)
 
     def clear(self, selector: str | None = None) -> int:
-        """Forget every record (of one selector, where named), and no pin; how many were
-        forgotten."""
+        """Remove every record, or those of one selector, but no pin. Return how many."""
         with self._lock:
             gone = [key for key in self._records if selector in (None, key[0])]
             for key in gone:
@@ -78,7 +76,7 @@ class MemoryStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
-        """Merge these records into the store and add the pins; return how many own pins stayed."""
+        """Merge records and pins into the store; see `Store.unite`."""
         came = {record.key for record in records}
         merged = merge((record for record in self.records() if record.key in came), records)
         written, stayed = pins_to_write(self.pins(), pins, replace=theirs)
@@ -92,16 +90,16 @@ class MemoryStore:
             self._records, self._pins = kept, pinned
         return stayed
 
-    def flush(self, seconds: float = 3.0) -> bool:  # noqa: ARG002  a store in memory never waits
-        """Return True: nothing waits to be written."""
+    def flush(self, seconds: float = 3.0) -> bool:  # noqa: ARG002 - a store in memory never waits
+        """Return True, because nothing waits to be written."""
         return True
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, because nothing is open."""
 
     @property
     def url(self) -> str:
-        """`memory:`."""
+        """Return `memory:`."""
         return "memory:"
 
 
@@ -109,8 +107,7 @@ _STORES: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: another thread of the parent may have held a lock, and that thread is not
-    here."""
+    """Replace the locks in a forked child, because a thread of the parent may hold them."""
     for store in list(_STORES):
         store._lock = threading.Lock()
 

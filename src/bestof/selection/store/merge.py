@@ -1,4 +1,4 @@
-"""The merge of two sets of records that grew apart, as two machines or two branches leave them."""
+"""Merge two sets of records that changed separately, for example on two machines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from bestof.selection.record import Evidence, Pin, Record
 
 
 def merge(ours: Iterable[Record], theirs: Iterable[Record]) -> list[Record]:
-    """One record for every problem that either side knows, sorted; the same whichever side comes
-    first.
+    """Return one record for every problem that either side knows, sorted.
 
-    Evidence is united. Where both sides have evidence of one alternative, of different versions,
-    that of the newer record stays; of the same version, a disqualification stays, and then the one
-    with more samples. The decision is that of the newer record, of the older where the newer has
-    none; never an alternative that the merged evidence disqualifies. Alternatives are sorted by
-    name.
+    The order of the two sides does not matter. The evidence of both is united. If both have
+    evidence of one alternative, these rules decide:
+
+    - different versions: the evidence of the newer record stays.
+    - the same version: a disqualification stays, or else the evidence with more samples.
+
+    The decision is that of the newer record, or else that of the older one. An alternative that the
+    merged evidence disqualifies is never the decision. Alternatives are sorted by name.
     """
     merged: dict[tuple[str, str, str], Record] = {}
     for record in (*ours, *theirs):
         other = merged.get(record.key)
-        # First with itself: a decision that the record's own evidence disqualifies does not count
-        # on either side.
+        # Merge each record with itself first. This removes a decision that its own evidence
+        # disqualifies.
         own = _united(record, record)
         merged[record.key] = own if other is None else _united(other, own)
     return [merged[key] for key in sorted(merged)]
@@ -47,7 +49,7 @@ def _united(one: Record, two: Record) -> Record:
 
 
 def _weight(item: Evidence) -> tuple[object, ...]:
-    # After the two that matter, anything that decides the same way on both sides.
+    # The first two criteria matter. The others only make both sides choose the same.
     return (
         item.disqualified is not None,
         len(item.samples),
@@ -60,10 +62,9 @@ def _weight(item: Evidence) -> tuple[object, ...]:
 def pins_to_write(
     ours: Iterable[Pin], theirs: Iterable[Pin], *, replace: bool
 ) -> tuple[list[Pin], int]:
-    """Return those pins of `theirs` that are to be written, and how many of `ours` stay against one
-    of `theirs`.
+    """Return the pins of `theirs` to write, and how many of `ours` stay against one of theirs.
 
-    For the same place, `replace` tells whether theirs replaces ours.
+    If both have a pin for the same place, `replace` says whether theirs replaces ours.
     """
     own = {(pin.selector, pin.problem, pin.host): pin.alternative for pin in ours}
     written, stayed = [], 0

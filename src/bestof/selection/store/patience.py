@@ -1,4 +1,4 @@
-"""How long a call waits for the answer of a store."""
+"""Limit how long a call waits for the answer of a store."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from bestof.errors import StoreError
 from bestof.selection.store.worker import Job
 
 WAIT_SECONDS = 0.0035
-_SLOW_SECONDS = 0.001  # an answer that took this long makes the next waits short
+_SLOW_SECONDS = 0.001  # after an answer this slow, the next waits are short
 _SHORT_SECONDS = 0.0005
 _SHORT_FOR_SECONDS = 0.1
 
 
 class Patience:
-    """Bounds what a call waits: a call asks two or three times, and all of it stays below 5 ms.
+    """Limits the wait of a call. A call asks two or three times, and waits less than 5 ms in all.
 
-    A read waits 3.5 ms. After an answer that took more than 1 ms, reads wait 0.5 ms for a tenth of
-    a second. While an answer is overdue, they do not wait. BESTOF_STORE_WAIT sets another time, in
-    seconds, which then holds for every
-    read: for programs that call a problem only once, and would rather wait.
+    A read waits at most 3.5 ms. For a tenth of a second after an answer that took more than 1 ms,
+    reads wait at most 0.5 ms. While an answer is overdue, they do not wait.
+
+    The environment variable BESTOF_STORE_WAIT sets another limit for every read, in seconds. It is
+    for programs that call each problem only once.
     """
 
     __slots__ = ("_fixed", "_overdue", "_short_until")
@@ -32,7 +33,7 @@ class Patience:
         self._short_until = 0.0
 
     def wait(self, job: Job) -> bool:
-        """Wait for a job; return whether it is finished."""
+        """Wait for a job. Return whether it is finished."""
         if self._fixed is not None:
             return job.wait(self._fixed)
         if self._overdue is not None and not self._overdue.finished:

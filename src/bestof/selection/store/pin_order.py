@@ -1,4 +1,4 @@
-"""The order of pins: which comes first in a list, and which is closest to a problem on a host."""
+"""The order of pins: in a list, and by how closely they match a problem on a host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bestof.selection.record import Pin
 
 
 def sorted_pins(pins: Iterable[Pin]) -> list[Pin]:
-    """By selector, problem, host; None before every text."""
+    """Return pins sorted by selector, problem and host. None comes before every text."""
     return sorted(
         pins,
         key=lambda pin: (pin.selector, *_place(pin.problem), *_place(pin.host)),
@@ -20,8 +20,10 @@ def _place(text: str | None) -> tuple[bool, str]:
 
 
 def closest(pins: Iterable[Pin], problem: str | None, host: str | None) -> str | None:
-    """The alternative of the pin that is closest to a problem on a host, among the pins of one
-    selector."""
+    """Return the alternative of the closest pin, or None.
+
+    `pins` are those of one selector.
+    """
     found = {(pin.problem, pin.host): pin.alternative for pin in pins}
     for key in ((problem, host), (problem, None), (None, host), (None, None)):
         if key in found:

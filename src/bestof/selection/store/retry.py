@@ -1,4 +1,4 @@
-"""When a store that could not be written is tried again, and when its user is told."""
+"""Decide when to write to a failing store again, and when to tell the user."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import time
 from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
-_BUSY_FOR_LONG = 30.0  # so long is worth a warning: 200 processes at once wait for 20 s
-_FIRST, _LAST = 1.0, 60.0  # between attempts where waiting does not help, doubled each time
+# a store that is busy for longer is worth a warning: with 200 processes at once, waits reach 20 s
+_BUSY_FOR_LONG = 30.0
+# between attempts at a store that is not busy but fails; doubled each time
+_FIRST, _LAST = 1.0, 60.0
 
 
 class Retry:
-    """Counts failures. A busy store is asked again soon (see Backoff); one that fails for another
-    reason, such as a full disk, after 1 s, 2 s and so on up to a minute."""
+    """Counts failures.
+
+    A busy store is tried again soon (see Backoff). If a store fails for another reason, such as a
+    full disk, it is tried again after 1 s, 2 s and so on, up to a minute.
+    """
 
     def __init__(self) -> None:
         self._again_at = 0.0
         self._since: float | None = None
         self._delay = _FIRST
         self._backoff = Backoff()
-        self.reason: Exception | None = None  # of the last failure
+        self.reason: Exception | None = None  # the reason of the last failure
 
     def failed(self, error: Unavailable) -> bool:
-        """Note a failure; return whether the user should know of it."""
+        """Count a failure. Return whether to tell the user."""
         now = time.monotonic()
         self._since = self._since or now
         self.reason = error
@@ -40,7 +45,7 @@ class Retry:
         self._backoff.reset()
 
     def give_up(self) -> float:
-        """Try again in a minute only; return these seconds."""
+        """Return the seconds until the next attempt, which is in a minute."""
         self._again_at = time.monotonic() + _LAST
         return _LAST
 

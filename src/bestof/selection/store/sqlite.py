@@ -9,8 +9,7 @@ from bestof.selection.store.sqlite_database import SqliteDatabase
 
 
 class SqliteStore(DeferredStore):
-    """Keeps records in the file at `path`, written beside the calls; see DeferredStore and
-    SqliteDatabase."""
+    """Keeps records in the file at `path`; see DeferredStore and SqliteDatabase."""
 
     def __init__(self, path: str | os.PathLike[str], *, claimed: bool = False) -> None:
         super().__init__(SqliteDatabase(path, claimed=claimed))

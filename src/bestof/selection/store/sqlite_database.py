@@ -26,23 +26,23 @@ from bestof.selection.store.sqlite_file import (
 
 _T = TypeVar("_T")
 
-_ABANDONED: list[sqlite3.Connection] = []  # of a parent process: never closed here
+_ABANDONED: list[sqlite3.Connection] = []  # connections of a parent process; never closed here
 
 
 class SqliteDatabase:
-    """Reads and writes the file at `path` in WAL mode, one transaction a change.
+    """Reads and writes the file at `path` in WAL mode, with one transaction for each change.
 
-    `synchronous=NORMAL`: what was written survives the end of the process by any signal; the loss
-    of power may take the last changes, and damages nothing. The connection is opened by the first
-    use. The file is created by the first change; its folder must exist.
+    With `synchronous=NORMAL`, written data survives any signal that ends the process. A power
+    failure may lose the last changes, but damages nothing. The first use opens the connection, and
+    the first change creates the file. Its folder must exist.
 
-    StoreError at once if the file belongs to another program or to a newer bestof. `claimed` says
-    that the path is bestof's own: even a file that is no database at all is then a damaged one of
-    bestof. A damaged file is set aside, with a notice that names both paths, and a new one is
-    begun.
+    If the file belongs to another program or to a newer bestof, the constructor raises StoreError.
+    `claimed` says that the path is bestof's own: a file that is no database is then taken for a
+    damaged one of bestof. A damaged file is renamed, with a warning that names both paths, and a
+    new one is made.
 
-    SQLite itself never waits here: a file that another process has locked is Unavailable at once.
-    (Where locks do not work at all, SQLite tries for up to 10 s by itself.)
+    SQLite never waits here. If another process has locked the file, Unavailable is raised at once.
+    (On a file system without locks, SQLite itself tries for up to 10 s.)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, claimed: bool = False) -> None:
@@ -63,7 +63,7 @@ class SqliteDatabase:
 
     @property
     def title(self) -> str:
-        """Return the name for a message."""
+        """Return the name for messages."""
         return f"the store '{self._path}'"
 
     def exists(self) -> bool:
@@ -75,11 +75,11 @@ class SqliteDatabase:
         return self._read(lambda c: schema.read_record(c, selector, problem, host), None)
 
     def records(self, selector: str | None) -> list[Record]:
-        """Return every record (of one selector, where named), sorted."""
+        """Return every record, or those of one selector, sorted."""
         return self._read(lambda c: schema.read_records(c, selector), [])
 
     def pins(self, selector: str | None) -> list[Pin]:
-        """Return every pin (of one selector, where named), in no order."""
+        """Return every pin, or those of one selector, in no order."""
         return self._read(lambda c: schema.read_pins(c, selector), [])
 
     def write(self, records: Sequence[Record]) -> None:
@@ -92,19 +92,19 @@ class SqliteDatabase:
         self._write(action)
 
     def pin(self, order: Pin) -> None:
-        """Keep a pin in place of the one with the same selector, problem and host."""
+        """Save a pin. It replaces the one with the same selector, problem and host."""
         self._write(lambda connection: schema.write_pin(connection, order))
 
     def unpin(self, selector: str, problem: str | None, host: str | None) -> bool:
-        """Remove a pin; return whether there was one."""
+        """Remove a pin. Return whether there was one."""
         return self._write(lambda c: schema.delete_pin(c, selector, problem, host))
 
     def clear(self, selector: str | None) -> set[tuple[str, str, str]]:
-        """Remove records, and return their keys."""
+        """Remove records. Return their keys."""
         return self._write(lambda connection: schema.delete_records(connection, selector))
 
     def unite(self, records: Sequence[Record], pins: Sequence[Pin], *, theirs: bool) -> int:
-        """Merge these records and pins into the file; return how many of its pins stayed."""
+        """Merge records and pins into the file. Return how many of its pins stayed."""
 
         def action(connection: sqlite3.Connection) -> int:
             came = {record.key for record in records}
@@ -121,13 +121,13 @@ class SqliteDatabase:
         return self._write(action)
 
     def disconnect(self) -> None:
-        """Close the connection, and roll back what it left open."""
+        """Close the connection, which rolls back an open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def abandon(self) -> None:
-        """Forget the connection of the parent process."""
+        """Drop the connection of the parent process."""
         if self._connection is not None:
             _ABANDONED.append(self._connection)
         self._connection = None
@@ -139,7 +139,8 @@ class SqliteDatabase:
 
     def _write(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
         if self._only_read:
-            self.disconnect()  # the permission, or the space, may be there by now
+            # a new connection may find the permission or the disk space that was missing
+            self.disconnect()
 
         def transaction(connection: sqlite3.Connection) -> _T:
             connection.execute("BEGIN IMMEDIATE")
@@ -150,9 +151,10 @@ class SqliteDatabase:
         return self._persist(transaction)
 
     def _persist(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `action`, and once more with a new file if this one was damaged. Nothing is left
-        open, whatever is
-        raised: a signal handler may raise at any moment."""
+        """Run `action`. If the file was damaged, run it once more with a new file.
+
+        No transaction is left open, whatever is raised: a signal handler may raise at any moment.
+        """
         finished = False
         try:
             for attempt in (1, 2):
@@ -160,7 +162,7 @@ class SqliteDatabase:
                     result = action(self._connected())
                     finished = True
                     return result
-                except UnicodeDecodeError as error:  # a damaged name in a message of SQLite
+                except UnicodeDecodeError as error:  # SQLite's message contains a damaged name
                     if attempt == 2:
                         raise Unavailable(str(error), busy=False) from error
                     self._set_aside(error)
@@ -179,7 +181,7 @@ class SqliteDatabase:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is not None and self._connection.in_transaction:
-            self._roll_back()  # a second exception came while the first was answered
+            self._roll_back()  # a second exception interrupted the handling of the first
         if self._connection is not None:
             self._check_file()
         if self._connection is None:
@@ -199,9 +201,12 @@ class SqliteDatabase:
         return self._connection
 
     def _check_place(self) -> None:
-        """Raise StoreError if the file is not bestof's. If this process has it open already, it was
-        checked then, and to read it again would be wrong: closing any descriptor of a file cancels
-        the locks of its connections (https://sqlite.org/howtocorrupt.html, section 2.2)."""
+        """Raise StoreError if the file is not bestof's.
+
+        The file is not read if this process has it open. It was checked then, and reading it again
+        is dangerous: closing any descriptor of a file cancels the locks of its connections
+        (https://sqlite.org/howtocorrupt.html, section 2.2).
+        """
         here = identity(self._path)
         for other in list(_DATABASES):
             known = other._identity
@@ -210,9 +215,11 @@ class SqliteDatabase:
         check_place(self._path, claimed=self._claimed)
 
     def _check_file(self) -> None:
-        """Disconnect from a file that was deleted or set aside, where what is written would be
-        lost. Raise DatabaseError if the file was cut short: bestof's files only grow, and SQLite
-        may not notice for long."""
+        """Disconnect from a file that was deleted or renamed, because writes to it would be lost.
+
+        Raises DatabaseError if the file was cut short. Files of bestof only grow, and SQLite may
+        not notice this for a long time.
+        """
         known, found = self._identity, identity(self._path)
         if known is None or not known.is_that_of(found):
             self.disconnect()
@@ -240,8 +247,10 @@ class SqliteDatabase:
         return connection
 
     def _open_for_reading(self) -> sqlite3.Connection:
-        """In a folder where SQLite cannot make its shared memory, a file can only be read as one
-        that never changes."""
+        """Return a connection for reading in a folder where SQLite cannot make its shared memory.
+
+        Such a file can only be read as one that never changes.
+        """
         try:
             return self._open(f"{self._path.as_uri()}?mode=ro", only_read=True)
         except sqlite3.OperationalError:
@@ -259,11 +268,11 @@ class SqliteDatabase:
         self.disconnect()
         with self._folder_lock.shared(False):
             if self._identity is None or not self._identity.is_that_of(identity(self._path)):
-                return  # another process did it
+                return  # another process has done it
             target = set_aside(self._path)
         self.notices.append(
-            f"the store '{self._path}' is damaged ({error}); it was set aside as '{target}', and "
-            "a new one begun"
+            f"the store '{self._path}' is damaged ({error}); it was renamed to '{target}', "
+            "and a new one was made"
         )
 
 

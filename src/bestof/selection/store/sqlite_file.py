@@ -1,4 +1,4 @@
-"""The file of a SqliteStore: whose it is, which one it is, and how it is set aside when damaged."""
+"""The file of a SqliteStore: check whose it is, identify it, and rename it if it is damaged."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ _FOLDER_LOCK_SECONDS = 10.0
 
 
 def check_place(path: Path, *, claimed: bool) -> None:
-    """Raise StoreError if the file at `path` is not a store, is of a newer schema, or has no folder
-    to stand in.
+    """Raise StoreError if a store cannot be at `path`.
 
-    Opens no connection: reads the 100 bytes of SQLite's header
-    (https://sqlite.org/fileformat2.html#the_database_header), user_version at 60, application_id at
-    68. An absent, empty or unreadable file is not refused here. A file that is no SQLite database
-    at all is refused unless it is
-    `claimed`: then the path is bestof's own, and the content must have been damaged.
+    That is so if the file is not a store, has a newer schema, or has no folder. A file that is no
+    SQLite database is refused too, unless it is `claimed`: the path is then bestof's own, and the
+    file is a damaged store. An absent, empty or unreadable file is accepted.
+
+    Opens no connection. It reads the 100 bytes of SQLite's header
+    (https://sqlite.org/fileformat2.html#the_database_header), with user_version at 60 and
+    application_id at 68.
     """
     try:
         status = path.stat()
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise StoreError(
-                f"the store '{path}' cannot be made: there is no folder '{path.parent}'; "
-                f"make the folder, or correct the path"
+                f"the store '{path}' cannot be made: the folder '{path.parent}' does not exist; "
+                "make the folder, or correct the path"
             ) from None
         return
     except OSError:
@@ -65,7 +66,7 @@ def check_place(path: Path, *, claimed: bool) -> None:
             return
         raise StoreError(
             f"'{path}' is not a store of bestof: it is no SQLite database; it was not changed; "
-            f"name another file"
+            "give another path"
         )
     check_identity(
         path,
@@ -75,8 +76,7 @@ def check_place(path: Path, *, claimed: bool) -> None:
 
 
 def check_identity(path: Path, application_id: int, schema_version: int) -> None:
-    """Raise StoreError for another program's application_id, or for a schema newer than this
-    program."""
+    """Raise StoreError for another program's application_id, or for a newer schema."""
     if application_id not in (0, APPLICATION_ID):
         raise foreign(path)
     if application_id == APPLICATION_ID and schema_version > SCHEMA_VERSION:
@@ -88,21 +88,21 @@ def check_identity(path: Path, application_id: int, schema_version: int) -> None
 
 
 def foreign(path: Path) -> StoreError:
-    """The error for a SQLite database of another program."""
+    """Return the error for a SQLite database of another program."""
     return StoreError(
-        f"'{path}' is a SQLite database of another program; it was not changed; name another file"
+        f"'{path}' is a SQLite database of another program; it was not changed; give another path"
     )
 
 
 class Identity(NamedTuple):
-    """What tells a file from another that replaced it, and its size."""
+    """Identifies a file, so that a replacement is noticed, and holds its size."""
 
     device: int
     inode: int
     size: int
 
     def is_that_of(self, other: Identity | None) -> bool:
-        """Return whether both are the same file, of whatever size."""
+        """Return whether both are the same file, whatever its size."""
         return other is not None and self[:2] == other[:2]
 
 
@@ -116,17 +116,17 @@ def identity(path: Path) -> Identity | None:
 
 
 def is_busy(error: sqlite3.DatabaseError) -> bool:
-    """Whether waiting helps: another connection has the file, or just changed its schema."""
+    """Return whether waiting helps: another connection has the file, or has changed its schema."""
     text = str(error)
     return "is locked" in text or "locking protocol" in text
 
 
 def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the content of the file is wrong, rather than access to it.
+    """Return whether the content of the file is wrong, as opposed to the access to it.
 
-    SQLITE_CORRUPT and SQLITE_NOTADB come as DatabaseError itself. A damaged schema or text comes as
-    an OperationalError that only its message tells from a full disk. (Error codes are known from
-    Python 3.11 on.)
+    SQLITE_CORRUPT and SQLITE_NOTADB are DatabaseErrors. A damaged schema or text is an
+    OperationalError. Only its message differs from that of a full disk, because error codes are
+    available from Python 3.11 on.
     """
     if isinstance(error, sqlite3.OperationalError):
         signs = (
@@ -141,10 +141,10 @@ def is_damaged(error: sqlite3.DatabaseError) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the file and its journals, as `NAME.damaged-1` and so on; the new path.
+    """Rename the file and its journals to `NAME.damaged-1` and so on. Return the new path.
 
-    The journals go first: were the process killed in between, a journal without its database could
-    otherwise be played into the new one.
+    The journals are renamed first. If the process were killed in between, SQLite could otherwise
+    apply an old journal to the new database.
     """
     number = 1
     while (target := path.with_name(f"{path.name}.damaged-{number}")).exists():
@@ -157,13 +157,15 @@ def set_aside(path: Path) -> Path:
 
 
 class FolderLock:
-    """Keeps other processes from setting a store in `folder` aside while it is opened.
+    """Keeps other processes from renaming a store in `folder` while it is opened.
 
-    Processes that open a store share the lock; one that makes it or sets it aside holds it alone. A
-    lock on the folder itself leaves no lock file behind, and ends with the process. Taking it never
-    waits: BlockingIOError if another process is in the way. After ten seconds of attempts, and
-    where no lock is to be had (Windows, some network file systems), the block runs without it;
-    SQLite's own locks still guard the data.
+    Processes that open a store share the lock. A process that makes or renames it holds the lock
+    alone. The lock is on the folder itself. So it leaves no lock file behind, and ends with the
+    process.
+
+    Taking it never waits: it raises BlockingIOError if another process has it. After ten seconds of
+    attempts, the block runs without the lock. It also does so if locks do not exist (Windows, some
+    network file systems). SQLite's own locks still protect the data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +175,7 @@ class FolderLock:
         self._shared = False
 
     def shared(self, shared: bool) -> FolderLock:
-        """Return this lock, to be taken together with others or alone."""
+        """Return this lock, to be held with others (`shared`) or alone."""
         self._shared = shared
         return self
 
@@ -201,8 +203,10 @@ class FolderLock:
         self.release()
 
     def release(self) -> None:
-        """Let go, if anything is held. May be interrupted and called again: the lock goes before
-        its descriptor."""
+        """Release the lock if it is held. May be interrupted and called again.
+
+        The lock is released before its descriptor is closed.
+        """
         descriptor = self._descriptor
         if descriptor is not None:
             with suppress(OSError):  # a file system without locks

@@ -1,4 +1,4 @@
-"""The tables of a SqliteStore, and how a record becomes rows and back."""
+"""The tables of a SqliteStore, and the conversion between records and rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bestof.selection.store.sqlite_file import (
 )
 from bestof.selection.store.storable import storable
 
-# Evidence comes back in the order of its ids: an upsert keeps the id of a row.
+# Evidence is read in the order of its ids. An upsert keeps the id of a row.
 _TABLES = (
     """CREATE TABLE record (
         id INTEGER PRIMARY KEY, selector TEXT NOT NULL, problem TEXT NOT NULL, host TEXT NOT NULL,
@@ -63,7 +63,7 @@ class _EvidenceRow(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of `_LOAD`. A damaged file may hold values of any type in it."""
+    """A row of `_LOAD`. In a damaged file, its values may have any type."""
 
     selector: Any
     problem: Any
@@ -78,7 +78,7 @@ class _Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the key of the record. DatabaseError if the row cannot be one of `record`."""
+        """Return the key of the record. Raises DatabaseError if the row is damaged."""
         key = (self.selector, self.problem, self.host)
         if not (
             _are_texts(*key)
@@ -101,15 +101,15 @@ def _unreadable(table: str) -> sqlite3.DatabaseError:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that the database is a store of this schema; create the tables in an empty one.
+    """Check that the database is a store of this schema. Create the tables in an empty one.
 
-    The identity is committed before the switch to WAL, so that the header of the file itself
-    carries it, and never only a journal.
+    The identity is committed before the switch to WAL, so that it is in the header of the file
+    itself, not only in a journal.
     """
     application_id, schema_version = _identity(connection)
     if application_id == 0:
         connection.execute("BEGIN IMMEDIATE")
-        # Another process may have been faster.
+        # Another process may have made them meanwhile.
         application_id, schema_version = _identity(connection)
         if application_id == 0:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -132,10 +132,10 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def write_record(connection: sqlite3.Connection, record: Record) -> None:
-    """Save one record by the rule of `Record.absorb`, within the transaction that is open.
+    """Save one record by the rule of `Record.absorb`, inside the open transaction.
 
-    The record is read back before the transaction ends: SQLite writes into some damaged files
-    without an error. DatabaseError if the file does not give back what was written.
+    The record is read back before the transaction ends, because SQLite writes to some damaged files
+    without an error. Raises DatabaseError if the file does not return what was written.
     """
     key = tuple(storable(text) for text in record.key)
     decision = None if record.decision is None else storable(record.decision)
@@ -154,16 +154,16 @@ def write_record(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def _holds(back: list[_Row], rows: list[_EvidenceRow], *, is_new: bool) -> bool:
-    """Return whether the rows of a record that came back hold what was written.
+    """Return whether rows that were read back hold what was written.
 
-    Rows that are equal are not parsed: that would take twice as long as the write.
+    Equal rows are not parsed, which would take twice as long as the write.
     """
-    # A row without samples and reason may leave an older one in place.
+    # A row without samples and without a reason does not replace an older one.
     last = {row.alternative: row for row in rows}
     sure = {row for row in last.values() if row.samples != "[]" or row.disqualified is not None}
     names = {row.alternative for row in sure}
     others = [row for row in back if row.alternative not in names]
-    _records(others)  # raises if a row cannot be read
+    _records(others)  # this raises if a row cannot be read
     return (
         bool(back)
         and {row.evidence for row in back if row.alternative in names} == sure
@@ -185,15 +185,17 @@ def _evidence_row(item: Evidence) -> _EvidenceRow:
 def read_record(
     connection: sqlite3.Connection, selector: str, problem: str, host: str
 ) -> Record | None:
-    """Return the record of one problem, read in one query, so that it is of one moment."""
+    """Return the record of one problem. One query gives a consistent state."""
     key = tuple(storable(text) for text in (selector, problem, host))
     found = _records(_Row(*row) for row in connection.execute(_LOAD_ONE, key).fetchall())
     return found[0] if found else None
 
 
 def read_records(connection: sqlite3.Connection, selector: str | None) -> list[Record]:
-    """Every record, sorted: SQLite compares UTF-8 bytes, which gives the order of Python's
-    strings."""
+    """Return every record, sorted.
+
+    SQLite compares UTF-8 bytes, which gives the same order as Python's strings.
+    """
     name = None if selector is None else storable(selector)
     return _records(_Row(*row) for row in connection.execute(_LOAD_ALL, (name,)).fetchall())
 
@@ -201,7 +203,7 @@ def read_records(connection: sqlite3.Connection, selector: str | None) -> list[R
 def delete_records(
     connection: sqlite3.Connection, selector: str | None
 ) -> set[tuple[str, str, str]]:
-    """Remove records with their evidence; return their keys."""
+    """Remove records with their evidence. Return their keys."""
     which = "WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else storable(selector)
     keys = connection.execute(f"SELECT selector, problem, host FROM record {which}", (name,))
@@ -214,7 +216,7 @@ def delete_records(
 
 
 def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:
-    """Keep a pin in place of the one with the same selector, problem and host."""
+    """Save a pin. It replaces the one with the same selector, problem and host."""
     delete_pin(connection, pin.selector, pin.problem, pin.host)
     connection.execute(
         "INSERT INTO pin VALUES (?, ?, ?, ?)",
@@ -225,7 +227,7 @@ def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:
 def delete_pin(
     connection: sqlite3.Connection, selector: str, problem: str | None, host: str | None
 ) -> bool:
-    """Remove a pin; return whether there was one."""
+    """Remove a pin. Return whether there was one."""
     key = (selector, problem, host)
     return (
         connection.execute(
@@ -236,21 +238,21 @@ def delete_pin(
 
 
 def read_pins(connection: sqlite3.Connection, selector: str | None) -> list[Pin]:
-    """Return every pin (of one selector, where named), in no order."""
+    """Return every pin, or those of one selector, in no order."""
     query = "SELECT selector, alternative, problem, host FROM pin WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else storable(selector)
     return [Pin(*row) for row in connection.execute(query, (name,)).fetchall()]
 
 
 def _records(rows: Iterable[_Row]) -> list[Record]:
-    """Return the records of these rows, each record at the place of its first row."""
+    """Return the records of these rows, each at the place of its first row."""
     heads: dict[tuple[str, str, str], _Row] = {}
     evidence: dict[tuple[str, str, str], list[Evidence]] = {}
     for row in rows:
         key = row.key
         heads[key] = row
         items = evidence.setdefault(key, [])
-        if row.alternative is not None:  # else a record without evidence
+        if row.alternative is not None:  # None: a record without evidence
             items.append(_evidence(row))
     return [
         Record(*key, head.decision, tuple(evidence[key]), head.updated)

@@ -1,4 +1,4 @@
-"""The URL of a store, as users write it."""
+"""Open a store by its URL, as users write it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from bestof.errors import StoreError
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # two letters at least: C:\ is a drive
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # at least two letters, because C:\ is a drive
 _ACCEPTED = "'off', 'memory:', 'sqlite:///PATH' or a plain PATH"
 
 
 def open_store(url: str | os.PathLike[str]) -> Store | None:
-    """The store that `url` names; None for `off`. StoreError for what is none.
+    """Return the store at `url`, or None for `off`.
 
-    What follows `sqlite:///` is the path, literally (relative; an absolute one has four slashes in
-    all). A leading ~ is the user's home. A plain path that begins like a scheme is written with
-    './' before it.
+    The text after `sqlite:///` is the path as it stands. It is relative; an absolute path has four
+    slashes in all. A leading ~ is the user's home. Write './' before a plain path that begins like
+    a scheme.
+
+    Raises StoreError if `url` names no store.
     """
     text = os.fspath(url)
     if text == "off":
@@ -32,10 +34,12 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
 
 
 def open_file(path: str | os.PathLike[str], *, claimed: bool = False) -> Store:
-    """The store in a SQLite file; `claimed` as in SqliteStore. StoreError where this Python lacks
-    SQLite."""
+    """Return the store in a SQLite file. For `claimed` see SqliteStore.
+
+    Raises StoreError if this Python lacks SQLite.
+    """
     try:
-        # Here and not above: importing sqlite3 takes 4 ms, and some builds of Python lack it.
+        # Imported here, because importing sqlite3 takes 4 ms and some builds of Python lack it.
         from bestof.selection.store.sqlite import SqliteStore  # noqa: PLC0415 (see above)
     except ImportError as error:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""The records of a store that wait until they are written."""
+"""The records that wait until a store has written them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bestof.selection.record import Record
 from bestof.selection.store.database import Database, Unavailable
 from bestof.selection.store.retry import Retry
 
-_BATCH = 256  # records a transaction
-_TURN_SECONDS = 0.01  # between two of them, for other processes to have their turn
-_MOST = 50_000  # records that may wait, 2 KB each; then the oldest are given up
+_BATCH = 256  # records in one transaction
+_TURN_SECONDS = 0.01  # between two transactions, so that other processes have their turn
+_MOST = 50_000  # the most records that wait (2 KB each); beyond this, the oldest are lost
 
 
 class Waiting:
     """Holds records in memory, oldest first, and writes them to a database.
 
     Any thread may add records. One thread at a time writes and removes them. If the database cannot
-    be written, the records stay, and `Retry` says when to try again. `tell` gets what the user
-    should know, and whether advice on `BESTOF_STORE` helps.
+    be written, the records stay, and `Retry` says when to try again. `tell` is called with the
+    warning for the user, and whether advice on `BESTOF_STORE` helps.
     """
 
     def __init__(self, database: Database, tell: Callable[[str, bool], None]) -> None:
@@ -42,9 +42,9 @@ class Waiting:
         kept: dict[tuple[str, str, str], Record],
         which: str | tuple[str, str, str] | None,
     ) -> dict[tuple[str, str, str], Record]:
-        """Return `kept` as it will be once the records that wait are written.
+        """Return `kept` as it will be once the waiting records are written.
 
-        Only the records of one key, of one selector, or all of them (None) count.
+        `which` is a key or a selector, to restrict the records, or None for all of them.
         """
         found = dict(kept)
         for record in list(self._records):
@@ -54,7 +54,7 @@ class Waiting:
         return found
 
     def remove(self, selector: str | None) -> set[tuple[str, str, str]]:
-        """Drop records (of one selector, where named); return their keys."""
+        """Drop the records of all selectors, or of one. Return their keys."""
         gone = set()
         for _ in range(len(self._records)):
             record = self._records.popleft()
@@ -65,7 +65,7 @@ class Waiting:
         return gone
 
     def write_some(self) -> float | None:
-        """Write one batch if it is time; return the seconds until the next, or None if none
+        """Write one batch if it is time. Return the seconds until the next, or None if none
         waits."""
         if not self._records:
             return None
@@ -82,7 +82,7 @@ class Waiting:
         return _TURN_SECONDS if self._records else None
 
     def write_all(self) -> None:
-        """Write all that waits now, and not what other threads add meanwhile."""
+        """Write the records that wait now, but not those that are added meanwhile."""
         for _ in range(0, len(self._records), _BATCH):
             try:
                 self._write_batch()
@@ -92,12 +92,12 @@ class Waiting:
 
     @property
     def lost(self) -> int:
-        """Return how many decisions are lost if the process ends now."""
+        """Return how many decisions would be lost if the process ended now."""
         return len({record.key for record in list(self._records)}) + self._given_up
 
     @property
     def reason(self) -> Exception | None:
-        """Return why the last attempt failed, or None if it did not."""
+        """Return why the last attempt failed, or None."""
         return self._retry.reason
 
     def _write_batch(self) -> None:
@@ -106,9 +106,9 @@ class Waiting:
             self._database.write(batch)
         except (Unavailable, StoreError):
             raise
-        except Exception as error:  # a fault of bestof's own must not end the thread, and be silent
+        except Exception as error:  # an error in bestof itself must not end the thread silently
             raise Unavailable(f"{type(error).__name__}: {error}", busy=False) from error
-        for _ in batch:  # only this thread removes; a record that was written twice does no harm
+        for _ in batch:  # Only this thread removes records. Writing a record twice is harmless.
             self._records.popleft()
         self._retry.succeeded()
 
@@ -118,6 +118,6 @@ class Waiting:
             self._given_up += 1
         if self._retry.failed(error):
             self._tell(
-                f"cannot be written ({error}); new decisions wait in memory, and are tried again",
+                f"cannot be written ({error}); new decisions wait in memory until it can",
                 True,
             )

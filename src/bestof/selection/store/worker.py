@@ -1,4 +1,4 @@
-"""A thread that works for a store, so that calls do not wait for it."""
+"""A thread that works for a store, so that calls do not wait."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
-IDLE_SECONDS = 1.0  # without work for this long, the thread ends
-EXIT_SECONDS = 3.0  # at the end of the process, stores are written for this long at most
-_POLL_SECONDS = 0.05  # in a child of multiprocessing, which waits for this thread at its end
+IDLE_SECONDS = 1.0  # without work, the thread ends after this time
+EXIT_SECONDS = 3.0  # at exit, stores are written for at most this long
+_POLL_SECONDS = 0.05  # in a child of multiprocessing, which waits for this thread before it exits
 
 
 class Job:
     """One piece of work, and the place where its caller waits for the result.
 
-    `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline`
-    (time.monotonic).
+    `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline` (a
+    time of time.monotonic).
     """
 
     __slots__ = ("_action", "_done", "_finished", "deadline", "error", "result", "since")
 
     def __init__(self, action: Callable[[], Any], seconds: float) -> None:
         self._action = action
-        # A plain lock, not an Event: a signal handler that raises cannot leave it half-changed.
+        # A plain lock, not an Event: an interrupting signal handler cannot leave it half-changed.
         self._done = threading.Lock()
         self._done.acquire()
         self._finished = False
@@ -39,7 +39,7 @@ class Job:
         self.since = 0.0
 
     def attempt(self) -> bool:
-        """Run the action; return whether the job is finished. Called by one thread at a time."""
+        """Run the action. Return whether the job is finished. One thread at a time calls this."""
         if self._finished:
             return True
         try:
@@ -48,7 +48,7 @@ class Job:
             if error.busy and time.monotonic() < self.deadline:
                 return False
             self.error = error
-        except Exception as error:  # whatever it is, the caller gets it, and not this thread
+        except Exception as error:  # any error goes to the caller, not to this thread
             self.error = error
         self.since = time.monotonic()
         self._finished = True
@@ -61,25 +61,25 @@ class Job:
         return self._finished
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long; return whether the job is finished."""
+        """Wait at most this many seconds. Return whether the job is finished."""
         if not self._finished and seconds > 0 and self._done.acquire(timeout=seconds):
             self._done.release()
         return self._finished
 
 
 class _Stop:
-    """Tells the thread to end, unless whoever asked no longer waits for it."""
+    """Tells the thread to end, unless the thread that asked has stopped waiting."""
 
     withdrawn = False
 
 
 class Worker:
-    """Runs jobs one after the other, in a thread that starts with the first and ends when there is
-    none.
+    """Runs jobs one after the other in a thread.
 
-    `tick` does the standing work and returns the seconds until it wants to be called again, or None
-    for nothing to do. `rest` is called when the thread ends. Neither runs twice at the same time.
-    If no thread can be started, the caller's own thread does the work.
+    The thread starts with the first job, and ends when there is no more work. `tick` does the
+    regular work. It returns the seconds until it should be called again, or None if there is
+    nothing to do. `rest` is called when the thread ends. Neither runs twice at the same time. If no
+    thread can be started, the caller's thread does the work.
     """
 
     def __init__(self, tick: Callable[[], float | None], rest: Callable[[], None]) -> None:
@@ -88,10 +88,10 @@ class Worker:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew in a forked child, where neither the thread nor the holders of the locks
-        exist."""
-        # Written in C: safe for signal handlers, and for finalizers that run while a thread is
-        # inside.
+        """Start again in a forked child, which has neither the thread nor the owners of the
+        locks."""
+        # This queue is written in C. It is safe in signal handlers, and in finalizers that
+        # interrupt a thread inside it.
         self._queue: SimpleQueue[Job | _Stop | None] = SimpleQueue()
         self.guard = threading.RLock()  # held to start or to end the thread
         self._running = threading.Lock()  # held while a job runs
@@ -100,7 +100,7 @@ class Worker:
         self._backoff = Backoff()
 
     def submit(self, job: Job | None = None) -> None:
-        """Hand over a job; None asks for the standing work alone."""
+        """Add a job. None asks for the regular work only."""
         self._queue.put(job)
         if self._inline_until is not None:
             self._run_here(job)
@@ -108,8 +108,8 @@ class Worker:
         with self.guard:
             if self._thread is not None and self._thread.is_alive():
                 return
-            # A child of multiprocessing runs no exit functions; it does wait for threads that are
-            # no daemons.
+            # A child of multiprocessing runs no exit functions, but it waits for threads that are
+            # not daemons.
             waited_for = _is_child_of_multiprocessing()
             self._thread = threading.Thread(
                 target=self._run, args=(self._queue, waited_for), name="bestof store"
@@ -118,13 +118,16 @@ class Worker:
             try:
                 self._thread.start()
                 return
-            except RuntimeError:  # no thread can be had: too many, or the interpreter is ending
+            # no thread can start: there are too many, or the interpreter is ending
+            except RuntimeError:
                 self._thread = None
         self._run_here(job)
 
     def work_here(self, until: float) -> None:
-        """From now on, work in the threads of the callers, until this moment at most: the process
-        is ending."""
+        """From now on, work in the threads of the callers, because the process is ending.
+
+        They stop at the time `until`.
+        """
         self._inline_until = until
 
     @property
@@ -133,7 +136,7 @@ class Worker:
         return self._inline_until is not None
 
     def stop(self, seconds: float) -> bool:
-        """End the thread after the work that is under way; return whether it ended in time."""
+        """End the thread after its current work. Return whether it ended in time."""
         thread = self._thread
         if thread is None or not thread.is_alive() or thread is threading.current_thread():
             return True
@@ -160,7 +163,8 @@ class Worker:
                         if time.monotonic() - orphan_since > EXIT_SECONDS:
                             return
                     continue
-                with suppress(Empty):  # every save asks for the standing work: all of them at once
+                # Every save asks for the regular work: take all these requests at once.
+                with suppress(Empty):
                     while True:
                         came.append(queue.get_nowait())
                 held.extend(job for job in came if isinstance(job, Job))
@@ -173,7 +177,7 @@ class Worker:
                 self._rest()
 
     def _leave(self, queue: SimpleQueue[Job | _Stop | None]) -> bool:
-        # Not waiting for the guard: a fork holds it while it waits for this thread.
+        # Do not wait for the guard: a fork holds it while it waits for this thread.
         if not self.guard.acquire(blocking=False):
             return False
         try:
@@ -185,7 +189,7 @@ class Worker:
             self.guard.release()
 
     def _step(self, held: list[Job]) -> float | None:
-        """Try every job once, then do the standing work; return when to come again."""
+        """Try every job once, then do the regular work. Return the seconds until the next step."""
         with self._running:
             held[:] = [job for job in held if not job.attempt()]
             delay = self._tick()
@@ -196,13 +200,13 @@ class Worker:
         return soon if delay is None else min(delay, soon)
 
     def _run_here(self, job: Job | None) -> None:
-        """Work in the calling thread: once, or until the end that `work_here` set."""
+        """Work in the calling thread: once, or until the time that `work_here` has set."""
         held = [] if job is None else [job]
         until = self._inline_until or 0.0
         try:
             while True:
                 if not self._running.acquire(timeout=max(0.0, until - time.monotonic())):
-                    return  # a thread is stuck in there
+                    return  # the thread is stuck in a job
                 try:
                     held[:] = [one for one in held if not one.attempt()]
                     delay = self._tick()

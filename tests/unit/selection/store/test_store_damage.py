@@ -276,7 +276,7 @@ def test_a_database_with_tables_and_without_an_identity_is_refused_by_the_first_
             "pass a path such as 'decisions.sqlite'",
         ),
         ("{}", "the store must be a regular file, but '{}' is a folder; pass a path such as '{}/d"),
-        ("{}/typo/d", "the store '{}/typo/d' cannot be made: there is no folder '{}/typo'"),
+        ("{}/typo/d", "the store '{}/typo/d' cannot be made: the folder '{}/typo' does not exist"),
     ],
 )
 def test_a_place_where_no_store_can_be_is_refused(tmp_path: Path, path: str, says: str) -> None:
@@ -350,9 +350,9 @@ def test_clear_reaches_what_waits_in_memory(tmp_path: Path) -> None:
     folder.mkdir()
     store = SqliteStore(folder / "decisions.sqlite")
     folder.rmdir()
-    with pytest.warns(RuntimeWarning, match="is not used: .* there is no folder"):
+    with pytest.warns(RuntimeWarning, match="is not used: the store .* does not exist"):
         assert not save_all(store, [NEW])
-    with pytest.raises(StoreError, match="there is no folder"):
+    with pytest.raises(StoreError, match="the folder .* does not exist"):
         store.clear()
     folder.mkdir()
     assert store.records() == [NEW]
