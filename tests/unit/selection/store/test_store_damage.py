@@ -350,9 +350,9 @@ def test_clear_reaches_what_waits_in_memory(tmp_path: Path) -> None:
     folder.mkdir()
     store = SqliteStore(folder / "decisions.sqlite")
     folder.rmdir()
-    with pytest.warns(RuntimeWarning, match="is not used: the store .* does not exist"):
+    with pytest.warns(RuntimeWarning, match=r"is not used: the store .* does not exist"):
         assert not save_all(store, [NEW])
-    with pytest.raises(StoreError, match="the folder .* does not exist"):
+    with pytest.raises(StoreError, match=r"the folder .* does not exist"):
         store.clear()
     folder.mkdir()
     assert store.records() == [NEW]
