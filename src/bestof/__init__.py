@@ -1,4 +1,4 @@
-"""Picks, while a program runs, the fastest of several implementations for every problem size."""
+"""Chooses the fastest of several implementations for every problem size, while a program runs."""
 
 from bestof.selection import Alternative, BestOf, best_of, use_policy, use_store
 from bestof.view import report

@@ -1,5 +1,5 @@
-"""How far from PyTorch's own results those of alternatives may be: the user's choice, in three
-words."""
+"""The level of accuracy: how far results may be from PyTorch's own. The user chooses one of
+three."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ from typing import Literal, get_args
 from bestof.errors import InvalidArgument
 
 Accuracy = Literal["exact", "float32", "relaxed"]
-"""exact: only what gives the very bits of PyTorch. float32: within the error bounds of float32
-arithmetic, Winograd's F(2) and F(4) with them; the default. relaxed: beyond those too, as F(6),
-with 25 times the error of a plain sum, and bfloat16 inside, which errs by up to 2^-8 of what is
-rounded: measured at random, by up to 1.7 times 2^-8 of the results, rms. What the program itself
-computes in bfloat16 is float32 inside at either."""
+"""The levels:
+
+- exact: only alternatives that give the same bits as PyTorch.
+- float32 (default): within the error bounds of float32 arithmetic, including Winograd's F(2) and
+  F(4).
+- relaxed: also Winograd's F(6), with 25 times the error of a plain sum, and bfloat16 inside.
+  bfloat16 errs by up to 2^-8 of the rounded values. With random values, the rms error was up to 1.7
+  times 2^-8 of the results.
+
+If the program itself computes in bfloat16, sums are float32 at both of the last two levels."""
 
 ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
-"""From the strictest on: each level allows what those before it allow."""
+"""The strictest first. Each level allows all that the levels before it allow."""
 
 DEFAULT_ACCURACY: Accuracy = "float32"
 
 
 def parse_accuracy(value: object, where: str = "accuracy") -> Accuracy:
-    """The level of that name; InvalidArgument, beginning with `where`, for anything else."""
+    """Return the level of this name.
+
+    Raises InvalidArgument for anything else; the message begins with `where`.
+    """
     for level in ACCURACIES:
         if isinstance(value, str) and value == level:
             return level
@@ -29,5 +37,5 @@ def parse_accuracy(value: object, where: str = "accuracy") -> Accuracy:
 
 
 def allows(level: Accuracy, needed: Accuracy) -> bool:
-    """Whether a user who asked for `level` may get what only `needed` or a laxer level allows."""
+    """Return whether the level `level` permits an alternative that needs the level `needed`."""
     return ACCURACIES.index(needed) <= ACCURACIES.index(level)

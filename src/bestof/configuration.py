@@ -1,7 +1,7 @@
-"""What a user may set for the whole process, as a dict or a JSON file, checked before anything is
-changed.
+"""The settings of the whole process, as a dict or a JSON file.
 
-The command line checks a file before the program runs, so this module must not import torch.
+They are checked before anything is changed. The command line checks a file before the program runs,
+so this module must not import torch.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import InvalidArgument
 
 ConfigurationLike: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Configuration | None"
-"""A dict, the path of a JSON file that holds one, what was parsed already, or None for the
-defaults."""
+"""A dict, the path of a JSON file with a dict, a parsed configuration, or None for defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The settings of all keys.
 
-    Of `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: MiB that
-    the packed copies of weights may take, 0 for no such copies. pooling: whether maximum pooling is
-    chosen too. Of `memory`: keep_freed: whether memory that is freed stays in the process. Of
+    `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
+        for packed copies of weights; 0 for none. pooling: whether maximum pooling is chosen too.
+    `memory`: keep_freed: whether freed memory stays in the process.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
-    one loader may take together. workers: the least and the highest number of workers to try, None
-    for what the processors allow. Of `ranks`: ranks: whether the ranks of a distributed job agree
-    on what is chosen; off by default, because a rank that reads late falls out of step.
+        one loader may take together. workers: the least and the highest number of workers to try;
+        None for 0 to the number of allowed processors.
+    `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. It is off by
+        default, because a rank that reads late falls out of step.
     """
 
     enable: bool = True
@@ -49,14 +49,14 @@ class Configuration:
 
 
 EVERYTHING = Configuration(dataloader=True)
-"""Everything enabled, also what starts processes and is therefore off unless it is asked for."""
+"""All settings on, including data loading, which starts processes and is off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
-    """The settings of `config`; what it leaves out keeps its default.
+    """Return the settings of `config`. Omitted keys have their defaults.
 
-    Raises InvalidArgument for a file that cannot be read, an unknown key (the nearest one is named)
-    or a wrong type.
+    Raises InvalidArgument for a file that cannot be read, for an unknown key (the message names the
+    nearest one), and for a wrong type.
     """
     if config is None:
         return Configuration()
@@ -108,7 +108,7 @@ def _check_keys(config: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]
 
 
 def _unknown(path: str, paths: list[str]) -> InvalidArgument:
-    # A setting that was written without its section is nearest to its own last name.
+    # If a setting was written without its section, compare it with the last part of each path.
     nearest = get_close_matches(path, paths, 1) or [
         known for known in paths if known.partition(".")[2] == path
     ]
@@ -144,7 +144,7 @@ def _parse_steps(value: object, where: str) -> int:
 
 def _parse_seconds(value: object, where: str) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # An int may be too large for a float.
+    # an int may be too large for a float
     if not number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]  # a number by now
         raise InvalidArgument(f"{where}: expected a positive number of seconds; got {value!r}")
     return float(value)  # type: ignore[arg-type]  # as above
@@ -162,7 +162,7 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
 
 
 _FIELDS = {("dataloader", "enable"): "dataloader", ("ranks", "enable"): "ranks"}
-"""The fields of `Configuration` whose names are not those of their keys."""
+"""The fields of `Configuration` with names that differ from their keys."""
 
 _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
     "kernel": {

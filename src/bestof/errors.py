@@ -1,5 +1,4 @@
-"""The errors of this project: one root, and a class for each thing that a caller may want to tell
-apart."""
+"""The errors of this project: one root, and a class for each case that a caller may handle."""
 
 from __future__ import annotations
 
@@ -7,16 +6,15 @@ from collections.abc import Mapping
 
 
 class BestofError(Exception):
-    """The root of every error that this project raises by itself."""
+    """The root of every error that bestof raises itself."""
 
 
 class BestofWarning(RuntimeWarning):
-    """Something went wrong that cost nothing but speed: the call was answered all the same."""
+    """Something went wrong that costs speed only: the call was answered."""
 
 
 class InvalidArgument(BestofError, ValueError):
-    """An argument that cannot be used; the message names it, and says what was expected and what
-    came."""
+    """An argument is invalid. The message names it, says what was expected and what was given."""
 
 
 class ProblemError(BestofError, TypeError):
@@ -43,24 +41,23 @@ class NoAlternative(BestofError, RuntimeError):
 
 
 class StoreError(BestofError):
-    """A store that cannot be read, written or understood."""
+    """A store cannot be read, written or understood."""
 
 
 class StoreBusy(StoreError):
-    """A store that gave no answer within the milliseconds that a call waits; ask again."""
+    """A store gave no answer within the milliseconds that a call waits. Ask again."""
 
 
 class KernelError(BestofError, ValueError):
-    """A native kernel was asked for something that it cannot do; nothing was written."""
+    """A native kernel cannot do what was asked. Nothing was written."""
 
 
 class BenchError(BestofError, RuntimeError):
-    """A benchmark cannot measure what it was asked to."""
+    """A benchmark cannot measure what was asked."""
 
 
 class TorchError(BestofError, RuntimeError):
-    """The integration into PyTorch cannot do what was asked of it in the present state of the
-    process."""
+    """PyTorch, or the present state of the process, does not allow what was asked."""
 
 
 class ProfileError(BestofError, RuntimeError):

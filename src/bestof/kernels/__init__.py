@@ -1,4 +1,4 @@
-"""Native CPU kernels: arrays in, arrays out; NumPy or anything with DLPack."""
+"""Native CPU kernels: arrays in, arrays out. They take NumPy arrays or anything with DLPack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of callers: anything with a shape and DLPack, and results of the same kind."""
+"""Arrays of callers: anything with a shape and DLPack. Results are of the same kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array: TypeAlias = (
 
 
 def shape_of(value: Array, name: str) -> tuple[int, ...]:
-    """Return the extents of an array; raise KernelError, which names the argument, for others."""
+    """Return the extents of an array. Raises KernelError, which names the argument."""
     try:
         return tuple(map(int, value.shape))
     except (AttributeError, TypeError, ValueError):
@@ -23,7 +23,7 @@ def shape_of(value: Array, name: str) -> tuple[int, ...]:
 
 
 def dtype_of(value: Array, dtype: str | None) -> str:
-    """Return `dtype`; if it is None, bfloat16 for an array of it, else float32.
+    """Return `dtype`. If it is None, return bfloat16 for a bfloat16 array, else float32.
 
     The kernels check that the array has this type.
     """
@@ -39,14 +39,15 @@ def dtype_of(value: Array, dtype: str | None) -> str:
 
 
 def bits_of(value: Array) -> Array:
-    """Return a uint16 view of a NumPy array of ml_dtypes' bfloat16; any other value as it is."""
+    """Return a uint16 view of a NumPy array of ml_dtypes' bfloat16. Return other values
+    unchanged."""
     if isinstance(value, np.ndarray) and value.dtype.name == "bfloat16":
         return value.view(np.uint16)
     return value
 
 
 def check_detached(**arrays: Array | None) -> None:
-    """Raise KernelError for a tensor that requires a gradient: the kernels record none."""
+    """Raise KernelError for a tensor that requires a gradient, because kernels record none."""
     for name, value in arrays.items():
         if (
             getattr(value, "requires_grad", False) is True

@@ -1,4 +1,4 @@
-"""Which build of the kernels this is."""
+"""The identity of this build of the kernels."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from bestof.kernels import _native
 
 @cache
 def build() -> str:
-    """Return a digest of the compiled kernels. Times that were stored for another are not used."""
+    """Return a digest of the compiled kernels. Stored times of another build are not used."""
     return hashlib.blake2b(Path(_native.__file__).read_bytes(), digest_size=6).hexdigest()

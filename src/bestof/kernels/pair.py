@@ -1,4 +1,4 @@
-"""Arguments that are one integer for both axes, or one for each."""
+"""Arguments that are one integer for both axes, or one integer for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_THREADS = 4096
 
 
 def integer(value: object) -> int | None:
-    """Return the value of an integer (NumPy's too); None for anything else.
+    """Return the value of an integer (NumPy's too), or None for anything else.
 
     Truth values and integers of more than 64 bits give None.
     """

@@ -1,4 +1,4 @@
-"""A convolution as the arguments of `bestof.kernels` describe it, checked."""
+"""Checks the arguments that describe a convolution, and makes its problem."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def problem_of(
     groups: int,
     dtype: str = "float32",
 ) -> _native.Problem:
-    """Return the problem that arguments of `conv2d` describe; raise KernelError if there is
-    none."""
+    """Return the problem that arguments of `conv2d` describe. Raises KernelError for invalid
+    ones."""
     return _checked_problem(
         x_shape,
         w_shape,

@@ -1,8 +1,8 @@
-"""The C library's allocator: keeping freed memory in the process.
+"""Makes glibc's allocator keep freed memory in the process.
 
-Eager PyTorch frees and allocates each result. Memory that went back to the system is mapped again
-page by page, and each page fault takes 1.6 us. MobileNetV2 met 56,000 page faults a call with 8
-images, which took half of its time.
+Eager PyTorch allocates and frees each result. Memory that was returned to the system is mapped
+again page by page, and each page fault takes 1.6 us. MobileNetV2 had 56,000 page faults per call
+with 8 images, which took half of its time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-# Of glibc's malloc.h, whose mallopt returns 1 for success.
+# From glibc's malloc.h. mallopt returns 1 for success.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _DONE = 1
 
@@ -25,26 +25,26 @@ _TUNABLES = (
 
 
 def keep_freed() -> bool:
-    """Make malloc keep freed memory; return whether it does.
+    """Make malloc keep freed memory. Return whether it does.
 
-    It does not, and nothing is changed, if the C library is not glibc or refuses, or if the user
-    has set it by environment variables. Outside the first thread, pieces above 64 MiB are still
-    returned to the system.
+    It returns False and changes nothing if the C library is not glibc or refuses, or if the user
+    has set these options by environment variables. In threads other than the first, blocks above 64
+    MiB are still returned to the system.
     """
     libc = None if is_set(os.environ) else _glibc()
-    if libc is None or libc.mallopt(_M_MMAP_MAX, 0) != _DONE:  # no piece is mapped by itself
+    if libc is None or libc.mallopt(_M_MMAP_MAX, 0) != _DONE:  # never map a block separately
         return False
-    if libc.mallopt(_M_TRIM_THRESHOLD, -1) != _DONE:  # the largest size: the heap never shrinks
+    if libc.mallopt(_M_TRIM_THRESHOLD, -1) != _DONE:  # never shrink the heap
         hand_back_freed()
         return False
     return True
 
 
 def hand_back_freed() -> None:
-    """End `keep_freed`: return kept memory to the system now, and later freed memory as before.
+    """Undo `keep_freed`: return kept memory to the system now, and freed memory from now on.
 
-    glibc raises its thresholds with the sizes that are freed, at most to these values, until any
-    setting ends that for good.
+    By default, glibc raises its thresholds with the sizes that are freed. Any setting ends that for
+    good, so these are the values that it would reach at most.
     """
     libc = _glibc()
     assert libc is not None
@@ -55,7 +55,7 @@ def hand_back_freed() -> None:
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
-    """Return whether the user has set by environment variables what `keep_freed` changes."""
+    """Return whether the user has set what `keep_freed` changes, by environment variables."""
     tunables = environment.get("GLIBC_TUNABLES", "")
     return any(name in environment for name in _VARIABLES) or any(
         name in tunables for name in _TUNABLES
@@ -63,7 +63,7 @@ def is_set(environment: Mapping[str, str]) -> bool:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """Return the C library; None if it is not glibc."""
+    """Return the C library, or None if it is not glibc."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""What the times of all alternatives depend on."""
+"""The version of all evidence on PyTorch operations."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import torch
 from bestof.kernels import build, isa
 
 DEPENDS = (f"torch=={torch.__version__}", f"kernels {build()} {isa()}")
-"""The version of all evidence: PyTorch, the build of the kernels and the instruction set."""
+"""The texts that times depend on: PyTorch, the build of the kernels, the instruction set."""

@@ -16,10 +16,13 @@ from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
 class Device:
     """One kind of device.
 
-    key: PyTorch's dispatch key of its tensors. selectors: the first words of its selectors' names.
-    holds: whether a tensor lies there, and alternatives may be tried on it. name: the name of the
-    device of a tensor, with the settings that change its times; empty for the CPU. depends: returns
-    texts that the speed of its kernels depends on. timer: None for the clock.
+    key: PyTorch's dispatch key of its tensors.
+    selectors: the first words of its selectors' names.
+    holds: returns whether alternatives may be tried on a tensor: it is on this device.
+    name: returns the name of a tensor's device with the settings that change its times; empty for
+        the CPU.
+    depends: returns texts that the speed of its kernels depends on.
+    timer: the timer of its calls, or None for the clock.
     """
 
     key: str

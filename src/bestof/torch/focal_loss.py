@@ -74,7 +74,7 @@ def _check(inputs: Tensor, targets: Tensor, alpha: float, gamma: float, reductio
 
 
 def _is_native(inputs: Tensor, targets: Tensor, gamma: float) -> bool:
-    """Return whether the kernel may answer: nothing but plain autograd looks at the call."""
+    """Return whether the native kernel may answer: only plain autograd observes the call."""
     if torch.compiler.is_compiling():
         return False
     return (
@@ -102,9 +102,9 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 class _FocalLoss(torch.autograd.Function):
-    """The native loss, whose forward pass computes the gradient as well.
+    """The native loss. Its forward pass also computes the gradient.
 
-    The first backward pass scales that gradient in place and hands it on, so that a training step
+    The first backward pass scales that gradient in place and returns it, so a training step
     allocates nothing more. A later one (retain_graph) computes it again. Inputs and targets are
     kept for that, and for double backward.
     """
@@ -158,19 +158,20 @@ def _native(
 
 
 def _formula(inputs: Tensor, targets: Tensor, alpha: float, gamma: float, reduction: str) -> Tensor:
-    """Return the reduced loss by PyTorch's operations, differentiable twice.
+    """Return the reduced loss by PyTorch's operations. It can be differentiated twice.
 
-    Where targets are 0 or 1, om = sigmoid(z) and ce = softplus(z) of z = inputs (1 - 2 targets):
-    powers are taken of exp(log om), as the derivative of om ** gamma is infinite where om
-    underflows. Elsewhere om > 0.
+    If targets are 0 or 1, then om = sigmoid(z) and ce = softplus(z) with z = inputs (1 - 2
+    targets). Powers are taken as exp(log om), because the derivative of om ** gamma is infinite
+    where om underflows. For other targets, om > 0.
     """
     dtype = torch.float32 if inputs.dtype in _HALVES else inputs.dtype
     x, y = inputs.to(dtype), targets.to(dtype)
     zero = torch.zeros((), dtype=dtype, device=x.device)
     hard = (y == 0) | (y == 1)
-    if targets.requires_grad:  # the form of 0 and 1 has no slope in the targets
+    if targets.requires_grad:  # the form for 0 and 1 is constant in the targets
         hard = torch.zeros_like(hard)
-    # Each form gets harmless operands where the other one holds: an infinite slope times 0 is NaN.
+    # Each form gets harmless operands where the other form holds, because an infinite slope times 0
+    # is NaN.
     sure = _sure(torch.where(hard, x * (1 - 2 * y), zero), gamma)
     between = _between(torch.where(hard, zero, x), torch.where(hard, zero + 0.5, y), gamma)
     loss = torch.where(hard, sure, between)
@@ -193,9 +194,9 @@ def _between(x: Tensor, y: Tensor, gamma: float) -> Tensor:
 
 
 def _near(x: Tensor) -> Tensor:
-    """Return x, clamped where om no longer changes and must have no slope.
+    """Return x, clamped to the range in which om changes. Outside, the slope must be 0.
 
-    Beyond 1000 the smaller of om and 1 - om underflows in float64 as well. There ce may be so
+    Beyond 1000, the smaller of om and 1 - om underflows in float64 as well. There ce may be so
     large that gamma * ce overflows, and infinity times the slope 0 would be NaN.
     """
     return x.clamp(-1000, 1000)

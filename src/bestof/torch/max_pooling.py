@@ -1,4 +1,4 @@
-"""Maximum pooling: selects among alternatives with the same values and indices."""
+"""Maximum pooling: chooses among alternatives with the same values and indices."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
 
 Pooled = tuple[Tensor, Tensor]
-"""The maxima, and the index of each in its plane."""
+"""The maxima, and the index of each maximum in its plane."""
 
 _NAME = "aten::max_pool2d_with_indices"
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
-# PyTorch pools smaller images in less than 100 to 250 microseconds. A settled call costs 7.
+# The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
+# microseconds, and a settled call costs 7.
 _LEAST_BYTES = 512 * 2**10
 _REMEMBERED = 4096
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -43,7 +44,7 @@ class MaxPoolProblem(NamedTuple):
     threads: int
 
     def canonical(self) -> str:
-        """Return the canonical text for the store, with everything that distinguishes problems."""
+        """Return the canonical text for the store. It contains all that distinguishes problems."""
         return f"{self} threads={self.threads}"
 
     def __str__(self) -> str:
@@ -64,13 +65,15 @@ class MaxPoolProblem(NamedTuple):
 
 
 class MaxPoolOverride:
-    """`aten::max_pool2d_with_indices` on the CPU, which all maximum pooling calls, while
-    registered.
+    """Answers `aten::max_pool2d_with_indices` on the CPU, which all maximum pooling calls.
 
-    PyTorch compares single elements in channels first, and vectors of channels in channels last: 8
-    images of 64 x 112 x 112 take 24.8 ms and 1.6 ms, on 2 threads of a Zen 4. All alternatives give
-    the same bits, indices and NaN included. PyTorch's own kernel pools images that are small, not
-    dense or in channels last, and refuses what it refuses.
+    PyTorch compares single elements in channels first, and vectors of channels in channels last.
+    For 8 images of 64 x 112 x 112 this takes 24.8 ms and 1.6 ms, with 2 threads of a Zen 4. So
+    bestof also tries pooling in channels last with transpositions. All alternatives give the same
+    bits, including indices and NaN.
+
+    PyTorch's own kernel answers calls for images that are small, not dense, or in channels last. It
+    also answers invalid calls, with its own error.
     """
 
     def __init__(self) -> None:
@@ -92,14 +95,14 @@ class MaxPoolOverride:
         )
 
     def register(self) -> None:
-        """Put the override in; nothing if it is in."""
+        """Put the override in. Does nothing if it is in."""
         if self._library is not None:
             return
         new: Any = torch.library.Library  # has no annotations
         library = new("aten", "IMPL")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the override itself
+                warnings.simplefilter("ignore")  # PyTorch warns of every override
                 library.impl(
                     "max_pool2d_with_indices",
                     self._pool,
@@ -113,7 +116,7 @@ class MaxPoolOverride:
         keep_kernel(_NAME, "CPU")
 
     def remove(self) -> None:
-        """Put PyTorch's own kernel back; nothing if it is in."""
+        """Put PyTorch's own kernel back. Does nothing if it is in."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
@@ -158,11 +161,12 @@ class MaxPoolOverride:
             return self._as_is(problem, input)
         try:
             return self.selector(problem, input)  # type: ignore[no-any-return]
-        except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
+        except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self._as_is(problem, input)
 
     def _is_valid(self, problem: MaxPoolProblem) -> bool:
-        """Return whether PyTorch accepts the arguments: it checks them once on a meta tensor."""
+        """Return whether PyTorch accepts the arguments. PyTorch checks them once, on a meta
+        tensor."""
         valid = self._valid.get(problem)
         if valid is None:
             try:
@@ -187,9 +191,9 @@ class MaxPoolOverride:
         return in_format(maxima, False), in_format(indices, False)
 
     def _transposed(self, problem: MaxPoolProblem, input: Tensor) -> Pooled:
-        """Pool in channels last by native transpositions.
+        """Pool in channels last, with native transpositions before and after.
 
-        The way back of 8 x 64 x 112 x 112 takes 2 ms, by PyTorch 5.8.
+        For 8 x 64 x 112 x 112, the transposition of the results takes 2 ms; PyTorch's takes 5.8 ms.
         """
         n, c, h, w = input.shape
         rows = torch.empty((n, h, w, c), dtype=input.dtype, device="cpu")

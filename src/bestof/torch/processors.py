@@ -1,8 +1,8 @@
-"""What the process may use of the machine: processors and memory.
+"""Finds how many processors and how much memory the process may use.
 
 Three things limit the processors: the machine, the affinity of the process, and the quota of its
-control group. Reading one of them alone is wrong in a container: 64 processors may be visible while
-the quota pays for two.
+control group. In a container, one of them is not enough: 64 processors may be visible while the
+quota allows two.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Processors:
-    """The processors that the process may run on, and the processor time that its control group
-    pays for.
+    """The processors on which the process may run, and its quota of processor time.
 
-    quota: processors' worth of time; None means no limit.
+    quota: in processors; None means no limit.
     """
 
     allowed: frozenset[int]
@@ -26,7 +25,7 @@ class Processors:
 
     @property
     def usable(self) -> int:
-        """Return how many threads can run at once without waiting for each other, 1 at least."""
+        """The number of threads that can run at once without waiting for each other, at least 1."""
         count = len(self.allowed)
         if self.quota is not None:
             count = min(count, int(self.quota + 0.01))
@@ -34,7 +33,7 @@ class Processors:
 
 
 def processors(root: Path = Path("/")) -> Processors:
-    """Read the limits of this process; `root` is where /proc and /sys are found."""
+    """Read the limits of this process. `root` is the folder that contains /proc and /sys."""
     if hasattr(os, "sched_getaffinity"):
         allowed = frozenset(os.sched_getaffinity(0))
     else:
@@ -43,20 +42,22 @@ def processors(root: Path = Path("/")) -> Processors:
 
 
 def processors_of_a_rank() -> int:
-    """Return this rank's share of the usable processors; torchrun tells how many ranks share the
-    machine."""
+    """Return this rank's share of the usable processors.
+
+    torchrun says how many ranks share the machine.
+    """
     try:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     except ValueError:
         ranks = 1
     usable = processors().usable
-    # With pinned ranks, the affinity is the share already.
+    # If ranks are pinned, the affinity already is the share.
     pinned = len(processors().allowed) < (os.cpu_count() or 1)
     return usable if pinned else max(1, usable // max(1, ranks))
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that the process may still allocate; None if the system does not tell."""
+    """Return the bytes that the process may still allocate, or None if the system does not tell."""
     found = []
     text = _text(root / "proc/meminfo") or ""
     for line in text.splitlines():
@@ -74,7 +75,7 @@ def _quota(root: Path) -> float | None:
     found = []
     for folder in _groups(root, "cpu"):
         limit = (_text(folder / "cpu.max") or "").split()
-        if not limit:  # version 1 has a file for each of the two numbers
+        if not limit:  # control groups of version 1 have one file for each number
             limit = [
                 _text(folder / "cpu.cfs_quota_us") or "",
                 _text(folder / "cpu.cfs_period_us") or "",
@@ -90,12 +91,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 1 has a folder for each controller, or for several of them together.
+        # Version 1 has one folder for each controller, or for several together.
         for name in dict.fromkeys((controllers, controllers and controller)):
             top = root / "sys/fs/cgroup" / name
             folder = top / path.lstrip("/")
-            # Inside of a container the path may be the host's. It is not there, and the top holds
-            # the limits.
+            # Inside a container, the path may be the host's. It does not exist there, and the top
+            # folder holds the limits.
             around = (folder, *folder.parents)
             yield from (one for one in around if one == top or top in one.parents)
 

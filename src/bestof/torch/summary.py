@@ -1,4 +1,4 @@
-"""Summarizes tuning in this process: what was chosen for each convolution, saved and spent."""
+"""Summarises tuning in this process: what was chosen for each convolution, saved and spent."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _summary(layer: ConvolutionLayer) -> Summary:
             tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
         for problem in selector.report().problems:
             row = _row(selector.name.removeprefix("convolution "), problem, by_text)
-            if row.problem in as_is:  # whatever won this pass by itself
+            if row.problem in as_is:  # include passes that were chosen alone
                 row = replace(row, chosen=AS_IS, seconds_chosen=row.seconds_as_is)
             rows.append(row)
             trials = tried[row.problem]
@@ -160,9 +160,7 @@ def _sharing(layer: ConvolutionLayer) -> tuple[float, float]:
             continue
         for name in (JOINT, INDEPENDENT, SHARED):
             passes = taken[text][name, 1]
-            if (
-                passes
-            ):  # forwards whose backward never came, or did not count, are taken out of the sum
+            if passes:  # leave out forward passes whose backward pass never came or did not count
                 forward = seconds[text][name, 0] * min(1.0, passes / max(1, taken[text][name, 0]))
                 loss += max(0.0, forward + seconds[text][name, 1] - passes * chosen)
         independent = median[INDEPENDENT]

@@ -20,7 +20,7 @@ from bestof.torch.plan.optimized import OptimizedModel
 
 Compiled = Callable[..., Any]
 
-# New plans for changed parameters. A program that changes them between all calls is no inference.
+# The most new plans for changed parameters. A program that changes them at every call is training.
 _REMADE = 3
 
 
@@ -29,10 +29,12 @@ def bestof_backend(
 ) -> Compiled:
     """Return the function that runs one graph of a compiled program. PyTorch calls this.
 
-    If no gradient is asked of a graph, it runs as a plan, which its first call makes. Other graphs
-    go through PyTorch's autograd tracer; the convolutions of their forward and backward passes are
-    then chosen as under `enable`. options: `{"check_weights": True}` makes a new plan also after
-    writes that PyTorch does not count.
+    A graph without gradients runs as a plan, which its first call makes. Other graphs go through
+    PyTorch's autograd tracer. The convolutions of their forward and backward passes are then chosen
+    as under `enable`.
+
+    options: with `{"check_weights": True}`, writes that PyTorch does not count also lead to a new
+    plan.
     """
     given = dict(options or {})
     check_weights = given.pop("check_weights", False)
@@ -51,9 +53,9 @@ class InferenceGraph:
     """A graph without gradients, run as a plan.
 
     Parameters and buffers are inputs of the graph. The plan freezes those of the first call. If a
-    later call brings other ones, or changed ones, the graph makes a new plan. A write that PyTorch
-    does not count (through `parameter.data` or NumPy) is noticed only with `check_weights`. If no
-    plan can be made, the graph warns once and runs as it is.
+    later call has other or changed ones, the graph makes a new plan. A write that PyTorch does not
+    count (through `parameter.data` or NumPy) is noticed only with `check_weights`. If no plan can
+    be made, the graph warns once and runs in PyTorch.
     """
 
     def __init__(self, graph: GraphModule, check_weights: bool = False) -> None:
@@ -71,12 +73,12 @@ class InferenceGraph:
         self._plan: OptimizedModel | None = None
         self._frozen: list[Tensor] = []
         self._versions: list[int] = []
-        self._twins: list[Tensor] = []  # they keep the memory that was frozen
+        self._twins: list[Tensor] = []  # keep the frozen memory alive
         self._bits: Bits | None = None
         self._made = 0
 
     def __call__(self, *args: Any) -> Any:
-        """The outputs of the graph."""
+        """Return the outputs of the graph."""
         plan = self._plan_for(args)
         if plan is None:
             return self._graph(*args)
@@ -112,7 +114,7 @@ class InferenceGraph:
             return optimize(model, tuple(args[position] for position in self._dynamic), pure=True)
         except TorchError as error:
             warnings.warn(
-                f"a graph of torch.compile runs as it is, without a plan: {error}",
+                f"a graph of torch.compile runs in PyTorch, without a plan: {error}",
                 BestofWarning,
                 stacklevel=3,
             )
@@ -152,7 +154,7 @@ def _training(graph: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
 def _tuned(graph: GraphModule, _: Sequence[Any]) -> Compiled:
     def run(args: list[Any]) -> Any:
         given = tuple(args)
-        args.clear()  # the caller hands over its references, so that values are freed early
+        args.clear()  # the caller gives up its references, so that values are freed early
         with enabled():
             return graph(*given)
 

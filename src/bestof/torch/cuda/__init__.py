@@ -1,1 +1,1 @@
-"""Convolutions on CUDA devices: their alternatives, and their times, for which nothing waits."""
+"""Convolutions on CUDA devices: their alternatives, and their times. Nothing waits for a time."""

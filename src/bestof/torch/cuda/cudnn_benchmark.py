@@ -1,8 +1,8 @@
-"""PyTorch's own kernels with `torch.backends.cudnn.benchmark`: cuDNN measures its algorithms.
+"""PyTorch's own kernels with `torch.backends.cudnn.benchmark`, which lets cuDNN measure.
 
-Only its deterministic algorithms are measured. PyTorch keeps cuDNN's choice under a key that holds
-`deterministic` but not `benchmark`. With `benchmark` alone, each setting would run what was found
-for the other. cuDNN waits for the device in the first call of a problem, and never again.
+Only cuDNN's deterministic algorithms are measured. The reason is PyTorch's cache of cuDNN's
+choices: its key holds `deterministic` but not `benchmark`. With `benchmark` alone, each setting
+would use the choice of the other. cuDNN waits for the device in the first call of a problem only.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.cuda.events import is_capturing
 
 SETTING = "benchmark"
-"""The word in the name of a device if the program itself has switched the benchmark on."""
+"""Added to the name of a device if the program itself has switched the benchmark on."""
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the program has not switched the benchmark on itself."""
+    """Return false if the program itself has switched the benchmark on."""
     return not problem.empty and SETTING not in problem.device.split()
 
 
 class _Switch:
     """Switches the settings of the process on while any thread is inside, and then back.
 
-    While a thread captures into a graph nothing is measured: without an earlier choice cuDNN
-    guesses.
+    While a thread captures a graph, nothing is measured. Without an earlier choice, cuDNN uses its
+    heuristics.
     """
 
     def __init__(self) -> None:

@@ -19,19 +19,19 @@ _backends: Any = torch.backends  # has no annotations
 def is_built() -> bool:
     """Return whether this PyTorch was built with CUDA.
 
-    It looks for no device, because a process that did could no longer fork.
+    It does not look for devices, because a process that has done so can no longer fork.
     """
     return bool(_backends.cuda.is_built())
 
 
 def _holds(tensor: Tensor) -> bool:
-    """Return whether a tensor is on CUDA; False if cuDNN is to be deterministic."""
+    """Return whether a tensor is on CUDA. Return False if cuDNN must be deterministic."""
     return tensor.is_cuda and not torch._C._get_cudnn_deterministic()
 
 
 def _name(tensor: Tensor) -> str:
     words = [_model(tensor.device.index)]
-    # `_get_cudnn_allow_tf32` raises once a program has set the precision by its newer name.
+    # `_get_cudnn_allow_tf32` raises if a program has set the precision by its newer name.
     if torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32":
         words.append("tf32")
     if torch._C._get_cudnn_benchmark():
@@ -41,17 +41,18 @@ def _name(tensor: Tensor) -> str:
 
 @cache
 def _model(index: int) -> str:
-    """Return the model of a device: times of one model are no evidence for another."""
+    """Return the model of a device. Times are valid for one model only."""
     return "-".join(torch.cuda.get_device_name(index).split())
 
 
 def _depends() -> tuple[str, ...]:
     try:
         cudnn = _backends.cudnn.version()
-    except RuntimeError:  # not the version that PyTorch was compiled for: its kernels will say so
+    # PyTorch was compiled for another version; its kernels will raise an error
+    except RuntimeError:
         cudnn = None
     return f"cuda=={torch.version.cuda}", f"cudnn=={cudnn}"
 
 
 CUDA = Device("CUDA", "cuda convolution", catalogues("cuda"), _holds, _name, _depends, CudaTimer())
-"""All CUDA devices. Each model has a name of its own."""
+"""All CUDA devices. Their names contain the model."""

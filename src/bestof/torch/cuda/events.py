@@ -1,7 +1,7 @@
-"""Times of calls on a CUDA device, by events around them in its stream.
+"""Measures calls on a CUDA device, with events before and after them in their stream.
 
-Recording an event puts a mark into the stream. Asking whether the device has passed it waits for
-nothing.
+Recording an event puts a mark into the stream. A query whether the device has passed it does not
+wait.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 def is_capturing() -> bool:
-    """Return whether the current stream of this thread is captured into a graph."""
+    """Return whether the current stream of this thread is being captured into a graph."""
     cuda: Any = torch.cuda  # partly without annotations
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 class CudaTiming:
-    """The two marks of one call in the stream that was current at its begin."""
+    """The two marks around one call, in the stream that was current when it began."""
 
     __slots__ = ("_begin", "_end", "_stream")
 
@@ -31,11 +31,11 @@ class CudaTiming:
         self._begin.record(stream)
 
     def stop(self) -> None:
-        """Mark the end."""
+        """Put the second mark."""
         self._end.record(self._stream)
 
     def seconds(self) -> float | None:
-        """Return the time between the marks; None until the device has passed the second."""
+        """Return the time between the marks, or None until the device has passed the second one."""
         if not self._end.query():
             return None
         milliseconds: float = self._begin.elapsed_time(self._end)
@@ -47,13 +47,14 @@ class CudaTimer:
 
     @property
     def paused(self) -> bool:
-        """Whether the current stream is captured into a graph.
+        """Whether the current stream is being captured into a graph.
 
-        Asking about an event would break the capture, and a captured event is replayed for ever.
+        A query about an event would break the capture, and a captured event would be replayed each
+        time.
         """
         return is_capturing()
 
     def start(self, args: tuple[Any, ...]) -> CudaTiming:
-        """Mark the beginning."""
+        """Put the first mark."""
         device = next(arg.device for arg in args if isinstance(arg, Tensor))
         return CudaTiming(torch.cuda.current_stream(device))

@@ -1,10 +1,14 @@
-"""The setting of a `DataLoader`, found while a training runs: worker processes, prefetch factor,
-computing threads.
+"""Finds the setting of a `DataLoader` while a training runs.
 
-A trial is a part of an epoch. The user's loop gets the batches that it would have got, in the same
-order. The time of the whole loop is what a setting is judged by.
+A setting is the number of worker processes, the prefetch factor, and the number of computing
+threads. A trial is a part of an epoch with one setting. The user's loop gets the same batches in
+the same order as without bestof. A setting is judged by the time of the whole loop.
 
-`setting`: what is chosen. `climb`: what is tried next. `trial_times`: the times of one trial.
-`tap`: the order of samples, shared by all trials of an epoch. `tuning`: the state of one loader.
-`epoch`: the iterator of the user's loop. `interception`: where DataLoader is met.
+- `setting`: the three numbers.
+- `climb`: chooses what to try next.
+- `trial_times`: the times of one trial.
+- `tap`: the order of samples, which all trials of an epoch share.
+- `tuning`: the state of one loader.
+- `epoch`: the iterator of the user's loop.
+- `interception`: the methods of DataLoader that bestof replaces.
 """

@@ -1,8 +1,8 @@
-"""Where the time of fetching a batch goes: read, decode, transform, collate.
+"""Measures how the time of fetching a batch divides: read, decode, transform, collate.
 
-One batch is fetched under a profile function, which is called at each call and return of Python and
-C functions. The time between two events belongs to the innermost stage that is open. So a file that
-Pillow reads while it decodes counts as read. Only the shares are believed: the profile function
+One batch is fetched under a profile function, which Python calls at each call and return of Python
+and C functions. The time between two events belongs to the innermost open stage. So if Pillow reads
+a file while it decodes, this counts as read. Only the shares are used, because the profile function
 itself takes time.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 
 STAGES = ("read", "decode", "transform", "collate")
 
-# C functions are told by their module, Python functions by their file. Image.open of Pillow ends up
-# in a plugin, which reads the header.
+# C functions are recognised by their module, Python functions by their file. Image.open of Pillow
+# calls a plugin, which reads the header.
 _DECODING_MODULES = ("cv2", "simplejpeg", "_imaging")
 _DECODING_FILES = ("ImageFile.py", "ImagePlugin.py", "turbojpeg.py")
 _DECODING_CALLS = {"decode_jpeg", "decode_image"}
@@ -41,8 +41,10 @@ _MOST_ENCODED = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The shares of the stages, which add up to 1, and a JPEG image that was decoded, as its
-    encoded bytes."""
+    """The share of each stage of the time; they add up to 1.
+
+    `encoded` holds the encoded bytes of one decoded JPEG image, or None.
+    """
 
     shares: dict[str, float]
     image: bytes | None = None
@@ -56,7 +58,7 @@ class _Profile:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.image: bytes | None = None
         self._collate = collate
-        self._open: list[str | None] = []  # of each call that is under way, the stage that it began
+        self._open: list[str | None] = []  # for each open call, the stage that it began, or None
         self._stage: list[str] = ["transform"]
         self._last = perf_counter()
 
@@ -86,8 +88,10 @@ class _Profile:
 
 @contextmanager
 def profiled(collate: Callable[..., Any]) -> Iterator[Callable[[], Breakdown | None]]:
-    """Profile the block in this thread; what is yielded gives the breakdown, None if another
-    profiler runs."""
+    """Profile the block in this thread.
+
+    Yields a function that returns the breakdown, or None if another profiler is running.
+    """
     if sys.getprofile() is not None:
         yield lambda: None
         return

@@ -1,8 +1,8 @@
-"""Which setting is tried next: hill climbing over workers, with the computing threads beside them.
+"""Chooses the setting to try next: hill climbing over the number of workers.
 
-Workers take processors from the threads that compute. So every number of workers is tried twice:
-with the threads as they are, and with only as many threads as processors are left. The search knows
-no clock: it asks for a setting and is told what a sample cost, so it can be replayed from recorded
+Workers take processors from the computing threads. So every number of workers is tried twice: with
+the present number of threads, and with as many threads as processors are left. The search uses no
+clock. It asks for a setting and is told the cost of a sample, so it can be replayed from recorded
 times.
 """
 
@@ -14,26 +14,29 @@ from dataclasses import replace
 from bestof.torch.data_loading.setting import Setting
 
 GAIN = 0.97
-"""A setting replaces another one if its cost is below this part of the other's. Trials of equal
-settings differ more than 3 % only where the machine is shared."""
+"""A setting replaces another one if its cost is below this part of the other's cost. Unless the
+machine is shared, trials of equal settings differ by at most 3 %."""
 
 SURE = 0.50
-"""Below this part of the own setting's cost, the best setting needs no second trial. The first
-trial is the slowest one: files are read for the first time, and kernels are still being chosen."""
+"""If the best setting costs less than this part of the own setting, it needs no second trial. The
+first trial, that of the own setting, is slow: files are read for the first time, and kernels are
+still being chosen."""
 
 PREFETCH = 2
-"""What PyTorch prefetches a worker by default."""
+"""PyTorch's default prefetch factor."""
 
 Search = Generator[Setting, float, Setting]
 
 
 class Climb:
-    """Ask for the setting to try, tell what a sample cost (infinity: the setting failed), until
-    `best` is final.
+    """The search over settings. Call `ask` and `tell` in turn until `ask` returns None.
 
-    own: the setting that the loader had; it is tried first. processors: those that workers and
-    threads share. most: the highest number of workers. least: the lowest one. second: whether close
-    results are measured again before one is chosen.
+    own: the setting that the loader had; it is tried first.
+    processors: the number that workers and threads share.
+    most, least: the highest and the lowest number of workers.
+    second: whether close results are measured again before one is chosen.
+
+    `best` is then the result. An infinite cost means that a setting failed.
     """
 
     def __init__(
@@ -51,10 +54,10 @@ class Climb:
         return self._next
 
     def tell(self, cost: float) -> None:
-        """Tell the cost of a sample with the setting that was asked for."""
+        """Take the cost of a sample with the setting that was asked for."""
         asked = self._next
         assert asked is not None
-        # Noise only adds to a time, so of two trials the faster one is believed.
+        # Noise only adds to a time, so the faster of two trials counts.
         self.costs[asked] = min(cost, self.costs.get(asked, float("inf")))
         if self.costs[asked] < self.costs.get(self.best, float("inf")):
             self.best = asked
@@ -64,8 +67,10 @@ class Climb:
             self._next, self.best = None, end.value
 
     def stop(self) -> None:
-        """End the search; the best setting so far is the result, if it is better than the own one
-        beyond noise."""
+        """End the search.
+
+        The result is the best setting so far, if it beats the own one by more than noise.
+        """
         if self._next is not None:
             self._next = None
             self.best = self._final()
@@ -82,7 +87,7 @@ class Climb:
         yield self.own
         for ladder in (_up(self.own.workers, most), _down(self.own.workers, most)):
             yield from self._along(ladder, processors)
-        # Between the best number of workers and its neighbours that were tried.
+        # Try the numbers between the best number of workers and its tried neighbours.
         while middle := _middles(best().workers, {one.workers for one in self.costs}):
             leader = best()
             yield from self._along(middle, processors)
@@ -103,7 +108,7 @@ class Climb:
         return self._final()
 
     def _along(self, ladder: list[int], processors: int) -> Search:
-        """Try numbers of workers one after the other, until two in a row have won nothing."""
+        """Try numbers of workers in this order, until two in a row bring no gain."""
         lost = 0
         for workers in ladder:
             if workers < self._least:
@@ -141,7 +146,7 @@ def _down(own: int, most: int) -> list[int]:
 
 
 def _middles(workers: int, tried: set[int]) -> list[int]:
-    """Return the numbers half way to the nearest tried neighbours, where there is one between."""
+    """Return the numbers half way to the nearest tried neighbours, if there are any between."""
     found = []
     for pick, side in _SIDES:
         neighbours = [one for one in tried if side(one, workers)]

@@ -1,5 +1,4 @@
-"""Decoders of JPEG images that may be installed beside Pillow, measured on an image of the
-program."""
+"""Compares Pillow with other installed decoders of JPEG images, on an image of the program."""
 
 from __future__ import annotations
 
@@ -14,8 +13,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """call: the function to use, as its users write it. decode: encoded bytes to an image, given
-    the module."""
+    """A decoder of JPEG images.
+
+    `call` is the function as its users write it. `decode` gets the module and encoded bytes, and
+    returns an image.
+    """
 
     module: str
     call: str
@@ -44,7 +46,10 @@ DECODERS = (
 
 @dataclass(frozen=True, slots=True)
 class FasterDecoder:
-    """speedup: the time of Pillow over that of this decoder, for one image of the program."""
+    """A decoder that is faster than Pillow.
+
+    `speedup` is the time of Pillow divided by that of this decoder, for one image of the program.
+    """
 
     call: str
     speedup: float
@@ -53,8 +58,7 @@ class FasterDecoder:
 def faster_decoder(
     encoded: bytes, decoders: tuple[Decoder, ...] = DECODERS
 ) -> FasterDecoder | None:
-    """Return the fastest installed decoder that takes at most 0.8 of Pillow's time, None if there
-    is none."""
+    """Return the fastest installed decoder, or None if all take more than 0.8 of Pillow's time."""
     pillow = _seconds(lambda: _by_pillow(encoded))
     found: list[FasterDecoder] = []
     for decoder in decoders:
@@ -63,9 +67,7 @@ def faster_decoder(
                 continue
             module = importlib.import_module(decoder.module)
             seconds = _seconds(lambda d=decoder, m=module: d.decode(m, encoded))  # type: ignore[misc]  # mypy infers no type for defaults of a lambda
-        except (
-            Exception
-        ):  # a foreign package that is broken, or refuses this image, is no candidate
+        except Exception:  # this package is broken, or refuses the image
             continue
         if seconds < 0.8 * pillow:
             found.append(FasterDecoder(decoder.call, pillow / seconds))

@@ -1,12 +1,14 @@
-"""One epoch of a map-style dataset while its loader is tuned: the iterator that the user's loop
-gets.
+"""One epoch of a map-style dataset while its loader is tuned.
 
-The epoch is cut into segments, one after the other, each with a setting of its own. All segments
-draw from one order of samples, so the loop gets the batches that it would have got. The first
-segment with the loader's own setting is PyTorch's own iterator, untouched: a loader that is left
-alone notices nothing, not even in the random numbers of its workers. If a segment fails, its
-undelivered batches are made again with the own setting. So an error of the dataset reaches the loop
-as it would have without tuning, and an error of the workers does not reach it at all.
+`Epoch` is the iterator that the user's loop gets. It cuts the epoch into consecutive segments, each
+with its own setting. All segments draw from one order of samples, so the loop gets the same batches
+as without tuning.
+
+The first segment with the loader's own setting is PyTorch's own iterator, unchanged. A loader that
+keeps its setting thus runs as without bestof, including the random numbers of its workers.
+
+If a segment fails, its undelivered batches are made again with the own setting. An error of the
+dataset then reaches the loop as without tuning. An error of the workers does not reach it.
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.data_loading.tuning import Tuning
 
 TRIAL_TIMEOUT = 60.0
-"""Seconds after which a worker on trial is taken for hung, as one that was forked while another
-thread held a lock."""
+"""Seconds after which a worker on trial counts as hung. A worker hangs, for example, if it was
+forked while another thread held a lock."""
 
 MOST_BATCHES = 40
-"""A trial of few workers ends after so many batches, however short they are."""
+"""A trial of few workers ends after this many batches, however short they are."""
 
 
 class _ReturnedOnly(Gate):
-    """A gate for what was put back, and nothing behind it."""
+    """A gate that gives only what was put back into the tap."""
 
     def __next__(self) -> Any:
         if not self._tap.has_returned:
@@ -80,7 +82,7 @@ class Epoch:
             raise StopIteration
         times = self._times
         if times is not None:
-            if times.batches:  # the first batch was asked for when the trial began
+            if times.batches:  # the request for the first batch was noted when the trial began
                 times.ask(perf_counter())
             if times.complete or (times.batches and self._tuning.over(times)):
                 self._end_trial(times)
@@ -94,21 +96,21 @@ class Epoch:
 
     @property
     def tries(self) -> bool:
-        """Return whether trials are under way."""
+        """Whether trials are going on."""
         return not self._ended and self._tuning.chosen is None
 
     def _begin_by_itself(
         self, iterate: Callable[[DataLoader[Any]], Iterator[Any]]
     ) -> tuple[Tap, Gate]:
-        """Begin the epoch with the loader's own iterator, whose sampler is met on its way."""
+        """Begin the epoch with the loader's own iterator, with a tap around its sampler."""
         loader, tuning = self._loader, self._tuning
         name = sampler_name(loader)
         if tuning.sampler is None:
             tuning.sampler = OwnSampler(getattr(loader, name))
-            loader._iterator = None  # workers that persist know the sampler of before
+            loader._iterator = None  # persistent workers still use the previous sampler
         self._begin_trial(tuning.own)
         tuning.sampler.armed, tuning.sampler.tap, tuning.sampler.gate = True, None, None
-        # DataLoader refuses to have its sampler set, and reads it only while it makes an iterator.
+        # DataLoader forbids setting its sampler, and reads it only while it makes an iterator.
         vars(loader)[name] = tuning.sampler
         try:
             self._source = iterate(loader)
@@ -117,7 +119,8 @@ class Epoch:
             tuning.sampler.armed = False
         tap, gate = tuning.sampler.tap, tuning.sampler.gate
         if tap is None or gate is None:
-            # The class of the loader makes an iterator of its own, which asks no sampler.
+            # The class of the loader makes its own kind of iterator, which does not use the
+            # sampler.
             tuning.leave("its iterator does not use its sampler")
             tap = Tap(iter(()))
             gate, tap.dry = Gate(tap), True
@@ -126,8 +129,7 @@ class Epoch:
         return tap, gate
 
     def _begin_order(self) -> tuple[Tap, Gate]:
-        """Begin the order of the epoch, with the random numbers that the loader's own iterator
-        would have drawn."""
+        """Begin the order of the epoch, with the random numbers of the loader's own iterator."""
         loader = self._loader
         indices = iter(getattr(loader, sampler_name(loader)))
         if not (loader.persistent_workers and self._tuning.own.workers and self._tuning.epochs):
@@ -145,8 +147,11 @@ class Epoch:
         self._threads.use(setting.threads)
 
     def _open(self) -> None:
-        """Begin the next segment: what a failed one left, the next trial, or the rest of the
-        epoch."""
+        """Begin the next segment.
+
+        It is one of three: the undelivered batches of a failed segment, the next trial, or the rest
+        of the epoch.
+        """
         tuning, timeout = self._tuning, float(self._loader.timeout)
         if self._tap.has_returned:
             self._gate, self._setting, self._times = _ReturnedOnly(self._tap), tuning.own, None
@@ -186,7 +191,8 @@ class Epoch:
                 raise
             except (
                 Exception
-            ) as error:  # whatever a worker dies of; it is raised again if it is the dataset's
+                # any failure of a worker; an error of the dataset is raised again in the end
+            ) as error:
                 if redoing or self._setting == self._tuning.own:
                     self._gate.delivered()
                     raise
@@ -217,14 +223,14 @@ class Epoch:
         tuning.ask()
         tuning.apply(self._loader)
         if tuning.chosen == setting:
-            return  # this segment goes on to the end of the epoch
+            return  # this segment continues to the end of the epoch
         if setting.workers == 0 and tuning.breakdown is None:
             self._profiling = True
         else:
             self._gate.closed = True
 
     def _end_source(self) -> bool:
-        """Note that the segment has ended; return whether there may be more of the epoch."""
+        """Note that the segment has ended. Return whether the epoch may continue."""
         self._source = None
         self._first, first = False, self._first
         times, self._times = self._times, None
@@ -235,7 +241,7 @@ class Epoch:
         return self._tap.has_returned or not self._tap.dry
 
     def _give_up(self, error: Exception) -> None:
-        """Drop the segment and hand back what it did not deliver."""
+        """Drop the segment, and put back what it did not deliver."""
         error.__traceback__ = None  # its frames would keep the workers alive
         self._gate.give_back()
         self._source, self._first = None, False

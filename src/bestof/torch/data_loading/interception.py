@@ -1,4 +1,4 @@
-"""Where DataLoader is met: loaders that are made or iterated while bestof tunes data loading."""
+"""Replaces methods of DataLoader while bestof tunes data loading."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MOST_FINISHED = 20
 
 class _State:
     process = os.getpid()
-    bounds: Bounds | None = None  # of loaders that are made from now on; None: they are left alone
+    bounds: Bounds | None = None  # the bounds for new loaders; None: they are not tuned
     loaders: ClassVar[weakref.WeakKeyDictionary[DataLoader[Any], Tuning]] = (
         weakref.WeakKeyDictionary()
     )
-    below: ClassVar[dict[str, Callable[..., Any]]] = {}  # by name, what bestof's methods call
+    below: ClassVar[dict[str, Callable[..., Any]]] = {}  # the methods that bestof's call, by name
     asked_for: ClassVar[weakref.WeakSet[DataLoader[Any]]] = weakref.WeakSet()
-    # Trials of two loaders at once would measure each other.
-    finished: ClassVar[list[LoaderReport]] = []  # of loaders that are gone
+    # Trials of two loaders at the same time would disturb each other.
+    finished: ClassVar[list[LoaderReport]] = []  # reports of loaders that no longer exist
     trying: weakref.ref[Epoch | StreamEpoch] | None = None
 
 
 def follow(bounds: Bounds | None) -> None:
-    """Tune the loaders with map-style datasets that are made from now on; None: no longer."""
+    """Tune every new loader of a map-style dataset. None ends this."""
     _State.bounds = bounds
     if bounds is None:
         for loader in list(_State.loaders):
@@ -56,13 +56,15 @@ def arm(loader: DataLoader[Any], bounds: Bounds) -> Tuning:
 
 
 def tunings() -> list[Tuning]:
-    """Return the tunings of the loaders that live."""
+    """Return the tunings of the live loaders."""
     return list(_State.loaders.values())
 
 
 def data_loading_lines() -> list[str]:
-    """Return the report of every loader that had an epoch; the first line of each one begins with
-    "loader"."""
+    """Return the report of every loader that had an epoch.
+
+    The first line of each report begins with "loader".
+    """
     reports = [*_State.finished, *(one.report() for one in tunings() if one.epochs)]
     lines = []
     for report in reports:
@@ -73,7 +75,8 @@ def data_loading_lines() -> list[str]:
 
 def _watch(loader: DataLoader[Any], tuning: Tuning) -> None:
     _State.loaders[loader] = tuning
-    # The report of a loader that a function made is still wanted when the program ends.
+    # A loader may end with the function that made it. Its report is still needed at the end of the
+    # program.
     weakref.finalize(loader, _keep, tuning).atexit = False
 
 
@@ -85,8 +88,8 @@ def _keep(tuning: Tuning) -> None:
 def _install() -> None:
     """Put bestof's methods into DataLoader, or take them out.
 
-    Other libraries replace these methods too. The method that is found is called by bestof's, and a
-    method that was put over bestof's stays.
+    Other libraries replace these methods too. bestof's method calls the one that it found. If
+    another library has replaced bestof's method since, that replacement stays.
     """
     needed = _State.bounds is not None or len(_State.loaders) > 0
     for name, method in (("__init__", _made), ("__iter__", _iterated)):
@@ -100,7 +103,7 @@ def _install() -> None:
 
 
 def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Return the iterator that the loader has without bestof."""
+    """Return the iterator that the loader gives without bestof."""
     iterator: Iterator[Any] = _State.below.get("__iter__", _original_iterate)(loader)
     return iterator
 
@@ -138,7 +141,10 @@ def _iterated(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _foreign(loader: DataLoader[Any]) -> bool:
-    """Return whether this is a loader of a segment, or inside of a worker or a forked process."""
+    """Return whether bestof must not tune this loader.
+
+    This is so for the loader of a segment, and in workers and forked processes.
+    """
     return (
         isinstance(loader, SegmentLoader)
         or _State.process != os.getpid()

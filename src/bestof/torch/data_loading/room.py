@@ -1,4 +1,4 @@
-"""Whether a setting's workers and batches fit into memory."""
+"""Checks that the workers and batches of a setting fit into memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bestof.torch.processors import available_memory
 SHARED = Path("/dev/shm")
 
 SHARED_PART = 0.5
-"""The part of the free shared memory that batches under way may take. A worker that finds none is
-killed by SIGBUS."""
+"""The part of the free shared memory that batches in flight may take. Without shared memory, a
+worker is killed by SIGBUS."""
 
 MEMORY_PART = 0.25
-"""The part of the available memory that batches under way and workers may take."""
+"""The part of the available memory that batches in flight and workers may take."""
 
 
 def batch_bytes(batch: Any, depth: int = 4) -> int:
@@ -42,8 +42,7 @@ def batch_bytes(batch: Any, depth: int = 4) -> int:
 
 
 def free_shared_memory() -> int | None:
-    """Return the free bytes of /dev/shm, through which workers hand over batches; None where there
-    is none."""
+    """Return the free bytes of /dev/shm, through which workers pass batches. None without it."""
     try:
         state = os.statvfs(SHARED)
     except OSError:
@@ -52,8 +51,10 @@ def free_shared_memory() -> int | None:
 
 
 def private_bytes(pids: Sequence[int]) -> int:
-    """Return the memory that these processes share with no other one, on average; 0 where Linux
-    does not tell."""
+    """Return the mean memory that each of these processes shares with no other one.
+
+    Return 0 if the system does not tell.
+    """
     found = []
     for pid in pids:
         try:
@@ -66,18 +67,18 @@ def private_bytes(pids: Sequence[int]) -> int:
 
 
 def objection(setting: Setting, one_batch: int, one_worker: int) -> str | None:
-    """Return why the setting does not fit, or None if it does.
+    """Return why the setting does not fit into memory, or None if it does.
 
-    one_batch: bytes of a batch. one_worker: private bytes of a worker, 0 if not known yet.
+    one_batch: bytes of a batch. one_worker: private bytes of a worker, or 0 if unknown.
     """
     if setting.workers == 0:
         return None
-    # What is prefetched, and one batch a worker that is being made.
+    # The prefetched batches, and one batch per worker that is being made.
     under_way = setting.workers * ((setting.prefetch or 0) + 1) * one_batch
     shared = free_shared_memory()
     if shared is not None and under_way > SHARED_PART * shared:
         return (
-            f"too little shared memory: {_mib(under_way)} MiB of batches under way, "
+            f"too little shared memory: {_mib(under_way)} MiB of batches in flight, "
             f"{_mib(shared)} MiB free in {SHARED}"
         )
     memory = available_memory()

@@ -1,5 +1,7 @@
-"""A part of an epoch: a DataLoader like the user's, with a setting of its own, that draws from the
-epoch's order."""
+"""A part of an epoch with one setting.
+
+It is a DataLoader like the user's, with another setting, that draws from the order of the epoch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from bestof.torch.data_loading.tap import Gate, Tap
 
 
 class SegmentLoader(DataLoader[Any]):
-    """A loader of one segment; the class tells it from the loaders of the user."""
+    """A loader of one segment. Its class distinguishes it from loaders of the user."""
 
 
 def segment(
@@ -24,8 +26,10 @@ def segment(
     generator: torch.Generator,
     timeout: float,
 ) -> Iterator[Any]:
-    """Start a segment of `loader`. Workers draw their seeds from `generator`; timeout: seconds, 0
-    for none."""
+    """Start a segment of `loader`.
+
+    Workers draw their seeds from `generator`. timeout: seconds, or 0 for none.
+    """
     batched = loader.batch_sampler is not None
     workers = setting.workers > 0
     part = SegmentLoader(
@@ -48,8 +52,10 @@ def segment(
 
 
 class OwnSampler:
-    """Stands for the sampler of the user's loader while its own iterator is made, so that a gate
-    can close it."""
+    """Replaces the sampler of the user's loader while the loader makes its own iterator.
+
+    It draws through a gate, so that the segment can be ended.
+    """
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -70,6 +76,8 @@ class OwnSampler:
 
 
 def sampler_name(loader: DataLoader[Any]) -> str:
-    """Return the attribute that holds what yields the indices of batches, or of samples without
-    batching."""
+    """Return the name of the attribute that yields the indices of batches.
+
+    Without batching, it yields the indices of samples.
+    """
     return "sampler" if loader.batch_sampler is None else "batch_sampler"

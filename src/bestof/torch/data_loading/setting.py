@@ -1,4 +1,4 @@
-"""What is chosen for a loader."""
+"""The setting of a loader."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """workers: `num_workers`. prefetch: `prefetch_factor`, None without workers. threads: of the
-    computing process."""
+    """`workers` is `num_workers`. `prefetch` is `prefetch_factor`, or None without workers.
+
+    `threads` is the number of threads of the computing process.
+    """
 
     workers: int
     prefetch: int | None

@@ -1,5 +1,7 @@
-"""One epoch of an iterable dataset: a stream cannot be handed over on its way, so a trial is a
-whole epoch."""
+"""One epoch of an iterable dataset.
+
+A stream cannot change its workers in the middle, so a trial is a whole epoch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.data_loading.tuning import Tuning
 
 _MOST_NOTED = 10_000
-"""Batches whose times are kept; a stream may have no end."""
+"""The most batches whose times are kept. A stream may have no end."""
 
 
 class StreamEpoch:
@@ -74,7 +76,7 @@ class StreamEpoch:
 
     @property
     def tries(self) -> bool:
-        """Return whether this epoch is a trial."""
+        """Whether this epoch is a trial."""
         return self._times is not None
 
     def _close(self) -> None:

@@ -1,9 +1,9 @@
-"""The order of samples of one epoch, which all trials of the epoch draw from.
+"""The order of samples of one epoch, from which all trials of the epoch draw.
 
-The sampler of the loader is iterated once an epoch, as ever. Each trial draws its indices through a
-gate of its own. A closed gate gives no more, so a trial ends without losing what is still under
-way. If a trial fails, what it drew and did not deliver goes back, and the next one delivers it in
-its place.
+The sampler of the loader is iterated once per epoch, as without bestof. Each trial draws its
+indices through its own gate. A closed gate gives no more indices, so that a trial ends and all its
+drawn batches are still delivered. If a trial fails, the indices that it drew but did not deliver
+are put back. The next trial delivers them in their place.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 
 class Tap:
-    """The batches of indices of one epoch, in order."""
+    """The batches of indices of one epoch, in order. `dry` is true once the sampler has ended."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices
         self._returned: deque[Any] = deque()
-        self.dry = False  # whether the sampler has ended
+        self.dry = False
 
     def draw(self) -> Any:
-        """Return the next indices; StopIteration if the epoch has no more."""
+        """Return the next indices. Raises StopIteration at the end of the epoch."""
         if self._returned:
             return self._returned.popleft()
         try:
@@ -32,22 +32,21 @@ class Tap:
             raise
 
     def put_back(self, indices: list[Any]) -> None:
-        """Take back what was drawn and not delivered."""
+        """Put back indices that were drawn and not delivered."""
         self._returned.extendleft(reversed(indices))
 
     @property
     def has_returned(self) -> bool:
-        """Return whether there is something that was put back."""
+        """Whether there are indices that were put back."""
         return bool(self._returned)
 
 
 class Gate:
-    """What one trial draws from the tap: an iterator of indices, which DataLoader takes as its
-    sampler."""
+    """The indices of one trial: an iterator that DataLoader uses as its sampler."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
-        self.drawn: deque[Any] = deque()  # and not delivered yet
+        self.drawn: deque[Any] = deque()  # drawn, but not delivered yet
         self.closed = False
         self._last = False
 
@@ -64,16 +63,18 @@ class Gate:
         return indices
 
     def close_after_one(self) -> None:
-        """Close behind the next indices."""
+        """Close after the next indices."""
         self.closed = self._last = True
 
     def delivered(self) -> Any:
-        """Note that the oldest drawn batch has reached the loop; return its indices, None if they
-        are unknown."""
+        """Note that the oldest drawn batch has reached the loop.
+
+        Return its indices, or None if they are unknown.
+        """
         return self.drawn.popleft() if self.drawn else None
 
     def give_back(self) -> None:
-        """Close, and hand what was not delivered back to the tap."""
+        """Close, and put what was not delivered back into the tap."""
         self.closed = True
         self._tap.put_back(list(self.drawn))
         self.drawn.clear()

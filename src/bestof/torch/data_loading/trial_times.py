@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 from statistics import median
 
 LEAST_SECONDS = 0.25
-"""A trial lasts this long at least: shorter ones measure the scheduler."""
+"""The least seconds of a trial. A shorter one measures the scheduler of the system."""
 
 
 @dataclass(slots=True)
 class TrialTimes:
-    """The times of the batches of one trial; a group is as many batches as there are workers.
+    """The times of the batches of one trial.
 
-    Workers finish their batches together, so single batches are late and early by turns and only
-    whole groups are comparable. The first group holds the start of the workers and is no part of
-    the steady time. It is a part of the cost of an epoch, which starts workers once.
+    Batches are taken in groups, with as many batches as workers. Workers finish their batches
+    together, so single batches are late and early in turn, and only whole groups can be compared.
+    The first group contains the start of the workers, so it does not count for the steady time. It
+    counts for the cost of an epoch, which starts workers once.
     """
 
     workers: int
@@ -25,54 +26,51 @@ class TrialTimes:
     samples: list[int] = field(default_factory=list)
 
     def ask(self, now: float) -> None:
-        """Note that the loop asks for a batch; this ends the time of the batch before."""
+        """Note that the loop asks for a batch, which ends the time of the previous batch."""
         self.asked.append(now)
 
     def get(self, now: float, samples: int) -> None:
-        """Note that the loop got the batch, which holds so many samples."""
+        """Note that the loop got the batch, with this many samples."""
         self.got.append(now)
         self.samples.append(samples)
 
     @property
     def batches(self) -> int:
-        """Return how many batches the loop has got."""
+        """The number of batches that the loop has got."""
         return len(self.got)
 
     @property
     def complete(self) -> bool:
-        """Return whether the trial has groups and seconds enough, or has used up its batches."""
+        """Whether the trial has enough groups and seconds, or has used up its batches."""
         groups = self._groups()
         if not groups:
             return False
         if self._ended() >= self.most_batches:
             return True
-        # A batch each is a small group, so more of them are needed.
+        # A group of one batch is small, so more groups are needed.
         least = 5 if self._size() == 1 else 3 if self._size() <= 8 else 2
         return len(groups) >= least and sum(seconds for seconds, _ in groups) >= LEAST_SECONDS
 
     def seconds_a_sample(self) -> float | None:
-        """Return the median over the groups, or None if there is no whole group behind the
-        first."""
+        """The median over the groups, or None without a whole group after the first."""
         groups = self._groups()
         return median(seconds / samples for seconds, samples in groups) if groups else None
 
     def seconds_of_all(self) -> float | None:
-        """Return the seconds a sample of the whole trial, the start included; None if there was no
-        batch."""
+        """The seconds per sample of the whole trial, with its start, or None without a batch."""
         if not self.got:
             return None
         return (max(self.asked[-1], self.got[-1]) - self.asked[0]) / max(1, sum(self.samples))
 
     def start(self) -> float:
-        """Return the seconds that the loop waited for the first group, beyond those of a later
-        one."""
+        """The seconds that the loop waited for the first group, minus those for a later group."""
         size = self._size()
         waits = [got - asked for got, asked in zip(self.got, self.asked, strict=False)]
         later = [sum(waits[i : i + size]) for i in range(size, len(waits) - size + 1, size)]
         return max(0.0, sum(waits[:size]) - (median(later) if later else 0.0))
 
     def waiting(self) -> float:
-        """Return the part of the steady time that the loop waited for batches."""
+        """The part of the steady time that the loop waited for batches."""
         size, ended = self._size(), self._ended()
         if ended <= size:
             return 0.0
@@ -87,7 +85,7 @@ class TrialTimes:
         return min(len(self.asked) - 1, len(self.got)) if self.asked else 0
 
     def _groups(self) -> list[tuple[float, int]]:
-        """Return seconds and samples of each whole group behind the first."""
+        """Return the seconds and samples of each whole group after the first."""
         size = self._size()
         return [
             (self.asked[i + size] - self.asked[i], max(1, sum(self.samples[i : i + size])))

@@ -25,15 +25,17 @@ def tune_dataloader(
     tuning_steps: int = 500,
     seconds: float = 30.0,
 ) -> _Loader:
-    """Find the fastest workers, prefetch factor and computing threads for a loader; return the same
+    """Find the fastest workers, prefetch factor and computing threads for a loader. Return the
     loader.
 
-    Without `step`, the next epochs of the program are the trials: nothing is computed twice. With
-    `step`, a function that does with a batch what a training step does, the search is done before
-    this call returns, and the state of the random generators is restored. The order of samples is
-    the loader's in both cases.
+    Without `step`, the next epochs of the program are the trials, so no work is done twice. `step`
+    is a function that treats a batch as a training step does. With it, the search is done before
+    this call returns, and the state of the random generators is restored. In both cases the order
+    of samples is that of the loader.
 
-    tuning_steps: batches that all trials may take together. seconds: likewise.
+    tuning_steps: the most batches that all trials may take together.
+    seconds: the most seconds that they may take.
+
     Raises InvalidArgument for anything but a DataLoader, and for bounds that are not positive.
     """
     if not isinstance(loader, DataLoader):

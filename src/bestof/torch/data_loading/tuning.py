@@ -1,4 +1,4 @@
-"""The state of one loader: what was tried, what was found, and what it cost."""
+"""The state of one loader: the tried settings, the choice, and its cost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.processors import processors_of_a_rank
 
 NO_BOTTLENECK = 0.03
-"""A loop that waits for data less than this part of its time is left alone: there is no more to
-win."""
+"""A loop that waits for data for less than this part of its time keeps its setting, because there
+is too little to gain."""
 
 MOST_FAILURES = 2
 
@@ -29,10 +29,10 @@ FAILED = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """steps: batches that all trials of a loader may take together. seconds: likewise.
+    """The limits of the search for one loader.
 
-    workers: the least and the highest number of workers to try; None for 0 to the processors
-    allowed.
+    steps, seconds: what all trials of the loader may take together. workers: the least and the
+    highest number of workers to try; None stands for 0 and the number of allowed processors.
     """
 
     steps: int = 500
@@ -42,8 +42,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LoaderTrial:
-    """seconds: of one sample in the whole loop, None if the trial failed, with `reason`. waiting:
-    part of the time."""
+    """One trial.
+
+    seconds: per sample in the whole loop, or None if the trial failed for this `reason`. waiting:
+    the part of the time that the loop waited.
+    """
 
     setting: Setting
     seconds: float | None
@@ -53,7 +56,7 @@ class LoaderTrial:
 
 @dataclass(frozen=True, slots=True)
 class LoaderReport:
-    """What became of one loader; `chosen` is None while it is being tuned."""
+    """The result for one loader. `chosen` is None while it is being tuned."""
 
     dataset: str
     own: Setting
@@ -66,7 +69,7 @@ class LoaderReport:
     decoder: FasterDecoder | None
 
     def lines(self) -> list[str]:
-        """Return the report as lines of text, the first one of which stands for itself."""
+        """Return the report as lines of text. The first line is a summary."""
         own = next((one for one in self.trials if one.setting == self.own), None)
         waited = f", waited {100 * own.waiting:.0f} % of the time" if own else ""
         if self.chosen is None:
@@ -100,7 +103,7 @@ def _because(reason: str) -> str:
 
 @dataclass
 class Tuning:
-    """The search for one loader; `Epoch` asks for settings and tells times."""
+    """The search for one loader. `Epoch` asks it for settings and tells it times."""
 
     own: Setting
     iterable: bool
@@ -122,12 +125,12 @@ class Tuning:
 
     @classmethod
     def of(cls, loader: DataLoader[Any], bounds: Bounds) -> Tuning:
-        """Begin the tuning of a loader, from the setting that it has."""
+        """Begin the tuning of a loader, from its own setting."""
         own = Setting(loader.num_workers, loader.prefetch_factor, torch.get_num_threads())
         iterable = isinstance(loader.dataset, IterableDataset)
         share = processors_of_a_rank()
-        # One worker gives an iterable dataset's samples in their order; more interleave or repeat
-        # them.
+        # One worker keeps the order of an iterable dataset. Several interleave or repeat its
+        # samples.
         least, most = bounds.workers or (0, share)
         most = min(most, share, 1 if iterable else share)
         climb = Climb(own, share, most, least=min(least, most))
@@ -139,21 +142,20 @@ class Tuning:
         return tuning
 
     def begin(self, loader: DataLoader[Any]) -> None:
-        """Begin the first epoch: the program may have set its threads since the loader was made."""
+        """Begin the first epoch. The program may have set its threads since it made the loader."""
         fresh = Tuning.of(loader, self.bounds)
         self.own, self.climb = fresh.own, fresh.climb
         if self.chosen is not None:
             self.chosen = self.own
 
     def apply(self, loader: DataLoader[Any]) -> None:
-        """Write the choice into the loader, where the program finds it."""
+        """Write the choice into the loader, where the program can read it."""
         if self.chosen is not None and not self.holds(loader):
             loader.num_workers, loader.prefetch_factor = self.chosen.workers, self.chosen.prefetch
-            loader._iterator = None  # workers that persist are as many as they were
+            loader._iterator = None  # persistent workers still have their old number
 
     def holds(self, loader: DataLoader[Any]) -> bool:
-        """Return whether the loader still has the chosen setting; the program may have changed
-        it."""
+        """Whether the loader still has the chosen setting. The program may have changed it."""
         chosen = self.chosen
         return (
             chosen is not None
@@ -162,8 +164,10 @@ class Tuning:
         )
 
     def ask(self) -> Setting | None:
-        """Return the setting to try; None once there is a choice. What does not fit into memory is
-        passed over."""
+        """Return the setting to try, or None once there is a choice.
+
+        Settings that do not fit into memory are skipped.
+        """
         while self.chosen is None:
             setting = self.climb.ask()
             if setting is None:
@@ -177,8 +181,11 @@ class Tuning:
         return None
 
     def finish(self, setting: Setting, times: TrialTimes, epoch_samples: float | None) -> None:
-        """Take the result of a trial; `epoch_samples` share the start of the workers, None if they
-        outlive epochs."""
+        """Take the result of a trial.
+
+        `epoch_samples` is the number of samples over which the start of the workers is spread. It
+        is None if workers outlive epochs.
+        """
         seconds = times.seconds_a_sample()
         if seconds is None:
             seconds = times.seconds_of_all()
@@ -197,15 +204,14 @@ class Tuning:
             self.climb.stop()
 
     def fail(self, setting: Setting, times: TrialTimes, error: BaseException) -> None:
-        """Take note that a setting failed; after the second failure the best one so far is
-        chosen."""
+        """Note that a setting failed. After the second failure, the best one so far is chosen."""
         self._count(times)
         first = str(error).strip().partition("\n")[0]
         reason = f"{type(error).__name__}: {first}"
         self.trials.append(LoaderTrial(setting, None, reason=reason))
         self.failures += 1
         if self.chosen is not None:
-            # It was chosen, and has failed since.
+            # It was chosen before it failed.
             if self.failures >= MOST_FAILURES:
                 self.chosen, self.reason = self.own, reason
             return
@@ -214,7 +220,7 @@ class Tuning:
             self.climb.stop()
 
     def over(self, times: TrialTimes) -> bool:
-        """Return whether the trial under way uses up what all trials may take."""
+        """Return whether the current trial uses up what all trials may take."""
         took = perf_counter() - times.asked[0] if times.asked else 0.0
         return self.seconds + took >= self.bounds.seconds
 
@@ -223,8 +229,8 @@ class Tuning:
         self.chosen, self.reason = self.own, reason
 
     def noted(self, breakdown: Breakdown | None) -> None:
-        """Take the breakdown of a batch, and look for a faster decoder where decoding takes a fifth
-        or more."""
+        """Take the breakdown of a batch. If decoding takes a fifth or more, look for a faster
+        decoder."""
         self.breakdown = breakdown
         if breakdown is not None and breakdown.image and breakdown.shares["decode"] >= 0.2:
             began = perf_counter()
@@ -232,7 +238,7 @@ class Tuning:
             self.seconds += perf_counter() - began
 
     def report(self) -> LoaderReport:
-        """Return what is known by now."""
+        """Return what is known so far."""
         return LoaderReport(
             *(self.dataset, self.own, self.chosen, tuple(self.trials), self.batches),
             *(self.seconds, self.reason, self.breakdown, self.decoder),

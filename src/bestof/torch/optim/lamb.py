@@ -1,4 +1,4 @@
-"""LAMB: Adam whose update of each tensor is as long as the tensor, times the learning rate."""
+"""LAMB: Adam with an update whose length is the learning rate times the length of the tensor."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LAMB(Optimizer):
         )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickled optimizer, or the groups of a state dict from before an option."""
+        """Restore a pickled optimizer, or groups of a state dict that is older than an option."""
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("foreach", None)
@@ -91,13 +91,14 @@ class LAMB(Optimizer):
                 foreach = all(param.device.type == "cuda" for param in group["params"])
             for operands in together.values():
                 one = operands[0].param
-                # PyTorch's foreach rounds 0.999 to 1 there: it multiplies in the dtype itself.
+                # There, PyTorch's foreach rounds 0.999 to 1, because it multiplies in the dtype
+                # itself.
                 coarse = one.device.type == "cpu" and one.dtype in _HALVES
                 (_update_together if foreach and not coarse else _update_each)(operands, group)
         return loss
 
     def _operands(self, param: Tensor, group: dict[str, Any]) -> _Operands:
-        """Return the tensors of one update, complex ones as pairs of real numbers."""
+        """Return the tensors of one update. Complex tensors become pairs of real numbers."""
         grad = param.grad
         assert grad is not None
         if grad.is_sparse:
@@ -133,7 +134,7 @@ def _update_each(operands: list[_Operands], group: dict[str, Any]) -> None:
     first, second = group["betas"]
     for param, grad, exp_avg, exp_avg_sq, factor, term in operands:
         slope = -grad if group["maximize"] else grad
-        # Not lerp_, whose difference of large numbers overflows.
+        # Not lerp_: its difference of large numbers overflows.
         exp_avg.mul_(first).add_(slope, alpha=1 - first)
         exp_avg_sq.mul_(second).addcmul_(slope, slope, value=1 - second)
         exp_avg_sq.clamp_(max=torch.finfo(exp_avg_sq.dtype).max)
@@ -168,7 +169,7 @@ def _update_together(operands: list[_Operands], group: dict[str, Any]) -> None:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """Return the Euclidean norm in float64, whose squares hold those of every smaller dtype."""
+    """Return the Euclidean norm in float64, which can hold the squares of every smaller dtype."""
     if tensor.dtype is not torch.float64:
         norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float64)
         return norm
@@ -185,6 +186,6 @@ def _rates(
 ) -> list[Tensor]:
     """Return lr |x| / |u| of each pair of norms, at most the largest number of `dtype`."""
     lengths, norms = torch.stack(params), torch.stack(updates)
-    # Compared with 0, so that NaN stays NaN.
+    # Compare with 0, so that NaN stays NaN.
     ratios = torch.where((lengths == 0) | (norms == 0), torch.ones_like(norms), lengths / norms)
     return list((ratios * float(lr)).clamp(max=torch.finfo(dtype).max).unbind())

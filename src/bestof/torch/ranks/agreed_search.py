@@ -1,9 +1,9 @@
 """A search that follows the script of all ranks.
 
-Its own search takes the times of this rank, and says what the next entry should be. Where the
-script has come to its end, that is proposed; which proposal becomes the next entry, the log
-decides. Until then calls go to the best alternative of the last entry, and before the first entry
-to the first alternative. So nothing waits.
+It contains the policy's own search, which takes the times of this rank and says what the next entry
+should be. At the end of the script, this rank proposes that entry. The log decides which rank's
+proposal becomes the entry. Until then, calls go to the best alternative of the last entry, and
+before the first entry to the first alternative. So nothing waits.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Script(Protocol):
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All entries that this rank has read, oldest first; another thread may append."""
+        """All entries that this rank has read, oldest first. Another thread may append."""
 
     @property
     def broken(self) -> bool:
-        """Whether the log cannot be reached any more."""
+        """Whether the log can no longer be reached."""
 
     def propose(self, entry: Entry) -> None:
-        """Offer an entry for the place behind the last one that this rank has read."""
+        """Offer an entry for the place after the last one that this rank has read."""
 
     def ahead(self) -> int:
         """Return how many steps pass until all ranks have read what is published now."""
@@ -73,18 +73,18 @@ class AgreedSearch:
         self._step = step
         self._dropped: set[int] = set()
         self._times: dict[int, list[float]] = {}
-        self._under_way: Counter[int] = Counter()  # asked for in this entry, and not told yet
+        # calls in this entry that were asked for but not told yet
+        self._under_way: Counter[int] = Counter()
         self._calls = 0
         self._marks: list[
             tuple[int, int]
         ] = []  # steps, and the calls before the first call in each
-        self._seen: list[int] = []  # of each entry, the calls before this rank knew it
+        self._seen: list[int] = []  # for each entry, the number of calls before this rank knew it
         self._winner: int | None = None
         self._winner_calls = 0
 
     def ask(self) -> int | None:
-        """Return whom to call next. Every question counts as a call: the script is written for
-        calls."""
+        """Return the position to call next. Each question counts as one call of the script."""
         if self._alone():
             return self._own.ask()
         step = self._step()
@@ -110,7 +110,7 @@ class AgreedSearch:
 
     @property
     def winner(self) -> int | None:
-        """Return the agreed decision once its step has come, or this rank's own if it is alone."""
+        """The agreed decision once its step has come. Alone, this rank's own decision."""
         if self._alone():
             return self._own.winner
         if self._winner is None:
@@ -120,19 +120,19 @@ class AgreedSearch:
 
     @property
     def best(self) -> int | None:
-        """Return the best alternative so far, by the times of this rank."""
-        best: int | None = getattr(self._own, "best", None)  # not every search tells
+        """The best alternative so far, by the times of this rank."""
+        best: int | None = getattr(self._own, "best", None)  # not every search has it
         return best
 
     @property
     def left_out(self) -> Sequence[int]:
-        """Return what the own search knows of and leaves out."""
+        """The positions that the own search leaves out."""
         found: Sequence[int] = getattr(self._own, "left_out", ())
         return found
 
     def _alone(self) -> bool:
-        """Return whether this rank decides for itself: without a log, or if it cannot run what was
-        agreed on."""
+        """Return whether this rank decides alone: without a log, or if it cannot run what was
+        agreed."""
         return self._script.broken or self._winner in self._dropped
 
     def _by_script(self, step: int) -> int:
@@ -163,9 +163,10 @@ class AgreedSearch:
         return self._usable(entry.best)
 
     def _begin(self, entry: Entry, seen: int, step: int) -> int | None:
-        """Return with which call of this rank the entry begins to hold; None while it does not."""
+        """Return the call of this rank at which the entry begins to hold; None if it does not
+        yet."""
         if entry.step <= step:
-            # Written without a step ahead, it has no common beginning.
+            # The entry was written without a step ahead, so ranks have no common beginning.
             return self._calls_before(entry.step) if entry.step > entry.written else seen
         if entry.written > step + LOCKSTEP:
             return seen
@@ -194,7 +195,7 @@ class AgreedSearch:
         self._script.propose(Entry(step, ahead, tries, leader))
 
     def _expected(self) -> list[int]:
-        """Return what the own search asks for next, if further times are like those before."""
+        """Return what the own search will ask for next if times stay as they were."""
         search = copy.deepcopy(self._own)
         asked: list[int] = []
         for place, count in self._under_way.items():
@@ -204,7 +205,7 @@ class AgreedSearch:
         while len(asked) < MOST_TRIES:
             position = search.ask()
             if position is None or rounds[position] == 2:
-                break  # two rounds: what was slower by far leaves then
+                break  # two rounds, after which alternatives that are far slower leave
             rounds[position] += 1
             asked.append(position)
             search.tell(position, self._like(position))
@@ -213,7 +214,7 @@ class AgreedSearch:
         return asked
 
     def _like(self, position: int) -> float:
-        """Return a time like those of this alternative, or like those of all if it has none."""
+        """Return a time like those of this alternative, or of all alternatives if it has none."""
         times = self._times.get(position) or [one for few in self._times.values() for one in few]
         return median(times) if times else 1.0
 

@@ -1,4 +1,4 @@
-"""What selectors ask for a search that all ranks share."""
+"""The agreement: selectors get from it a search that all ranks share."""
 
 from __future__ import annotations
 
@@ -22,26 +22,25 @@ PREFIX = "bestof/ranks"
 
 
 class Agreement:
-    """Gives every problem of every selector its script, while a process group of several ranks is
-    initialized.
+    """Gives every problem of every selector its script, if a process group of several ranks exists.
 
-    A problem is known on all ranks by the name of its selector, its canonical text, and how many
-    selectors of that name had met it before. `races` counts how often it was reopened.
+    All ranks know a problem by the name of its selector, its canonical text, and the number of
+    selectors of that name that had met it before. `races` counts how often it was reopened.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._group: Any = None  # the default process group that the courier was made for
+        self._group: Any = None  # the process group of the courier
         self._courier: Courier | None = None
-        self._met: dict[str, int] = {}  # how many selectors of a name have met a problem so far
+        # the number of selectors that have met a problem, by its name
+        self._met: dict[str, int] = {}
         self._selectors: dict[str, list[tuple[int, weakref.ref[AgreeingSelector]]]] = {}
         self._problems: dict[str, tuple[weakref.ref[AgreeingSelector], Hashable]] = {}
-        self._races: dict[str, int] = {}  # that this rank has begun
-        self._latest: dict[str, int] = {}  # that any rank has begun
+        self._races: dict[str, int] = {}  # the last race that this rank has begun
+        self._latest: dict[str, int] = {}  # the last race that any rank has begun
 
     def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
-        """Return a policy that follows the script of all ranks, or `policy` where ranks need not
-        agree."""
+        """Return a policy that follows the script, or `policy` if ranks need not agree."""
         if isinstance(policy, (Fixed, Window)) or self._process != os.getpid():
             return policy
         text, courier = canonical(problem), self._current()
@@ -59,16 +58,17 @@ class Agreement:
         return AgreedPolicy(cast("SearchingPolicy", policy), script, steps)
 
     def close(self) -> None:
-        """Let every rank decide for itself from now on."""
+        """Let every rank decide alone from now on."""
         if self._courier is not None:
             self._courier.close()
         self._courier = self._group = None
 
     def _key(self, selector: AgreeingSelector, text: str) -> str:
-        """Return the key of a problem of this selector, which is the same on all ranks.
+        """Return the key of a problem of this selector. It is the same on all ranks.
 
-        Selectors are numbered as they come. A number is never given twice: when a selector that
-        is gone leaves memory depends on the garbage collector, which runs on each rank by itself.
+        Selectors are numbered in the order in which they appear, and a number is never used again.
+        The garbage collector decides when a dropped selector is freed, and it runs at different
+        times on each rank.
         """
         name = f"{selector.name}/{text}"
         known = self._selectors.setdefault(name, [])
@@ -98,7 +98,7 @@ class Agreement:
         return None if self._courier.broken else self._courier
 
     def _reopened(self, key: str, race: int) -> None:
-        """Take note that a rank has reopened a problem, and reopen it here too."""
+        """Note that a rank has reopened a problem, and reopen it here too."""
         if race <= self._latest.get(key, 0):
             return
         self._latest[key] = race
@@ -109,9 +109,10 @@ class Agreement:
 
 
 def _store() -> Any:
-    """Return the store of the default process group, under a prefix of our own.
+    """Return the store of the default process group, under bestof's prefix.
 
-    Not a clone of it: that connects anew, and tries for a minute or more where rank 0 is gone.
+    A clone of the store would connect again. If rank 0 has gone, it would try this for a minute or
+    more.
     """
     from torch.distributed import distributed_c10d  # noqa: PLC0415  not in every build of torch
 

@@ -1,8 +1,8 @@
-"""The thread that reads and writes the scripts in the store of `torch.distributed`.
+"""The thread that reads and writes scripts in the store of `torch.distributed`.
 
-Each place of a script is one key, written by compare_set: the first rank that publishes wins, and
-compare_set tells the others what stands there. The store is asked, never waited for. If it fails,
-the scripts are broken, and every rank decides for itself.
+Each place of a script is one key, which is written by compare_set. The first rank that publishes
+wins, and compare_set returns that entry to the others. The thread polls the store and never waits
+in it. If the store fails, the scripts are broken, and every rank decides alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("bestof")
 
 
 class KeyValueStore(Protocol):
-    """What is used of a store of `torch.distributed`."""
+    """The part of a store of `torch.distributed` that is used."""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
     def check(self, keys: list[str]) -> bool: ...
@@ -50,7 +50,7 @@ class Conversation:
         self._wake: Callable[[], None] = lambda: None
 
     def propose(self, entry: Entry) -> None:
-        """Offer an entry; while one is on its way, a second one is not sent."""
+        """Offer an entry. Only one offer is sent at a time."""
         if self.proposal is None:
             self.proposal = entry
             self._wake()
@@ -61,15 +61,15 @@ class Conversation:
 
     @property
     def open(self) -> bool:
-        """Return whether there is no decision yet."""
+        """Whether there is no decision yet."""
         return not (self.entries and self.entries[-1].decided)
 
 
 class Courier:
     """Carries entries between this rank and the store.
 
-    step: the step of this rank. reopened: called, in the courier's thread, with the key of each
-    problem that a rank has reopened and the number of its race.
+    `step` returns the step of this rank. `reopened` is called in the courier's thread if a rank has
+    reopened a problem, with the key of the problem and the number of its race.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Courier:
         self._reopened = reopened
         self._open: list[Conversation] = []
         self._announcements: list[tuple[str, int]] = []
-        self._read = 0  # announcements of all ranks
+        self._read = 0  # the number of announcements read, of all ranks
         self._news = threading.Event()
         self._seconds_a_step = 0.0
         self._looked = (monotonic(), step())
@@ -106,10 +106,10 @@ class Courier:
         self._news.set()
 
     def ahead(self) -> int:
-        """Return how many steps pass while an entry reaches all ranks: five looks at the store, and
-        one step.
+        """Return how many steps pass while an entry reaches all ranks.
 
-        0 while no step was counted: then there is nothing to be in step with.
+        These are five looks at the store, and one step. The result is 0 until a step has been
+        counted, because ranks have no common steps then.
         """
         if self._step() == 0:
             return 0
@@ -118,7 +118,7 @@ class Courier:
         return 1 + min(500, int(5 * BUSY / self._seconds_a_step) + 1)
 
     def close(self) -> None:
-        """Give up the store: from now on this rank decides for itself."""
+        """Stop using the store. From now on this rank decides alone."""
         self.broken = True
         for conversation in list(self._open):
             conversation.broken = True
@@ -135,7 +135,7 @@ class Courier:
             self._thread.join(END_SECONDS)
 
     def look(self) -> None:
-        """Exchange once what there is with the store; raises what the store raises."""
+        """Exchange everything with the store once. Raises what the store raises."""
         store = self._store
         while self._announcements:
             key, race = self._announcements.pop(0)
@@ -153,7 +153,7 @@ class Courier:
                 self._open.remove(conversation)
 
     def _exchange(self, conversation: Conversation) -> bool:
-        """Read the next entry, or write it; false if there is none."""
+        """Read the next entry, or write it. Return false if there is none."""
         place = f"{conversation.key}/{len(conversation.entries)}"
         proposal = conversation.proposal
         if not conversation.open:
@@ -164,8 +164,8 @@ class Courier:
             text = self._store.get(place)
         else:
             return False
-        # The entry first: what was proposed without knowing it is dropped, and proposed anew if it
-        # is still wanted.
+        # Read the entry first. A proposal made without knowing it is dropped, and is made again if
+        # it is still wanted.
         conversation.entries.append(Entry.parse(text))
         conversation.proposal = None
         return True
@@ -177,7 +177,7 @@ class Courier:
                 self._news.clear()
                 self._measure()
                 self.look()
-        except Exception as error:  # of a store whose server is gone, whatever it raises
+        except Exception as error:  # any error of a store whose server has gone
             _log.info("ranks no longer agree: %s: %s", type(error).__name__, error)
         self.close()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """From `step` on: the calls of the problem take `tries` in turn, and all further calls `best`.
+    """From `step` on, the calls of the problem take `tries` in turn, and all further calls `best`.
 
-    written: the step in which the rank was that wrote it. decided: whether `best` is the decision.
-    Alternatives are named, because another rank may have others in its list.
+    written: the step of the rank that wrote the entry. decided: whether `best` is the decision.
+    Alternatives are given by name, because another rank may have another list.
     """
 
     written: int
@@ -26,7 +26,7 @@ class Entry:
 
     @classmethod
     def parse(cls, text: bytes | str) -> Entry:
-        """Return a published entry; ValueError for anything else."""
+        """Return a published entry. Raises ValueError for any other text."""
         try:
             written, step, tries, best, decided = json.loads(text)
             entry = cls(int(written), int(step), tuple(map(str, tries)), str(best), bool(decided))

@@ -1,4 +1,4 @@
-"""The steps of this process: how often an optimizer has stepped."""
+"""Counts the steps of this process: the calls of `step` of its optimizers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class _Count:
 
 
 def count_steps() -> None:
-    """Count the steps of all optimizers from now on; the second call does nothing."""
+    """Count the steps of all optimizers from now on. A second call does nothing."""
     if _Count.handle is None:
         _Count.handle = register_optimizer_step_post_hook(_stepped)
 
 
 def steps() -> int:
-    """Return how many steps were counted."""
+    """Return the number of counted steps."""
     return _Count.steps
 
 
