@@ -25,8 +25,10 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what,
            " that is none");
   }
   Array result;
-  for (std::size_t i = 0; i < array.ndim(); ++i)
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
     result.shape.push_back(static_cast<long>(array.shape(i)));
+    result.strides.push_back(static_cast<long>(array.stride(i)));
+  }
   if (!holds(array.dtype(), element)) {
     refuse(std::string(name) + ": expected " + name_of(element) + "; got another element type");
   }
@@ -37,19 +39,40 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what,
     refuse(std::string(name) + ": expected " + std::to_string(dimensions) +
            " dimensions; got shape " + describe(result.shape));
   }
-  long stride = 1;
-  for (int i = dimensions - 1; i >= 0; --i) {
-    if (result.count() > 0 && result.shape[i] != 1 && array.stride(i) != stride) {
-      refuse(std::string(name) +
-             ": expected a C-contiguous array; got strides that are not, of shape " +
-             describe(result.shape));
-    }
-    stride *= result.shape[i];
-  }
   result.data = const_cast<void*>(static_cast<const void*>(array.data()));
   result.element = element;
   result.keep = std::make_shared<Type>(std::move(array));
   return result;
+}
+
+Array read(nb::handle value, const char* name, int dimensions, Element element) {
+  return take<nb::ndarray<nb::ro>>(value, name, dimensions, "a", element);
+}
+
+Array write(nb::handle value, const char* name, int dimensions, Element element) {
+  return take<nb::ndarray<>>(value, name, dimensions, "a writeable", element);
+}
+
+Array contiguous(Array array, const char* name) {
+  long stride = 1;
+  for (std::size_t i = array.shape.size(); i-- > 0; stride *= array.shape[i]) {
+    if (array.count() > 0 && array.shape[i] != 1 && array.strides[i] != stride) {
+      refuse(std::string(name) +
+             ": expected a C-contiguous array; got strides that are not, of shape " +
+             describe(array.shape));
+    }
+  }
+  return array;
+}
+
+// Returns how many bytes beyond the first element the one lies that is farthest in one direction.
+long reach(const Array& array, bool upwards) {
+  long elements = 0;
+  for (std::size_t i = 0; i < array.shape.size(); ++i) {
+    if ((array.strides[i] > 0) == upwards) elements += (array.shape[i] - 1) * array.strides[i];
+  }
+  return elements *
+         static_cast<long>(array.element == Element::kFloat32 ? sizeof(float) : sizeof(Bfloat16));
 }
 
 }  // namespace
@@ -73,19 +96,29 @@ long Array::count() const {
 }
 
 const char* Array::begin() const {
-  return reinterpret_cast<const char*>(data);
+  return reinterpret_cast<const char*>(data) + (count() ? reach(*this, false) : 0);
 }
 
 const char* Array::end() const {
-  return begin() + count() * (element == Element::kFloat32 ? sizeof(float) : sizeof(Bfloat16));
+  if (count() == 0) return begin();
+  return reinterpret_cast<const char*>(data) + reach(*this, true) +
+         (element == Element::kFloat32 ? sizeof(float) : sizeof(Bfloat16));
 }
 
 Array read_array(nb::handle value, const char* name, int dimensions, Element element) {
-  return take<nb::ndarray<nb::ro>>(value, name, dimensions, "a", element);
+  return contiguous(read(value, name, dimensions, element), name);
 }
 
 Array write_array(nb::handle value, const char* name, int dimensions, Element element) {
-  return take<nb::ndarray<>>(value, name, dimensions, "a writeable", element);
+  return contiguous(write(value, name, dimensions, element), name);
+}
+
+Array read_strided(nb::handle value, const char* name, Element element) {
+  return read(value, name, kAnyRank, element);
+}
+
+Array write_strided(nb::handle value, const char* name, Element element) {
+  return write(value, name, kAnyRank, element);
 }
 
 void expect_shape(const Array& array, const char* name, const std::vector<long>& shape) {

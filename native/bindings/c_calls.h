@@ -16,6 +16,13 @@ struct CCalls {
   void (*turn)(const float* x, long images, long rows, long columns, float* y);
   // See conv/fingerprint.h.
   unsigned long long (*fingerprint)(const void* memory, long bytes);
+  // Computes c = activation(a b + bias + residual) by a MatmulPlan, at its strides and in its
+  // dtype. `bias` and `residual` may be null; `residual` may be `c`. `packed` is null, or the
+  // address of a PackedMatrix that replaces b. Returns false, and writes nothing, if it was packed
+  // for another plan, if the plan is of another instruction set than is in use, or if memory is
+  // short.
+  bool (*multiply)(const void* plan, const void* a, const void* b, const void* packed,
+                   const float* bias, const void* residual, void* c);
 };
 
 }  // namespace bestof

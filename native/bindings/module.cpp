@@ -80,5 +80,7 @@ NB_MODULE(_native, m) {
   bestof::bind_focal_loss(m);
   bestof::bind_plan(m);
   bestof::bind_pool(m);
+  bestof::bind_product(m);
+  bestof::bind_product_plan(m);
   bestof::bind_transpose(m);
 }

@@ -14,6 +14,8 @@ void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_plan(nanobind::module_& m);
 void bind_pool(nanobind::module_& m);
+void bind_product(nanobind::module_& m);
+void bind_product_plan(nanobind::module_& m);
 void bind_transpose(nanobind::module_& m);
 
 }  // namespace bestof

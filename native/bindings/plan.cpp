@@ -9,6 +9,7 @@
 #include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/packed_weights.h"
+#include "bindings/product.h"
 
 namespace bestof {
 namespace {
@@ -110,7 +111,7 @@ unsigned long long fingerprint(const void* memory, long bytes) {
   return kernels().fingerprint(memory, bytes, omp_get_max_threads());
 }
 
-constexpr CCalls kCalls = {convolve, turn, fingerprint};
+constexpr CCalls kCalls = {convolve, turn, fingerprint, multiply_by_plan};
 
 std::size_t address_of(const void* object) {
   return reinterpret_cast<std::size_t>(object);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fuzz/company.h"
+#include "fuzz/product.h"
 #include "simd/isa.h"
 #include "simd/kernels.h"
 
@@ -104,6 +105,7 @@ Problem random_problem(const bestof::Domain& domain, std::mt19937& random) {
 
 // How many problems each pass of each row computed.
 std::vector<std::array<long, 3>> computed;
+std::vector<long> multiplied;  // the same of each row of the matrix products
 
 // The first pass that was never computed, as text; empty where there is none.
 std::string missed(const bestof::Kernels& kernels) {
@@ -115,6 +117,9 @@ std::string missed(const bestof::Kernels& kernels) {
       if (each[direction]->run && computed[i][direction] == 0)
         return std::string(kernels.algorithms[i].name) + ", " + directions[direction];
     }
+  }
+  for (int i = 0; i < kernels.product_count; ++i) {
+    if (multiplied[i] == 0) return std::string(kernels.products[i].name) + ", product";
   }
   return "";
 }
@@ -302,6 +307,7 @@ int main(int count, char** arguments) {
     bestof::assume_level3(pick(random, 0, 1));
     if (try_problem(kernels, p, random) != 0) return 1;
     if (try_bfloat16(kernels, p, random) != 0) return 1;
+    if (bestof::fuzz::try_product(kernels, random, multiplied) != 0) return 1;
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
     ++tried;
   } while (tried < least || !over());

@@ -2,6 +2,7 @@
 #include "simd/kernels.h"
 
 #include "conv/algorithms.h"
+#include "gemm/algorithms.h"
 
 #define BESTOF_QUOTE(name) #name
 #define BESTOF_NAME(name) BESTOF_QUOTE(name)
@@ -25,6 +26,13 @@ constexpr Algorithm kAlgorithms[] = {
 };
 #undef BESTOF_ALGORITHM
 
+#define BESTOF_PRODUCT(algorithm, space, ...) \
+  {.name = #algorithm, .pass = &bestof::space::products::algorithm, __VA_ARGS__},
+constexpr ProductAlgorithm kProducts[] = {
+#include "gemm/algorithms.inc"
+};
+#undef BESTOF_PRODUCT
+
 }  // namespace
 
 const Kernels kKernels = {
@@ -32,6 +40,8 @@ const Kernels kKernels = {
     kLanes,
     kAlgorithms,
     sizeof(kAlgorithms) / sizeof(kAlgorithms[0]),
+    kProducts,
+    sizeof(kProducts) / sizeof(kProducts[0]),
     rest::transpose_blocked,
     rest::fingerprint,
     rest::pool_forward,

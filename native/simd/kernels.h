@@ -2,6 +2,7 @@
 #pragma once
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
+#include "gemm/algorithm.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
 #include "pool/pool.h"
@@ -15,6 +16,8 @@ struct Kernels {
   long lanes;
   const Algorithm* algorithms;
   int algorithm_count;
+  const ProductAlgorithm* products;
+  int product_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
   PoolForward* pool_forward;

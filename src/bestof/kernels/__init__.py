@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.kernels._native import PackedWeights
+from bestof.kernels._native import PackedMatrix, PackedWeights
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.build import build
 from bestof.kernels.conv import (
@@ -15,6 +15,14 @@ from bestof.kernels.conv import (
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.matmul import (
+    MatmulAlgorithm,
+    MatmulPlan,
+    MatmulPromise,
+    matmul,
+    matmul_algorithms,
+    pack_matrix,
+)
 from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
@@ -24,6 +32,10 @@ __all__ = [
     "Conv2dPlan",
     "ErrorBound",
     "FocalLoss",
+    "MatmulAlgorithm",
+    "MatmulPlan",
+    "MatmulPromise",
+    "PackedMatrix",
     "PackedWeights",
     "Pool2dPlan",
     "Promise",
@@ -36,7 +48,10 @@ __all__ = [
     "focal_loss",
     "isa",
     "isas",
+    "matmul",
+    "matmul_algorithms",
     "multiply_adds",
+    "pack_matrix",
     "pack_weights",
     "pool2d",
     "pool2d_backward",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bestof.kernels._native import PackedWeights, c_calls, fingerprint
+from bestof.kernels._native import PackedMatrix, PackedWeights, c_calls, fingerprint
 from bestof.kernels.conv import Conv2dPlan
+from bestof.kernels.matmul import MatmulPlan
 
 __all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
 
@@ -11,11 +12,11 @@ __all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
 # c_calls() returns the address of the table that native/bindings/c_calls.h describes.
 
 
-def plan_address(plan: Conv2dPlan) -> int:
+def plan_address(plan: Conv2dPlan | MatmulPlan) -> int:
     """Return the address that `c_calls` takes for a plan. It is valid while the plan lives."""
     return plan._plan.address
 
 
-def packed_address(packed: PackedWeights) -> int:
+def packed_address(packed: PackedWeights | PackedMatrix) -> int:
     """Return the address that `c_calls` takes for packed weights, valid while they live."""
     return packed.address

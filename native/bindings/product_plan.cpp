@@ -1,0 +1,74 @@
+// Matrix products with fixed shapes and strides, for Python and for the PyTorch module.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <omp.h>
+
+#include "bindings/module.h"
+#include "bindings/product.h"
+
+namespace bestof {
+namespace {
+
+// One product and algorithm, checked when the plan is made. A run takes addresses, and neither
+// copies nor checks them.
+struct ProductPlan {
+  Product product;
+  const ProductAlgorithm* row;
+  std::string isa;
+  Activation activation;
+  float slope;
+  int threads;  // 0: as many as OpenMP uses
+
+  ProductPlan(const Product& p, const std::string& algorithm, const std::string& activation_name,
+              float slope_below, int count)
+      : product(p),
+        row(&find_product(algorithm, p, false)),
+        isa(kernels().isa),
+        activation(activation_of(activation_name)),
+        slope(slope_below),
+        threads(count) {}
+
+  ProductCall call(const void* a, const void* b, const PackedMatrix* packed, const float* bias,
+                   const void* residual, void* c) const {
+    return {
+        a,     b,       packed ? packed->memory.get() : nullptr,      c, bias, residual, activation,
+        slope, nullptr, threads > 0 ? threads : omp_get_max_threads()};
+  }
+
+  void run(std::size_t a, nb::handle b, std::size_t out, std::size_t bias,
+           std::size_t residual) const {
+    PackedMatrix* packed = nullptr;
+    std::size_t address = 0;
+    if (nb::try_cast<PackedMatrix*>(b, packed)) {
+      expect_fits(*packed, *row, product);
+    } else {
+      address = nb::cast<std::size_t>(b);
+    }
+    run_product(*row, product,
+                call(reinterpret_cast<const void*>(a), reinterpret_cast<const void*>(address),
+                     packed, reinterpret_cast<const float*>(bias),
+                     reinterpret_cast<const void*>(residual), reinterpret_cast<void*>(out)));
+  }
+};
+
+}  // namespace
+
+bool multiply_by_plan(const void* address, const void* a, const void* b, const void* packed,
+                      const float* bias, const void* residual, void* c) {
+  const ProductPlan& plan = *static_cast<const ProductPlan*>(address);
+  const auto* kept = static_cast<const PackedMatrix*>(packed);
+  if (plan.isa != kernels().isa || (kept && !fits(*kept, *plan.row, plan.product))) return false;
+  return multiply(*plan.row, plan.product, plan.call(a, b, kept, bias, residual, c)) ==
+         Outcome::kDone;
+}
+
+void bind_product_plan(nb::module_& m) {
+  nb::class_<ProductPlan>(m, "ProductPlan")
+      .def(nb::init<const Product&, const std::string&, const std::string&, float, int>())
+      .def("run", &ProductPlan::run)
+      .def_prop_ro("algorithm", [](const ProductPlan& plan) { return plan.row->name; })
+      .def_prop_ro("address",
+                   [](const ProductPlan& plan) { return reinterpret_cast<std::size_t>(&plan); });
+}
+
+}  // namespace bestof

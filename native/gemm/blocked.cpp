@@ -1,0 +1,299 @@
+// The product of matrices of any size, in blocks. A block of rows stays in L2, and a panel of
+// columns passes it once. Both are packed in the call, from any orientation, unless B was packed
+// before. Each thread has a part of C of its own; if C has too few tiles, also a part of the depth.
+#include <omp.h>
+
+#include "conv/operands.h"
+#include "gemm/algorithms.h"
+#include "gemm/orientation.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+namespace {
+
+// Tiles of a block of rows: about 168 rows of 768 floats take half of an L2 of 1 MiB.
+constexpr long kBlockTiles = 168 / kTileRows;
+// Columns that are packed at once, and, if all rows are one block, that are packed just before they
+// are used.
+constexpr long kColumnBlock = 1024;
+constexpr long kNearColumns = 2 * kPanel;
+// Parts of the depth are at least this long.
+constexpr long kLeastDepth = 256;
+
+// Blocks of depth of nearly the same length; 16 for no depth.
+long block_length(long depth) {
+  return round_up(larger(divide_up(depth, larger(divide_up(depth, kDepthBlock), 1)), 1), 16);
+}
+
+// How many parts the rows, the columns and the depth are cut into.
+struct Cut {
+  long rows, columns, depth;
+
+  long count() const { return rows * columns * depth; }
+};
+
+// A batch that does not feed all threads evenly is cut further.
+long wanted_parts(long batch, long threads) {
+  long parts = 1;
+  while (batch * parts < 4 * threads && batch * parts % threads != 0) ++parts;
+  return parts;
+}
+
+Cut cut_parts(const Orientation& o, bool packed, long threads) {
+  const long tiles = divide_up(o.rows, kTileRows), panels = divide_up(o.columns, kPanel);
+  const long parts = wanted_parts(o.batch, threads);
+  Cut best = {1, 1, 1};
+  // Each part packs its rows and its columns, so these should be few in all.
+  double least = 0.0;
+  for (long rows = 1; rows <= smaller(parts, tiles); ++rows) {
+    const long columns = smaller(divide_up(parts, rows), panels);
+    const double tiles_each = 1.0 * divide_up(tiles, rows) * divide_up(panels, columns);
+    const double copies = 1.0 * rows * o.columns + 1.0 * columns * o.rows;
+    const double cost = tiles_each * (o.rows + o.columns) + 1e-3 * copies;
+    if (rows == 1 || cost < least) {
+      least = cost;
+      best = {rows, columns, 1};
+    }
+  }
+  const long left = parts / (best.rows * best.columns);
+  const long most = packed ? divide_up(o.depth, block_length(o.depth)) : o.depth / kLeastDepth;
+  best.depth = larger(smaller(left, most), 1);
+  return best;
+}
+
+// The scratch of a call: sums of the parts of the depth, then rows and columns of each thread.
+struct Scratch {
+  long sums, rows, columns;
+
+  long thread() const { return rows + columns; }
+};
+
+Scratch scratch_of(const Orientation& o, const Cut& cut, bool packed) {
+  const long most = kBlockTiles * kTileRows, rows = divide_up(o.rows, cut.rows);
+  const long columns =
+      smaller(round_up(o.columns, kPanel), rows <= most ? kNearColumns : kColumnBlock);
+  const long length = smaller(kDepthBlock, round_up(o.depth, 16));
+  return {cut.depth > 1 ? round_up(cut.depth * o.batch * o.rows * o.columns, 16) : 0,
+          smaller(rows, most) * kCopyStride, packed ? 0 : columns * length};
+}
+
+// One part of the product, by one thread: rows x columns results, over a part of the depth.
+struct Part {
+  View rows, columns;   // at the first row, column and step of the part
+  const float* packed;  // packed columns, at the first step, or null
+  long packed_columns;  // how many columns these are
+  long first_column;    // of the part, among them
+  long row_count, column_count, depth;
+  long length;    // of the blocks of depth
+  Target target;  // of result (0, 0) after the last block of depth
+  float* row_buffer;
+  float* column_buffer;
+};
+
+// The rows of a block as the tiles read them, and the first tile of the block.
+struct BlockRows {
+  View view;
+  bool copied;
+  long first, last, begin;  // tiles; the row of the first
+};
+
+bool copies_rows(const Part& part, long blocks) {
+  if (part.rows.along != 1 && part.rows.across != 1) return true;
+  if (part.column_count <= 4 * kPanel) return false;
+  const bool collide = part.rows.across * static_cast<long>(sizeof(float)) % 1024 == 0;
+  return blocks > 1 || collide || part.rows.along != 1;
+}
+
+BESTOF_INLINE Target target_at(const Target& t, long i, long j) {
+  Target moved = t;
+  const long at = t.turned ? j * t.stride + i : i * t.stride + j;
+  moved.c += at;
+  if (t.added) moved.added += at;
+  if (t.bias) moved.bias += t.bias_of_rows ? i : j;
+  return moved;
+}
+
+// Copies the rows of a block of `depth` steps.
+View copy_block(const TileCut& tiles, const BlockRows& block, const View& rows, long depth,
+                float* buffer) {
+  const bool by_depth = rows.along != 1 && rows.across == 1;
+  const long stride = by_depth ? depth : kCopyStride;
+  for (long tile = block.first; tile < block.last; ++tile) {
+    const long begin = tiles.begin(tile), height = tiles.begin(tile + 1) - begin;
+    copy_rows_of_tile(rows.at(begin, 0), depth, height, buffer + (begin - block.begin) * stride);
+  }
+  return by_depth ? View{buffer, 1, 0} : View{buffer, kCopyStride, 1};
+}
+
+// Multiplies a block of rows by panels of `depth` steps.
+void multiply_block(const TileCut& tiles, const BlockRows& block, const float* panels, long columns,
+                    long depth, const Target& target) {
+  const View& rows = block.view;
+  for (long j = 0; j < columns; j += kPanel, panels += depth * kPanel) {
+    const long count = smaller(columns - j, kPanel);
+    for (long tile = block.first; tile < block.last; ++tile) {
+      const long begin = tiles.begin(tile), height = tiles.begin(tile + 1) - begin;
+      const Target to = target_at(target, begin, j);
+      const long copied = begin - block.begin;
+      if (block.copied && rows.along == 1) {
+        product_tile_of<Lie::kCopied, kTileRows>(height, rows.data + copied * kCopyStride, 0,
+                                                 panels, depth, count, to);
+      } else if (block.copied) {
+        product_tile_of<Lie::kByDepth, kTileRows>(height, rows.data + copied * depth, height,
+                                                  panels, depth, count, to);
+      } else if (rows.along == 1) {
+        product_tile_of<Lie::kByRow, kTileRows>(height, rows.data + begin * rows.across,
+                                                rows.across, panels, depth, count, to);
+      } else {
+        product_tile_of<Lie::kByDepth, kTileRows>(height, rows.data + begin, rows.along, panels,
+                                                  depth, count, to);
+      }
+    }
+  }
+}
+
+// Multiplies one block of depth, `depth` steps from k on, by columns [first, last) of the part.
+void multiply_depth(const Part& part, long k, long depth, long first, long last) {
+  const TileCut tiles = cut_rows(part.row_count);
+  const long blocks = divide_up(tiles.tiles, kBlockTiles);
+  const bool copy = copies_rows(part, blocks);
+  const long step = part.packed || blocks > 1 ? last - first : kNearColumns;
+  Target target = part.target;
+  if (k > 0) target.added = target.c;
+  if (k + depth < part.depth) {
+    target.bias = nullptr;
+    target.activation = Activation::kNone;
+  }
+  View only = part.rows.at(0, k);  // if there is one block, its rows are copied once
+  for (long j = first; j < last; j += step) {
+    const long columns = smaller(step, last - j);
+    const float* panels = part.column_buffer;
+    if (part.packed) {
+      panels = part.packed + k * part.packed_columns + (part.first_column + j) * depth;
+    } else {
+      pack_columns(part.columns.at(j, k), depth, columns, part.column_buffer);
+    }
+    for (long at = 0; at < blocks; ++at) {
+      BlockRows block = {only, copy, part_begin(tiles.tiles, blocks, at),
+                         part_begin(tiles.tiles, blocks, at + 1), 0};
+      block.begin = tiles.begin(block.first);
+      if (copy && (blocks > 1 || j == first)) {
+        block.view = copy_block(tiles, block, part.rows.at(0, k), depth, part.row_buffer);
+        if (blocks == 1) only = block.view;
+      }
+      multiply_block(tiles, block, panels, columns, depth, target_at(target, 0, j));
+    }
+  }
+}
+
+void multiply_part(const Part& part) {
+  const bool one_block = part.row_count <= kBlockTiles * kTileRows;
+  const long step = one_block ? larger(part.column_count, 1) : kColumnBlock;
+  for (long j = 0; j < part.column_count; j += step) {
+    // A product without depth has one empty block.
+    for (long k = 0; k == 0 || k < part.depth; k += part.length) {
+      multiply_depth(part, k, smaller(part.length, part.depth - k), j,
+                     smaller(j + step, part.column_count));
+    }
+  }
+}
+
+// Adds up the sums of the parts of the depth, and finishes them.
+void add_parts(const Orientation& o, const ProductCall& call, long parts) {
+  const long results = o.rows * o.columns;
+#pragma omp parallel for schedule(static) num_threads(call.threads)
+  for (long item = 0; item < o.batch * o.rows; ++item) {
+    const long matrix = item / o.rows, i = item % o.rows;
+    for (long j = 0; j < o.columns; ++j) {
+      float sum = 0.0f;
+      for (long part = 0; part < parts; ++part)
+        sum += call.scratch[(part * o.batch + matrix) * results + i * o.columns + j];
+      const long at = matrix * o.c_batch + i * o.c_row + j * o.c_column;
+      if (call.residual) sum += floats(call.residual)[at];
+      if (call.bias) sum += call.bias[o.swapped ? i : j];
+      floats(call.c)[at] = activate(broadcast(sum), call.activation, call.slope)[0];
+    }
+  }
+}
+
+// The part that item `item` of a call computes.
+Part part_of(const Orientation& o, const ProductCall& call, const Cut& cut, const Scratch& s,
+             long item) {
+  const long matrix = item / cut.count(), row_part = item / cut.columns % cut.rows;
+  const long depth_part = item / (cut.rows * cut.columns) % cut.depth;
+  const long panels = divide_up(o.columns, kPanel);
+  const long i = part_begin(o.rows, cut.rows, row_part);
+  const long j = part_begin(panels, cut.columns, item % cut.columns) * kPanel;
+  const long end = part_begin(panels, cut.columns, item % cut.columns + 1) * kPanel;
+  // Packed columns can be cut only between their blocks of depth.
+  const long length = block_length(o.depth), unit = call.packed ? length : 16;
+  const long units = divide_up(o.depth, unit);
+  const long k = part_begin(units, cut.depth, depth_part) * unit;
+  const long k_end = smaller(part_begin(units, cut.depth, depth_part + 1) * unit, o.depth);
+  const float* row_data = floats(o.swapped ? call.b : call.a) + matrix * o.row_batch;
+  const float* column_data = floats(o.swapped ? call.a : call.b) + matrix * o.column_batch;
+  Part part = {};
+  part.rows = View{row_data, o.row_side.across, o.row_side.along}.at(i, k);
+  part.columns = View{column_data, o.column_side.across, o.column_side.along}.at(j, k);
+  part.packed_columns = panels * kPanel;
+  if (call.packed) part.packed = call.packed + k * part.packed_columns;
+  part.first_column = j;
+  part.row_count = part_begin(o.rows, cut.rows, row_part + 1) - i;
+  part.column_count = smaller(end, o.columns) - j;
+  part.depth = k_end - k;
+  part.length = call.packed ? length : block_length(part.depth);
+  Target target = {floats(call.c), o.c_stride(), o.turned(),      floats(call.residual),
+                   call.bias,      o.swapped,    call.activation, call.slope};
+  target.c += matrix * o.c_batch;
+  if (target.added) target.added += matrix * o.c_batch;
+  if (cut.depth > 1) {
+    float* sums = call.scratch + (depth_part * o.batch + matrix) * o.rows * o.columns;
+    target = {sums, o.columns, false, nullptr, nullptr, false, Activation::kNone, 0.0f};
+  }
+  part.target = target_at(target, i, j);
+  part.row_buffer = call.scratch + s.sums + omp_get_thread_num() * s.thread();
+  part.column_buffer = part.row_buffer + s.rows;
+  return part;
+}
+
+void run(const Product& p, const ProductCall& call) {
+  const bool packed = call.packed != nullptr;
+  const Orientation o = orient(p, packed);
+  const Cut cut = cut_parts(o, packed, call.threads);
+  const Scratch s = scratch_of(o, cut, packed);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(call.threads)
+  for (long item = 0; item < o.batch * cut.count(); ++item)
+    multiply_part(part_of(o, call, cut, s, item));
+  if (cut.depth > 1) add_parts(o, call, cut.depth);
+}
+
+long scratch_floats(const Product& p, bool packed, int threads) {
+  const Orientation o = orient(p, packed);
+  const Cut cut = cut_parts(o, packed, threads);
+  const Scratch s = scratch_of(o, cut, packed);
+  return s.sums + threads * s.thread();
+}
+
+long packed_floats(const Product& p) {
+  return round_up(p.columns, kPanel) * p.depth;
+}
+
+// B as [block of depth][panel][depth][kPanel].
+void pack(const Product& p, const void* b, float* packed, int threads) {
+  const View all = {floats(b), p.b.column, p.b.row};
+  const long panels = divide_up(p.columns, kPanel), length = block_length(p.depth);
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (long item = 0; item < panels * divide_up(p.depth, length); ++item) {
+    const long k = item / panels * length, j = item % panels * kPanel;
+    const long depth = smaller(length, p.depth - k);
+    pack_columns(all.at(j, k), depth, smaller(p.columns - j, kPanel),
+                 packed + k * panels * kPanel + j * depth);
+  }
+}
+
+}  // namespace
+
+const ProductPass products::blocked = {run, scratch_floats, packed_floats, pack};
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,449 @@
+"""Matrix products against float64, element by element.
+
+A sum of K products in any order errs by at most eps * (K + 2) * sum |a b|. Random signs cancel: the
+promised bound grows with the square root of K, and holds for the rms of the error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from mmap import PAGESIZE, mmap
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bestof import kernels
+from bestof.errors import KernelError
+from bestof.kernels import addresses
+
+EPSILON = float(np.finfo(np.float32).eps) / 2
+Matrix = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+# Rows, depth, columns: whole tiles and panels, one more and one less, a single element, nothing to
+# add up, and depths of one block and of several.
+SHAPES = (
+    (1, 1, 1),
+    (14, 16, 32),
+    (15, 17, 33),
+    (13, 31, 31),
+    (28, 5, 64),
+    (6, 769, 17),
+    (169, 40, 70),
+    (40, 30, 300),
+    (3, 1600, 5),
+    (200, 7, 3),
+    (70, 800, 90),
+    (16, 64, 16),
+    (17, 0, 9),
+)
+ORDERS = ("NN", "NT", "TN", "TT")
+ROWS = tuple(kernels.matmul_algorithms((1, 1), (1, 1)).values())
+FLOAT32 = tuple(row.algorithm.name for row in ROWS if not row.algorithm.relaxed)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The result in float64, and the sum of the magnitudes of what is added up."""
+
+    value: Float64
+    magnitude: Float64
+
+
+def wanted_of(a: Matrix, b: Matrix, *added: Matrix | None) -> Wanted:
+    """Return a @ b plus the addends."""
+    wide = a.astype(np.float64), b.astype(np.float64)
+    value, magnitude = wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1])
+    for addend in added:
+        if addend is not None:
+            value, magnitude = value + addend, magnitude + np.abs(addend)
+    return Wanted(value, magnitude)
+
+
+def check(result: Matrix, wanted: Wanted, depth: int) -> None:
+    """Hold every element to the bound; NaN fails."""
+    assert result.shape == wanted.value.shape
+    error = np.abs(result - wanted.value)
+    assert (error <= EPSILON * (depth + 3) * wanted.magnitude).all()
+
+
+def draw(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def stored(random: np.random.Generator, order: str, *shape: int) -> Matrix:
+    """Return a matrix, or a batch, that lies row by row (N) or column by column (T)."""
+    if order == "N":
+        return random.standard_normal(shape, np.float32)
+    lying = (*shape[:-2], shape[-1], shape[-2])
+    return np.swapaxes(random.standard_normal(lying, np.float32), -1, -2)
+
+
+def poisoned(*shape: int) -> Matrix:
+    return np.full(shape, np.nan, np.float32)
+
+
+def applicable(m: int, n: int) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, promise in kernels.matmul_algorithms((m, 1), (1, n)).items()
+        if not promise.algorithm.relaxed
+    )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_algorithm_from_every_orientation(shape: tuple[int, int, int], order: str) -> None:
+    m, k, n = shape
+    random = draw(m * 1000 + k)
+    a, b = stored(random, order[0], m, k), stored(random, order[1], k, n)
+    bias = random.standard_normal(n, np.float32)
+    wanted = wanted_of(a, b, bias)
+    for name in applicable(m, n):
+        for threads in (1, 3):
+            for out in (poisoned(m, n), poisoned(n, m).T):
+                result = kernels.matmul(a, b, bias, algorithm=name, out=out, threads=threads)
+                assert result is out
+                check(out, wanted, k)
+    packed = kernels.pack_matrix(b)
+    assert packed.shape == (k, n)
+    check(kernels.matmul(a, packed, bias, out=poisoned(m, n), threads=2), wanted, k)
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_the_promise_of_large_sums(name: str) -> None:
+    """Random signs: the rms of the error grows with the square root of the depth."""
+    random = draw(3)
+    m, k, n = 16, 5000, 150
+    a, b = stored(random, "N", m, k), stored(random, "N", k, n)
+    promise = kernels.matmul_algorithms(a.shape, b.shape)[name]
+    wanted = wanted_of(a, b).value
+    error = kernels.matmul(a, b, algorithm=name) - wanted
+    scale = np.sqrt(np.mean(wanted**2))
+    assert np.sqrt(np.mean(error**2)) <= promise.error_bound * scale
+    assert np.abs(error).max() <= promise.maximum_bound * scale
+    assert promise.error_bound == pytest.approx(1e-6 * np.sqrt(k / 512))
+    assert promise.flops == 2.0 * m * k * n
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_batches(name: str) -> None:
+    random = draw(4)
+    m, k, n = 4, 37, 45  # joined batches of 4 still have 16 rows
+    for a_batch, b_batch in ((3, 3), (1, 3), (3, 1), (3, 0), (0, 3)):
+        for order in ORDERS:
+            a = stored(random, order[0], *([a_batch] if a_batch else []), m, k)
+            b = stored(random, order[1], *([b_batch] if b_batch else []), k, n)
+            check(kernels.matmul(a, b, algorithm=name), wanted_of(a, b), k)
+    a = np.broadcast_to(stored(random, "N", m, k), (4, m, k))
+    b = stored(random, "N", 4, k, n)
+    out = poisoned(4, n, m)
+    check(kernels.matmul(a, b, algorithm=name, out=out.swapaxes(1, 2)), wanted_of(a, b), k)
+    heads = poisoned(m, 4, n).swapaxes(0, 1)  # rows of one matrix between those of another
+    check(kernels.matmul(a, b, algorithm=name, out=heads), wanted_of(a, b), k)
+    flat = np.ascontiguousarray(a)
+    check(kernels.matmul(flat, b[0], algorithm=name), wanted_of(flat, b[0]), k)  # one product
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_strides_of_every_kind(name: str) -> None:
+    """Steps in both directions, repeated rows, and rows so far apart that they share cache sets."""
+    random = draw(5)
+    a, b = stored(random, "N", 16, 2048), stored(random, "N", 2048, 80)
+    views = [
+        (a[:, ::2], b[::2, :40]),
+        (a[::3, :100], b[100:0:-1, 1::2]),
+        (a[::-1, :64], b[:64, ::-1]),
+        (a[:1, :64].repeat(1, 0), b[:64]),
+        (np.broadcast_to(a[0, :64], (9, 64)), np.broadcast_to(b[:64, :1], (64, 70))),
+        (a[:, :1024], b[:1024]),
+    ]
+    for left, right in views:
+        check(kernels.matmul(left, right, algorithm=name), wanted_of(left, right), left.shape[1])
+
+
+def activated(value: Float64, name: str | None) -> Float64:
+    match name:
+        case None:
+            return value
+        case "relu":
+            return np.maximum(value, 0)
+        case "relu6":
+            return np.clip(value, 0, 6)
+        case "leaky_relu":
+            return np.where(value < 0, 0.01 * value, value)
+        case "silu":
+            return value / (1 + np.exp(-value))
+        case _:
+            return value * np.clip(value + 3, 0, 6) / 6
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+@pytest.mark.parametrize("activation", [None, "relu", "relu6", "leaky_relu", "silu", "hard_swish"])
+def test_epilogues(name: str, activation: str | None) -> None:
+    """Each is 1.2-Lipschitz at most, and computed to a few roundings."""
+    random = draw(6)
+    for m, k, n in ((16, 20, 50), (9, 900, 33), (2, 1, 64)):
+        for order in ORDERS:
+            a, b = stored(random, order[0], m, k), stored(random, order[1], k, n)
+            bias, residual = (random.standard_normal(s, np.float32) for s in (n, (m, n)))
+            wanted = wanted_of(a, b, bias, residual)
+            out = residual.copy()
+            kernels.matmul(
+                a, b, bias, residual=out, out=out, activation=activation, algorithm=name, threads=2
+            )
+            apart = kernels.matmul(
+                a, b, bias, residual=residual, activation=activation, algorithm=name
+            )
+            np.testing.assert_array_equal(out, apart)
+            error = np.abs(out - activated(wanted.value, activation))
+            assert (error <= 1.2 * EPSILON * (k + 8) * (wanted.magnitude + 1)).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_few_tiles_share_the_depth(order: str) -> None:
+    """A small result of a long sum: threads share the depth, also of packed columns."""
+    random = draw(7)
+    m, k, n = 20, 4000, 24
+    a, b = stored(random, order[0], m, k), stored(random, order[1], k, n)
+    bias, residual = (random.standard_normal(s, np.float32) for s in (n, (m, n)))
+    wanted = wanted_of(a, b, bias, residual)
+    for columns in (b, kernels.pack_matrix(b)):
+        for threads in (4, 7):
+            result = kernels.matmul(a, columns, bias, residual=residual, threads=threads)
+            check(result, wanted, k)
+    few = kernels.matmul_algorithms(a.shape, b.shape, threads=1)["blocked"].scratch_bytes
+    assert kernels.matmul_algorithms(a.shape, b.shape, threads=7)["blocked"].scratch_bytes > few
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (3, 4, 0), (0, 0, 0), (3, 0, 5)])
+def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    bias = np.arange(n, dtype=np.float32)
+    for name in FLOAT32:
+        result = kernels.matmul(a, b, bias, algorithm=name, out=poisoned(m, n))
+        np.testing.assert_array_equal(result, np.broadcast_to(bias, (m, n)))
+    empty = kernels.matmul(np.ones((0, 2, 3), np.float32), np.ones((3, 4), np.float32))
+    assert empty.shape == (0, 2, 4)
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_nan_and_infinity_stay_where_they_belong(name: str) -> None:
+    random = draw(8)
+    for order in ORDERS:
+        a, b = stored(random, order[0], 15, 45), stored(random, order[1], 45, 37)
+        usual = kernels.matmul(a, b, algorithm=name)
+        a[3, 44], a[14, 0], b[7, 36] = np.nan, np.inf, np.inf
+        got = kernels.matmul(a, b, algorithm=name)
+        assert np.isnan(got[3]).all()
+        assert not np.isfinite(got[14]).any()
+        assert not np.isfinite(got[:, 36]).any()
+        rest = np.delete(np.arange(15), (3, 14))
+        np.testing.assert_array_equal(got[rest, :36], usual[rest, :36])
+
+
+@pytest.fixture
+def fenced() -> Iterator[list[mmap]]:
+    """Mappings that end where nothing may be touched."""
+    maps: list[mmap] = []
+    yield maps
+    maps.clear()
+
+
+def at_the_end(values: Matrix, maps: list[mmap]) -> Matrix:
+    """Return a copy, its last byte followed by a page that may not be read."""
+    pages = -(-values.nbytes // PAGESIZE) + 1
+    area = mmap(-1, pages * PAGESIZE)
+    maps.append(area)
+    whole = np.frombuffer(area, np.uint8)
+    end = (pages - 1) * PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(whole.ctypes.data + end), PAGESIZE, 0) == 0
+    copy = whole[end - values.nbytes : end].view(np.float32).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_no_byte_behind_an_operand_is_touched(name: str, fenced: list[mmap]) -> None:
+    random = draw(9)
+    for m, k, n in ((15, 33, 47), (16, 8, 32), (3, 19, 5), (7, 530, 9)):
+        for order in ORDERS:
+            a, b = (
+                at_the_end(random.standard_normal(s, np.float32), fenced)
+                for s in (
+                    (m, k) if order[0] == "N" else (k, m),
+                    (k, n) if order[1] == "N" else (n, k),
+                )
+            )
+            bias = at_the_end(random.standard_normal(n, np.float32), fenced)
+            left, right = a if order[0] == "N" else a.T, b if order[1] == "N" else b.T
+            wanted = wanted_of(left, right, bias)
+            out, turned = at_the_end(poisoned(m, n), fenced), at_the_end(poisoned(n, m), fenced)
+            check(kernels.matmul(left, right, bias, out=out, algorithm=name), wanted, k)
+            check(kernels.matmul(left, right, bias, out=turned.T, algorithm=name), wanted, k)
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_nothing_beside_the_result_is_written(name: str) -> None:
+    random = draw(10)
+    a, b = stored(random, "N", 16, 60), stored(random, "T", 60, 70)
+    frame = poisoned(20, 80)
+    frame[:] = 7
+    kernels.matmul(a, b, out=frame[2:18, 5:75], algorithm=name, threads=2)
+    check(frame[2:18, 5:75], wanted_of(a, b), 60)
+    frame[2:18, 5:75] = 7
+    assert (frame == 7).all()
+
+
+def test_packed_matrices() -> None:
+    b = draw(11).standard_normal((100, 70), np.float32)
+    packed = kernels.pack_matrix(b.T.copy().T)
+    assert (packed.algorithm, packed.isa, packed.shape) == ("blocked", kernels.isa(), (100, 70))
+    assert packed.nbytes >= b.nbytes
+    a = np.ones((5, 100), np.float32)
+    with pytest.raises(KernelError, match="expected one that packs"):
+        kernels.matmul(a, packed, algorithm="few_rows")
+    with pytest.raises(KernelError, match=r"shapes: expected a \[M, K\]"):
+        kernels.matmul(np.ones((5, 70), np.float32), packed)
+    with pytest.raises(KernelError, match="expected one that packs"):
+        kernels.pack_matrix(b, algorithm="few_rows")
+    others = [name for name in kernels.isas() if name != kernels.isa()]
+    for other in others[-1:]:
+        before = kernels.isa()
+        kernels.use_isa(other)
+        with pytest.raises(KernelError, match="pack again"):
+            kernels.matmul(a, packed)
+        kernels.use_isa(before)
+
+
+def test_plans() -> None:
+    random = draw(12)
+    a, b = stored(random, "T", 20, 30), stored(random, "T", 30, 40)
+    bias, residual = (random.standard_normal(s, np.float32) for s in (40, (20, 40)))
+    strides = {"a_strides": (1, 20), "b_strides": (1, 30)}
+    plan = kernels.MatmulPlan((20, 30), (30, 40), **strides, activation="relu", threads=2)  # type: ignore[arg-type]
+    assert (plan.algorithm, plan.out_shape) == ("blocked", (20, 40))
+    out = poisoned(20, 40)
+    addresses = out.ctypes.data, bias.ctypes.data, residual.ctypes.data
+    plan.run(a.ctypes.data, b.ctypes.data, *addresses)
+    wanted = kernels.matmul(a, b, bias, residual=residual, activation="relu")
+    np.testing.assert_array_equal(out, wanted)
+    out[:] = np.nan
+    plan.run(a.ctypes.data, kernels.pack_matrix(b), *addresses)
+    check(out, Wanted(wanted.astype(np.float64), wanted_of(a, b, bias, residual).magnitude), 30)
+    for wrong in ((a, 1, 2), (1, "b", 2), (-1, 2, 3)):
+        with pytest.raises(KernelError, match="addresses: expected integers"):
+            plan.run(*wrong)  # type: ignore[arg-type]
+    with pytest.raises(KernelError, match="packed for blocked"):
+        plan.run(a.ctypes.data, kernels.pack_matrix(b[:, :7]), *addresses)
+    few = kernels.MatmulPlan((3, 30), (30, 40))
+    assert few.algorithm == "few_rows"
+    with pytest.raises(KernelError, match="packed for few_rows"):
+        few.run(a.ctypes.data, kernels.pack_matrix(b), *addresses)
+
+
+class CCalls(ctypes.Structure):
+    """The table of native/bindings/c_calls.h, as far as it is called here."""
+
+    _fields_ = (
+        ("others", ctypes.c_void_p * 3),
+        ("multiply", ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_void_p] * 7)),
+    )
+
+
+def test_the_c_call() -> None:
+    random = draw(13)
+    a, b = stored(random, "N", 5, 30), stored(random, "T", 30, 40)
+    bias, residual = (random.standard_normal(s, np.float32) for s in (40, (5, 40)))
+    plan = kernels.MatmulPlan(
+        a.shape, b.shape, b_strides=(1, 30), algorithm="blocked", activation="relu"
+    )
+    packed, other = kernels.pack_matrix(b), kernels.pack_matrix(b[:, :9])
+    multiply = CCalls.from_address(addresses.c_calls()).multiply
+    address = addresses.plan_address(plan)
+    wanted = kernels.matmul(a, b, bias, residual=residual, activation="relu", algorithm="blocked")
+    for columns, kept in ((b.ctypes.data, None), (None, addresses.packed_address(packed))):
+        out = poisoned(5, 40)
+        given = bias.ctypes.data, residual.ctypes.data, out.ctypes.data
+        assert multiply(address, a.ctypes.data, columns, kept, *given)
+        np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+    out[:] = np.nan
+    assert not multiply(
+        address, a.ctypes.data, None, addresses.packed_address(other), 0, 0, out.ctypes.data
+    )
+    isa = kernels.isa()
+    for name in kernels.isas():
+        kernels.use_isa(name)
+        assert multiply(
+            address, a.ctypes.data, b.ctypes.data, None, 0, 0, poisoned(5, 40).ctypes.data
+        ) is (name == isa)
+    kernels.use_isa(isa)
+    assert np.isnan(out).all()
+
+
+def ones(*shape: int) -> Matrix:
+    return np.ones(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "options"),
+    [
+        ("a: expected 2 or 3 dimensions", (ones(3), ones(3, 4)), {}),
+        ("b: expected 2 or 3 dimensions", (ones(2, 3), ones(1, 1, 3, 4)), {}),
+        ("shapes: expected a", (ones(2, 3), ones(4, 5)), {}),
+        ("of one batch", (ones(2, 2, 3), ones(3, 3, 5)), {}),
+        ("a: expected float32", (ones(2, 3).astype(np.float64), ones(3, 4)), {}),
+        ("b: expected float32", (ones(2, 3), ones(3, 4).astype(np.int32)), {}),
+        ("b: expected an array", (ones(2, 3), [1.0]), {}),
+        ("dtype: expected", (ones(2, 3), ones(3, 4)), {"dtype": "float16"}),
+        ("algorithm: expected", (ones(2, 3), ones(3, 4)), {"algorithm": "fast"}),
+        ("algorithm: expected", (ones(2, 3), ones(3, 4)), {"algorithm": 3}),
+        ("algorithm: expected", (ones(17, 3), ones(3, 17)), {"algorithm": "few_rows"}),
+        ("activation: expected", (ones(2, 3), ones(3, 4)), {"activation": "tanh"}),
+        ("threads: expected", (ones(2, 3), ones(3, 4)), {"threads": -1}),
+        ("bias: expected shape", (ones(2, 3), ones(3, 4), ones(3)), {}),
+        ("bias: expected a C-contiguous", (ones(2, 3), ones(3, 4), ones(8)[::2]), {}),
+        ("residual: expected shape", (ones(2, 3), ones(3, 4)), {"residual": ones(2, 3)}),
+        ("residual: expected the strides", (ones(2, 3), ones(3, 4)), {"residual": ones(4, 2).T}),
+        ("out: expected shape", (ones(2, 3), ones(3, 4)), {"out": ones(4, 2)}),
+        ("out: expected contiguous rows", (ones(2, 3), ones(3, 4)), {"out": ones(4, 8)[::2, ::2]}),
+    ],
+)
+def test_what_is_refused(
+    message: str, arguments: tuple[object, ...], options: dict[str, object]
+) -> None:
+    with pytest.raises(KernelError, match=message):
+        kernels.matmul(*arguments, **options)  # type: ignore[arg-type]
+
+
+def test_a_result_of_its_own() -> None:
+    """Overlaps, results that overlap themselves, and memory that may not be written."""
+    square = ones(6, 6)
+    for name, arguments in {
+        "a": (square, ones(6, 6)),
+        "b": (ones(6, 6), square),
+        "bias": (ones(6, 6), ones(6, 6), square[2]),
+    }.items():
+        with pytest.raises(KernelError, match=f"it overlaps {name}"):
+            kernels.matmul(*arguments, out=square)
+    area = ones(80)
+    with pytest.raises(KernelError, match="it overlaps residual"):
+        kernels.matmul(
+            ones(6, 6), ones(6, 6), out=area[:36].reshape(6, 6), residual=area[6:42].reshape(6, 6)
+        )
+    repeated = np.lib.stride_tricks.as_strided(area, (6, 6), (0, 4))
+    folded = np.lib.stride_tricks.as_strided(area, (2, 6, 6), (4 * 5, 4 * 6, 4))
+    for a, out in ((ones(6, 6), repeated), (ones(2, 6, 6), folded)):
+        with pytest.raises(KernelError, match="do not overlap"):
+            kernels.matmul(a, ones(6, 6), out=out)
+    locked = ones(6, 6)
+    locked.flags.writeable = False
+    with pytest.raises(KernelError, match="out: expected a writeable"):
+        kernels.matmul(ones(6, 6), ones(6, 6), out=locked)
+    assert (square == 1).all()
+    assert (area == 1).all()
