@@ -144,8 +144,8 @@ def _parse_steps(value: object, where: str) -> int:
 
 def _parse_seconds(value: object, where: str) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # an int may be too large for a float
-    if not number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]  # a number by now
+    # An int may be too large for a float.
+    if not number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]  # a number
         raise InvalidArgument(f"{where}: expected a positive number of seconds; got {value!r}")
     return float(value)  # type: ignore[arg-type]  # as above
 

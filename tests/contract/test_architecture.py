@@ -101,7 +101,8 @@ import bestof.selection
 for module in pkgutil.walk_packages(bestof.selection.__path__, "bestof.selection."):
     importlib.import_module(module.name)
 own = {"bestof"}
-print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names) - own))
+tops = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(tops - set(sys.stdlib_module_names) - own))
 print("bestof.selection.store.sqlite" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -55,7 +55,7 @@ def _selector(kind: type[PythonHotPath], *, stages: int = 0, **attributes: Any) 
     """Problem 1 is settled; a group has so many stages, and its winner answers the second by
     `_second_stage`."""
 
-    class Selector(kind):  # type: ignore[valid-type,misc]  # its parent is what the test is parametrised by
+    class Selector(kind):  # type: ignore[valid-type,misc]  # a parameter of the test
         def _long_way(
             self, problem: Any, stage: int, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Any:
@@ -90,7 +90,7 @@ class Importable(PythonHotPath):
 
 if NativeHotPath is not None:
 
-    class NativeImportable(NativeHotPath):  # type: ignore[valid-type,misc]  # a class chosen at run time
+    class NativeImportable(NativeHotPath):  # type: ignore[valid-type,misc]  # chosen at run time
         """The same, native."""
 
 
@@ -173,9 +173,11 @@ def test_a_stage_may_be_named(kind: type[PythonHotPath]) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "got"),
-    [(True, "True"), (False, "False"), (2, "2"), (-1, "-1"), (2**80, str(2**80)), ("1", "'1'"), (1.0, "float"),
-     ([], "list"), (None, "None")],
-)  # fmt: skip
+    [
+        *((True, "True"), (False, "False"), (2, "2"), (-1, "-1"), (2**80, str(2**80))),
+        *(("1", "'1'"), (1.0, "float"), ([], "list"), (None, "None")),
+    ],
+)
 def test_a_stage_that_is_none_is_refused_before_the_problem_function(
     kind: type[PythonHotPath], stage: Any, got: str
 ) -> None:

@@ -99,7 +99,8 @@ def test_loss_and_gradient(
 def test_the_oracle_differentiates_its_loss(gamma: float) -> None:
     x, y = _operands((3, 17), "mixed")
     step = 2.0**-12
-    ends = [_oracle((x + sign * step).astype(np.float64), y, 0.25, gamma)[0] for sign in (1, -1)]  # type: ignore[arg-type]
+    near = [(x + sign * step).astype(np.float64) for sign in (1, -1)]
+    ends = [_oracle(one, y, 0.25, gamma)[0] for one in near]  # type: ignore[arg-type]
     np.testing.assert_allclose(
         (ends[0] - ends[1]) / (2 * step), _oracle(x, y, 0.25, gamma)[1], rtol=1e-5, atol=1e-6
     )

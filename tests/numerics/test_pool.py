@@ -31,7 +31,8 @@ CASES = (
 )
 
 
-def _windows(case: Case):  # type: ignore[no-untyped-def]  # places of y, and the slices that they see
+def _windows(case: Case):  # type: ignore[no-untyped-def]
+    """Yield each position of y with the rows and columns of x in its window."""
     out = [
         (e + 2 * p - k) // s + 1
         for e, k, s, p in zip(case.shape[1:3], case.kernel, case.stride, case.padding, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -93,7 +95,8 @@ def test_what_cannot_be_pooled_is_refused() -> None:
     def plan(
         algorithm: str = "winograd4", x: tuple[int, ...] = x, **options: object
     ) -> kernels.Conv2dPlan:
-        return kernels.Conv2dPlan(x, w, padding=1, algorithm=algorithm, pool=True, **options)  # type: ignore[arg-type]
+        fixed: dict[str, Any] = {"padding": 1, "algorithm": algorithm, "pool": True}
+        return kernels.Conv2dPlan(x, w, **fixed, **options)
 
     with pytest.raises(
         KernelError, match="pool: expected an algorithm that pools what it computes; got direct"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
 
@@ -85,7 +86,7 @@ def _measure(
     x, out = flat.reshape(shape), target.reshape([shape[axis] for axis in axes])
     parts = [slice(size * i // threads, size * (i + 1) // threads) for i in range(threads)]
     runs: dict[str, Callable[[], object]] = {
-        name: lambda name=name: kernels.transpose(x, axes, algorithm=name, out=out)  # type: ignore[misc]
+        name: partial(kernels.transpose, x, axes, algorithm=name, out=out)
         for name in kernels.transpose_algorithms()
     }
     runs["numpy"] = lambda: numpy.copyto(out, x.transpose(axes))

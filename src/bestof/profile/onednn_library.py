@@ -87,7 +87,7 @@ class Library:
         if missing:
             raise ProfileError(f"{_LIBRARY} has no function {missing[0]} in its symbol table")
         self._functions = {
-            name: ctypes.CFUNCTYPE(_INT, *arguments)(found[name])  # type: ignore[arg-type]  # types of ctypes
+            name: ctypes.CFUNCTYPE(_INT, *arguments)(found[name])  # type: ignore[arg-type]
             for name, arguments in _SIGNATURES.items()
         }
         version = ctypes.CFUNCTYPE(ctypes.POINTER(_Version))(found["dnnl_version"])().contents

@@ -119,8 +119,8 @@ def _line(algorithm: str, direction: str, dtype: str, problem: str, seconds: flo
         auxiliary="",
         problem=problem,
         seconds=seconds,
-        text=f"bestof_verbose,v1,primitive,exec,cpu,{primitive},bestof:{algorithm},{direction},{words},,,"
-        f"{problem},{seconds * 1e3:g}",
+        text=f"bestof_verbose,v1,primitive,exec,cpu,{primitive},bestof:{algorithm},{direction},"
+        f"{words},,,{problem},{seconds * 1e3:g}",
     )
 
 

@@ -24,7 +24,7 @@ class ForcedChoice:
     source: Literal["forced", "pinned"]
 
     def refused(self, reason: str) -> str:
-        """Return the warning for an order that is not obeyed, with the way to withdraw the order."""
+        """Return the warning for an order that is not obeyed. It says how to withdraw the order."""
         remedy = (
             "change BESTOF_FORCE"
             if self.source == "forced"

@@ -53,7 +53,7 @@ def report_problem(
 
 
 def _why_unsettled(tuning: Tuning) -> str | None:
-    """Return why a problem has no decision yet, if more calls of the same kind may not bring one."""
+    """Return why a problem has no decision, if more calls of the same kind may not bring one."""
     patience = getattr(tuning.search, "patience", 0)
     if patience > 0:
         calls = "1 more call" if patience == 1 else f"{patience} more calls"

@@ -41,8 +41,9 @@ def text(report: Report, width: int | None, color: bool) -> str:
     """Return the report in lines of at most `width` columns (None: 100), with colours if
     `color`.
     """
+    file = io.StringIO()
     console = Console(
-        file=io.StringIO(),
+        file=file,
         width=width or 100,
         force_terminal=color,
         color_system="standard" if color else None,
@@ -51,7 +52,7 @@ def text(report: Report, width: int | None, color: bool) -> str:
         _environ={},
     )
     print_text(report, console)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # the StringIO of six lines above
+    lines = file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

@@ -133,31 +133,33 @@ def test_complex_and_meta_and_fake(policy: None) -> None:
         assert out.shape == (2, 4, 7, 7)
 
 
+X, W = torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3)
+
 WRONG: dict[str, Callable[[], object]] = {
-    "channels": lambda: torch.conv2d(torch.ones(1, 2, 9, 9), torch.ones(4, 3, 3, 3)),
+    "channels": lambda: torch.conv2d(torch.ones(1, 2, 9, 9), W),
     "groups": lambda: torch.conv2d(torch.ones(1, 4, 9, 9), torch.ones(3, 2, 3, 3), groups=2),
     "no groups": lambda: torch.conv2d(torch.ones(1, 4, 9, 9), torch.ones(4, 4, 3, 3), groups=0),
-    "kernel too large": lambda: torch.conv2d(torch.ones(1, 3, 2, 2), torch.ones(4, 3, 3, 3)),
-    "stride": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), stride=0),
-    "dilation": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), dilation=0),
-    "padding": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), padding=-1),
-    "three strides": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), stride=(1, 1, 1)),
-    "short bias": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), torch.ones(1)),
-    "bias of two dimensions": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), torch.ones(4, 1)),
-    "dtypes": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3).double()),
-    "bias dtype": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), torch.ones(4).double()),
-    "integers": lambda: torch.conv2d(torch.ones(1, 3, 9, 9).int(), torch.ones(4, 3, 3, 3).double()),
-    "rank": lambda: torch.conv2d(torch.ones(9, 9), torch.ones(4, 3, 3, 3)),
+    "kernel too large": lambda: torch.conv2d(torch.ones(1, 3, 2, 2), W),
+    "stride": lambda: torch.conv2d(X, W, stride=0),
+    "dilation": lambda: torch.conv2d(X, W, dilation=0),
+    "padding": lambda: torch.conv2d(X, W, padding=-1),
+    "three strides": lambda: torch.conv2d(X, W, stride=(1, 1, 1)),
+    "short bias": lambda: torch.conv2d(X, W, torch.ones(1)),
+    "bias of two dimensions": lambda: torch.conv2d(X, W, torch.ones(4, 1)),
+    "dtypes": lambda: torch.conv2d(X, W.double()),
+    "bias dtype": lambda: torch.conv2d(X, W, torch.ones(4).double()),
+    "integers": lambda: torch.conv2d(X.int(), W.double()),
+    "rank": lambda: torch.conv2d(torch.ones(9, 9), W),
     "no channels": lambda: torch.conv2d(torch.ones(1, 0, 9, 9), torch.ones(4, 0, 3, 3)),
-    "no filters": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(0, 3, 3, 3)),
-    "empty kernel": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 0, 3)),
-    "meta weight": lambda: torch.conv2d(torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3, device="meta")),
-    "sparse": lambda: torch.conv2d(torch.ones(1, 3, 9, 9).to_sparse(), torch.ones(4, 3, 3, 3)),
+    "no filters": lambda: torch.conv2d(X, torch.ones(0, 3, 3, 3)),
+    "empty kernel": lambda: torch.conv2d(X, torch.ones(4, 3, 0, 3)),
+    "meta weight": lambda: torch.conv2d(X, torch.ones(4, 3, 3, 3, device="meta")),
+    "sparse": lambda: torch.conv2d(X.to_sparse(), W),
     "gradient": lambda: torch.ops.aten.convolution_backward(
-        torch.ones(1, 4, 6, 6), torch.ones(1, 3, 9, 9), torch.ones(4, 3, 3, 3), [4], [1, 1], [0, 0], [1, 1], False,
-        [0, 0], 1, [True, True, True],
+        *(torch.ones(1, 4, 6, 6), X, W, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+        [True, True, True],
     ),
-}  # fmt: skip
+}
 
 
 def outcome(call: Callable[[], object]) -> object:

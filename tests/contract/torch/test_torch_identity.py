@@ -22,7 +22,8 @@ for _ in range(40):
     x = torch.randn(2, 16, 28, 28, requires_grad=True)
     torch.nn.functional.max_pool2d(layer(x), 2).sum().backward()
 versions = {s.name: [one.version for one in s._knowledge.alternatives] for s in selectors()}
-sources = [[s.name, p.problem, p.decision, p.source] for s in selectors() for p in s.report().problems]
+found = [(s.name, p) for s in selectors() for p in s.report().problems]
+sources = [[name, p.problem, p.decision, p.source] for name, p in found]
 print(json.dumps([versions, sources]))
 """
 

@@ -98,9 +98,10 @@ def test_results_look_like_pytorchs_and_operands_stay(
         tensors["weight"] = LAYOUTS[weight](tensors["weight"])
         tensors["grad_output"] = LAYOUTS[gradient](tensors["grad_output"])
         problem = ConvProblem.of(
-            tensors["input"], tensors["weight"], True, plain.stride, plain.padding, plain.dilation, plain.groups,
+            *(tensors["input"], tensors["weight"], True),
+            *(plain.stride, plain.padding, plain.dilation, plain.groups),
             None if catalogue.direction == "forward" else tensors["grad_output"],
-        )  # fmt: skip
+        )
         if not alternative.supports(problem):
             continue
         before = {name: tensor.clone() for name, tensor in tensors.items()}

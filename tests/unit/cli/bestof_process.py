@@ -29,8 +29,9 @@ def open_store(url):
 
 found = Report(())
 if {selectors}:
-    tried = (AlternativeReport("slow", "measured", 2.0, trials=3), AlternativeReport("fast", "chosen", 1.0, trials=3))
-    problem = ProblemReport("n=3", "fast", "measured", tried)
+    slow = AlternativeReport("slow", "measured", 2.0, trials=3)
+    fast = AlternativeReport("fast", "chosen", 1.0, trials=3)
+    problem = ProblemReport("n=3", "fast", "measured", (slow, fast))
     found = Report((SelectorReport("fake selector", 1, (problem,), {selectors} - 1, 9.0, 3.0),))
 selection.report_all = lambda: found
 selection.default_store = selection.shared_store = Store

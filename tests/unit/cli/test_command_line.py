@@ -14,7 +14,12 @@ from bestof.errors import BestofError, InvalidArgument, StoreError
 
 
 def test_help_lists_every_command_and_imports_little() -> None:
-    code = "import sys; from bestof.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    code = """
+import sys
+from bestof.cli import main
+try: main(['--help'])
+finally: print(*sys.modules)
+"""
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 print("begins", *sys.argv[1:])
-model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(512, 4))
+layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(512, 4)
+model = nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(6):
     optimizer.zero_grad()
@@ -139,9 +140,9 @@ def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
     path.write_text("print('plain')\n")
     done = bestof(path)
     assert (done.returncode, done.stdout) == (0, "plain\n")
-    assert (
-        done.stderr
-        == f"bestof: there is no profile: {path} did not import torch, so there is nothing to profile\n"
+    assert done.stderr == (
+        f"bestof: there is no profile: {path} did not import torch, so there is nothing to "
+        "profile\n"
     )
 
 

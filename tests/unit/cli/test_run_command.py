@@ -16,8 +16,9 @@ PROGRAMS = {
     "names": """
 import sys
 print(list(globals()))
-print(__name__, __file__, __spec__, __package__, __doc__, type(__builtins__), type(__loader__).__name__)
-print(__loader__.name, __loader__.path, sys.argv, sys.path, sys.modules["__main__"].__dict__ is globals())
+print(__name__, __file__, __spec__, __package__, __doc__)
+print(type(__builtins__), type(__loader__).__name__, __loader__.name, __loader__.path)
+print(sys.argv, sys.path, sys.modules["__main__"].__dict__ is globals())
 """,
     "docstring and annotations": '"""words"""\nx: int = 3\nprint(__doc__, __annotations__)\n',
     "future flags stay its own": "def f(x: undefined): pass\n",
@@ -30,8 +31,16 @@ print(__loader__.name, __loader__.path, sys.argv, sys.path, sys.modules["__main_
     "exit tuple": "raise SystemExit((1, 2))\n",
     "hard exit": "import os\nos._exit(5)\n",
     "exception": "def f(n):\n    return 1 / n\n\n\nprint('x')\nf(0)\n",
-    "exception of ours": "from bestof.errors import StoreError\nraise StoreError('mine\\nand mine')\n",
-    "chained": "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('two\\nlines') from e\n",
+    "an error of bestof": """
+from bestof.errors import StoreError
+raise StoreError('mine\\nand mine')
+""",
+    "chained": """
+try:
+    {}['a']
+except KeyError as e:
+    raise ValueError('two\\nlines') from e
+""",
     "context": "try:\n    {}['a']\nexcept KeyError:\n    import nowhere_to_be_found\n",
     "group": """
 import sys
@@ -42,7 +51,9 @@ if sys.version_info >= (3, 11):
     "indentation error": "if True:\n    a = 1\n  b = 2\n",
     "own hook": """
 import sys
-sys.excepthook = lambda kind, error, tb: print('hook', kind, tb.tb_lineno, tb.tb_frame.f_code.co_name)
+def hook(kind, error, tb):
+    print('hook', kind, tb.tb_lineno, tb.tb_frame.f_code.co_name)
+sys.excepthook = hook
 1 / 0
 """,
     "exit in hook": "import sys\nsys.excepthook = lambda *a: sys.exit(9)\n1 / 0\n",
@@ -52,10 +63,18 @@ atexit.register(lambda: print(sys.last_type, len(traceback.extract_tb(sys.last_t
 1 / 0
 """,
     "interrupt": "print('begun', flush=True)\nraise KeyboardInterrupt\n",
-    "real interrupt": "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n",
+    "real interrupt": """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(9)
+""",
     "terminate": "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)\n",
     "default signals": "import signal\nprint([signal.getsignal(s) for s in (2, 13, 15)])\n",
-    "exit handlers see globals": "import atexit\nword = 'alive'\natexit.register(lambda: print(word))\n",
+    "exit handlers see globals": """
+import atexit
+word = 'alive'
+atexit.register(lambda: print(word))
+""",
     "threads outlive the module": """
 import threading, time
 word = 'alive'
@@ -64,8 +83,19 @@ def work():
     print(word, __name__)
 threading.Thread(target=work).start()
 """,
-    "thread fails": "import threading\nt = threading.Thread(target=lambda: 1 / 0, name='t')\nt.start()\nt.join()\n",
-    "destructors": "class A:\n    def __del__(self):\n        print('gone')\na = A()\nprint('end')\n",
+    "thread fails": """
+import threading
+t = threading.Thread(target=lambda: 1 / 0, name='t')
+t.start()
+t.join()
+""",
+    "destructors": """
+class A:
+    def __del__(self):
+        print('gone')
+a = A()
+print('end')
+""",
     "pickling": """
 import pickle
 class A: pass
@@ -88,7 +118,8 @@ else:
 MODULE = """
 import sys
 from . import other
-print(list(globals()), __spec__.name, __package__, __name__, __file__, __cached__, __loader__ is __spec__.loader)
+print(list(globals()), __spec__.name, __package__, __name__, __file__, __cached__)
+print(__loader__ is __spec__.loader)
 print(sys.argv, sys.path, sys.modules["__main__"].__dict__ is globals())
 """
 
@@ -227,7 +258,8 @@ finders = len(sys.meta_path)
 assert importlib.util.find_spec("torch") is not None and "torch" not in sys.modules
 os.environ["OMP_NUM_THREADS"] = "3"
 import torch.part
-print(torch.enabled, torch.threads, type(torch.here[0]).__name__, torch.here[1].loader is torch.here[0])
+loader, spec = torch.here
+print(torch.enabled, torch.threads, type(loader).__name__, spec.loader is loader)
 print(torch.here[0] is torch.__loader__, finders - len(sys.meta_path))
 """
     bestof.write("x.py", program)

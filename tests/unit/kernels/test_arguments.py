@@ -27,6 +27,11 @@ from bestof.kernels.transpose import transpose
 
 X = np.ones((1, 9, 9, 8), np.float32)
 W = np.ones((8, 3, 3, 8), np.float32)
+SHAPES = X.shape, W.shape
+
+
+def direct_plan(x_shape: Any = X.shape, **options: Any) -> Conv2dPlan:
+    return Conv2dPlan(x_shape, W.shape, algorithm="direct", **options)
 
 
 @pytest.mark.parametrize(
@@ -54,20 +59,20 @@ def test_what_is_of_another_type_is_refused_by_name(arguments: dict[str, Any], s
         (lambda: pool2d(X, 2, threads=1.5), "threads"),  # type: ignore[arg-type]  # on purpose
         (lambda: focal_loss(X, X, threads="1"), "threads"),  # type: ignore[arg-type]  # on purpose
         (lambda: pack_weights(W, 3), "algorithm"),  # type: ignore[arg-type]  # on purpose
-        (lambda: pack_weights(W, "convgemm", threads=2.5), "threads"),  # type: ignore[arg-type]  # on purpose
+        (lambda: pack_weights(W, "convgemm", threads=2.5), "threads"),  # type: ignore[arg-type]
         (lambda: transpose(X, (False, True, 2, 3)), "axes"),
-        (lambda: conv2d_algorithms(X.shape, W.shape, direction=3), "direction"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_algorithms(*SHAPES, direction=3), "direction"),  # type: ignore[arg-type]
         (lambda: conv2d_algorithms(X.shape, W.shape, direction="back"), "direction"),
         (lambda: conv2d_algorithms(3, W.shape), "x_shape"),  # type: ignore[arg-type]  # on purpose
-        (lambda: conv2d_algorithms(X.shape, (8, 3, 3, 8.0)), "w_shape"),  # type: ignore[arg-type]  # on purpose
-        (lambda: conv2d_algorithms(X.shape, W.shape, dtype=3), "dtype"),  # type: ignore[arg-type]  # on purpose
-        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct", direction=3), "direction"),  # type: ignore[arg-type]
-        (lambda: Conv2dPlan((1, "9", 9, 8), W.shape, algorithm="direct"), "x_shape"),  # type: ignore[arg-type]
-        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(1.5, 2, 3), "addresses"),  # type: ignore[arg-type]
-        (lambda: Conv2dPlan(X.shape, W.shape, algorithm="direct").run(1, 2, -3), "addresses"),
+        (lambda: conv2d_algorithms(X.shape, (8, 3, 3, 8.0)), "w_shape"),  # type: ignore[arg-type]
+        (lambda: conv2d_algorithms(X.shape, W.shape, dtype=3), "dtype"),  # type: ignore[arg-type]
+        (lambda: direct_plan(direction=3), "direction"),
+        (lambda: direct_plan((1, "9", 9, 8)), "x_shape"),
+        (lambda: direct_plan().run(1.5, 2, 3), "addresses"),  # type: ignore[arg-type]  # on purpose
+        (lambda: direct_plan().run(1, 2, -3), "addresses"),
         (lambda: conv2d_backward_input(X, W, 9), "x_shape"),  # type: ignore[arg-type]  # on purpose
-        (lambda: conv2d_backward_weight(X, X, (8, None, 3, 8)), "w_shape"),  # type: ignore[arg-type]  # on purpose
-        (lambda: pool2d(X, 2, count_padding="no"), "count_padding"),  # type: ignore[arg-type]  # on purpose
+        (lambda: conv2d_backward_weight(X, X, (8, None, 3, 8)), "w_shape"),  # type: ignore
+        (lambda: pool2d(X, 2, count_padding="no"), "count_padding"),  # type: ignore[arg-type]
         (lambda: pool2d(X, 2**64), "kernel"),
         (lambda: pool2d_backward(X, 9, 2, x=X), "x_shape"),  # type: ignore[arg-type]  # on purpose
         (lambda: multiply_adds("many"), "steps"),  # type: ignore[arg-type]  # on purpose

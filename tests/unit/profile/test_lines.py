@@ -11,10 +11,11 @@ from bestof.profile import read_log
 from bestof.profile.log import read_lines
 from bestof.profile.work import bytes_of, flops_of
 
-# What the libraries printed: oneDNN 2.2 to 3.2 from PyPI's wheels of `onednn-cpu-gomp`, 3.12 from PyTorch 2.13.
+# Output of oneDNN: 2.2 to 3.2 from PyPI's wheels of `onednn-cpu-gomp`, 3.12 from PyTorch 2.13.
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 
-# The spellings of one call; 3.12 as PyTorch 2.13 prints it, the older ones by oneDNN's documentation of the time.
+# One call as several versions print it: 3.12 as in PyTorch 2.13, the older ones as in the
+# documentation of oneDNN at the time.
 CONVOLUTIONS = {
     "3.12": "onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,"
     "src:f32:a:blocked:abcd::f0 wei:f32:a:blocked:Acdb16a::f0 bia:f32:a:blocked:a::f0 "
@@ -77,8 +78,8 @@ def test_a_template_says_where_the_fields_stand() -> None:
     # The fields in an order that no version has: only a reader of the template finds them.
     log = read_lines(
         [
-            "onednn_verbose,v1,primitive,info,template:operation,exec_time,engine,primitive,implementation,"
-            "prop_kind,memory_descriptors,attributes,auxiliary,problem_desc",
+            "onednn_verbose,v1,primitive,info,template:operation,exec_time,engine,primitive,"
+            "implementation,prop_kind,memory_descriptors,attributes,auxiliary,problem_desc",
             "onednn_verbose,v1,primitive,exec,7.25,cpu,reorder,jit:uni,undef,"
             "src:f32::blocked:ab::f0 dst:bf16::blocked:ba::f0,,,8x16",
         ]
@@ -97,8 +98,10 @@ def test_a_timestamp_is_milliseconds_since_the_epoch() -> None:
 def test_a_product_of_mkl_is_read() -> None:
     log = read_lines(
         [
-            "MKL_VERBOSE oneMKL 2024.0 Update 2 Product build 20240605 for Intel(R) 64 architecture",
-            "MKL_VERBOSE SGEMM(T,N,10,4,4608,0x7ff,0x55b,4608,0x55c,4608,0x7fe,0x55d,10) 185.43us CNR:OFF Dyn:1",
+            "MKL_VERBOSE oneMKL 2024.0 Update 2 Product build 20240605 for Intel(R) 64 "
+            "architecture",
+            "MKL_VERBOSE SGEMM(T,N,10,4,4608,0x7ff,0x55b,4608,0x55c,4608,0x7fe,0x55d,10) 185.43us "
+            "CNR:OFF Dyn:1",
         ]
     )
     (line,) = log.lines
@@ -118,8 +121,8 @@ def test_truncated_and_interleaved_lines_are_counted_and_shown() -> None:
 
 def test_a_log_that_mixes_versions_is_read() -> None:
     template = (
-        "onednn_verbose,info,prim_template:timestamp,operation,engine,primitive,implementation,prop_kind,"
-        "memory_descriptors,attributes,auxiliary,problem_desc,exec_time"
+        "onednn_verbose,info,prim_template:timestamp,operation,engine,primitive,implementation,"
+        "prop_kind,memory_descriptors,attributes,auxiliary,problem_desc,exec_time"
     )
     log = read_lines([template, *CONVOLUTIONS.values()])
     assert len(log.lines) == len(CONVOLUTIONS)
@@ -132,7 +135,10 @@ def test_another_engine_is_told_from_the_processor() -> None:
 
 
 def test_a_refusal_is_kept() -> None:
-    text = "onednn_verbose,v1,primitive,create:dispatch,convolution,cpu,convolution,brg_conv,undef,unsupported isa"
+    text = (
+        "onednn_verbose,v1,primitive,create:dispatch,convolution,cpu,convolution,brg_conv,undef,"
+        "unsupported isa"
+    )
     log = read_lines([text])
     assert log.refusals == [text]
     assert log.unknown == 0

@@ -1,4 +1,4 @@
-"""Kernels of bestof report lines of the form of oneDNN's, so that a tuned program's profile has no hole."""
+"""Kernels of bestof report lines like oneDNN's, so that profiles of tuned programs are complete."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_the_gradients_that_were_wanted_are_told(
 
 def test_a_gradient_that_onednn_computed_is_left_out() -> None:
     text = (
-        "onednn_verbose,v1,0.1,primitive,exec,cpu,convolution,jit,backward_data,src:f32::blocked:a::f0,,,"
-        f"{PROBLEM},0.1"
+        "onednn_verbose,v1,0.1,primitive,exec,cpu,convolution,jit,backward_data,"
+        f"src:f32::blocked:a::f0,,,{PROBLEM},0.1"
     )
     operations = backward([True, True, True])
     placed = place(read_lines([text]).lines, operations)

@@ -85,8 +85,9 @@ def test_every_line_of_a_step_is_replayed_as_it_was_printed(trained: profile.Pro
 
 def test_a_replayed_convolution_computes_a_convolution() -> None:
     text = (
-        "onednn_verbose,v1,primitive,exec,cpu,convolution,x,forward_inference,src:f32::blocked:abcd::f0 "
-        "wei:f32::blocked:abcd::f0 bia:undef::undef::: dst:f32::blocked:abcd::f0,,alg:convolution_direct,"
+        "onednn_verbose,v1,primitive,exec,cpu,convolution,x,forward_inference,"
+        "src:f32::blocked:abcd::f0 wei:f32::blocked:abcd::f0 bia:undef::undef::: "
+        "dst:f32::blocked:abcd::f0,,alg:convolution_direct,"
         "mb2_ic3oc4_ih6oh5kh3sh1dh0ph1_iw7ow4kw2sw2dw0pw1,1"
     )
     (line,) = read_lines([text]).lines
@@ -121,7 +122,10 @@ def replayable(line: Line) -> str:
 
 
 def test_a_line_that_cannot_be_replayed_says_why() -> None:
-    text = "onednn_verbose,v1,primitive,exec,cpu,softmax,x,forward_inference,src:f32::blocked:ab::f0,,,8x8,1"
+    text = (
+        "onednn_verbose,v1,primitive,exec,cpu,softmax,x,forward_inference,"
+        "src:f32::blocked:ab::f0,,,8x8,1"
+    )
     (softmax,) = read_lines([text]).lines
     assert replayable(softmax) == "softmax is not replayed"
     assert "ran on gpu" in replayable(replace(softmax, primitive="reorder", engine="gpu"))
@@ -161,7 +165,8 @@ def test_the_products_of_a_transformer_are_placed_and_replayed(training: bool) -
         pytest.skip("this PyTorch has no MKL")
     assert captured.profile.unattributed == 0
     assert all(span.flops > 0 for span in products)
-    # Two layers of 16 x 24, the attention's 16 x 48 and 16 x 16: over 10 rows, and twice more for the gradients.
+    # Two layers of 16 x 24, and the attention's 16 x 48 and 16 x 16, over 10 rows. The gradients
+    # take twice as much in addition.
     dense = [span for span in products if span.operation.endswith(("mm", "_addmm_activation"))]
     dense = [span for span in dense if span.operation != "aten::bmm"]
     forward = 2 * 10 * (2 * 16 * 24 + 16 * 48 + 16 * 16)

@@ -15,8 +15,9 @@ def convolution(
     problem: str, primitive: str = "convolution", aux: str = "", dtype: str = "f32"
 ) -> Line:
     text = (
-        f"onednn_verbose,v1,primitive,exec,cpu,{primitive},jit,forward_training,src:{dtype}::blocked:a::f0 "
-        f"wei:{dtype}::blocked:a::f0 dst:{dtype}::blocked:a::f0,,{aux},{problem},1"
+        f"onednn_verbose,v1,primitive,exec,cpu,{primitive},jit,forward_training,"
+        f"src:{dtype}::blocked:a::f0 wei:{dtype}::blocked:a::f0 "
+        f"dst:{dtype}::blocked:a::f0,,{aux},{problem},1"
     )
     (line,) = read_lines([text]).lines
     return line

@@ -79,9 +79,9 @@ def test_a_copied_object_gets_a_selector_of_its_own_methods() -> None:
 
 def test_what_a_program_set_on_a_selector_comes_along() -> None:
     selector = BestOf("it", [("slow", slow)], abs, store="off")
-    selector.notes = ["mine"]  # type: ignore[attr-defined]  # what a program may do
-    assert copy.copy(selector).notes is selector.notes  # type: ignore[attr-defined]  # as above
-    assert copy.deepcopy(selector).notes is not selector.notes  # type: ignore[attr-defined]  # as above
+    selector.notes = ["mine"]  # type: ignore[attr-defined]  # a program may
+    assert copy.copy(selector).notes is selector.notes  # type: ignore[attr-defined]
+    assert copy.deepcopy(selector).notes is not selector.notes  # type: ignore[attr-defined]
 
 
 def test_a_pickle_brings_the_decisions() -> None:

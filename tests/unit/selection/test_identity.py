@@ -29,8 +29,8 @@ def took(name):
     global now
     now += cost[name]
     return name
-total = BestOf("total", [("python", lambda x: took("python"){edit}), ("numpy", lambda x: took("numpy"))], len,
-               policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
+pairs = [("python", lambda x: took("python"){edit}), ("numpy", lambda x: took("numpy"))]
+total = BestOf("total", pairs, len, policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
 for _ in range(6):
     answer = total([1, 2])
 print(total.explain([1, 2]).source, answer.split()[0])
@@ -228,7 +228,8 @@ class Held:
     def __init__(self): self.words, self.where = {"a", "b", "c"}, {"x": frozenset({"p", "q"})}
     def __call__(self, x): return x in {"k", "l", "m", "n"}
 words = {"one", "two", "three"}
-print(version_of([Held(), lambda x: x in words or x in {"r", "s", "t"}, Held().__call__, object().__repr__], ()))
+within = lambda x: x in words or x in {"r", "s", "t"}
+print(version_of([Held(), within, Held().__call__, object().__repr__], ()))
 """
     script = tmp_path / "script.py"
     script.write_text(code)

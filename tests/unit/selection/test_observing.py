@@ -22,7 +22,7 @@ def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> 
 
     def listen(entry: object) -> None:
         told.append(entry)
-        held.append(selector._knowledge.lock._is_owned())  # type: ignore[attr-defined]  # of an RLock
+        held.append(selector._knowledge.lock._is_owned())  # type: ignore[attr-defined]  # RLock
 
     selector = program.selector({"a": 2.0, "b": 1.0}, on_event=listen, rounds=1)
     for _ in range(3):
@@ -133,8 +133,10 @@ def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> Non
 
 
 def test_a_pass_of_a_group_saves_once(program: Program) -> None:
-    pairs = [(name, [program.function(name, seconds), program.function(name, 1.0)]) for name, seconds in
-             (("a", 3.0), ("b", 1.0))]  # fmt: skip
+    pairs = [
+        (name, [program.function(name, seconds), program.function(name, 1.0)])
+        for name, seconds in (("a", 3.0), ("b", 1.0))
+    ]
     selector = program.selector(pairs)
     for _ in range(9):
         selector(0, 1)

@@ -149,7 +149,7 @@ def test_no_text_for(kind: str) -> None:
     assert canonical(value) is None
     assert canonical((1, value)) is None
     assert canonical((1, (value,))) is None
-    assert canonical(Size(1, value)) is None  # type: ignore[arg-type]  # the wrong type is what is tried
+    assert canonical(Size(1, value)) is None  # type: ignore[arg-type]  # on purpose
     assert canonical(Shape(1, value)) is None  # type: ignore[arg-type]
 
 

@@ -230,8 +230,9 @@ def test_a_trial_around_one_that_is_out_does_not_count() -> None:
         now += 1.0
         return now
 
-    outer = BestOf("outer", [("one", inner), ("two", lambda size: "two")], lambda size: size, clock=advancing,
-                   policy="rounds:rounds=1", store="off")  # fmt: skip
+    pairs = [("one", inner), ("two", lambda size: "two")]
+    options = {"clock": advancing, "policy": "rounds:rounds=1", "store": "off"}
+    outer = BestOf("outer", pairs, lambda size: size, **options)
     assert outer(1) == "slow"
     device.finishes()
     assert samples(outer, 1) == {"one": None, "two": None}

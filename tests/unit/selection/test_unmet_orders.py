@@ -61,7 +61,10 @@ def test_a_fixed_alternative_that_no_selector_has(tmp_path: Path) -> None:
 
 
 def test_a_fixed_alternative_of_a_selector_made_before_is_met(tmp_path: Path) -> None:
-    more = "early = bestof.BestOf('early', [('c', len)], len)\nbestof.use_policy(bestof.selection.Fixed('c'))"
+    more = """
+early = bestof.BestOf('early', [('c', len)], len)
+bestof.use_policy(bestof.selection.Fixed('c'))
+"""
     assert run(tmp_path, more) == ""
 
 
@@ -94,14 +97,16 @@ def test_a_warning_points_at_the_line_that_called(how: str, program: Program) ->
     if how == "wrong":
         pairs, options = [("first", abs), ("other", lambda x: 3)], {"check": 0.0}
     elif how == "supports":
-        pairs = [("first", abs), Alternative("other", abs, supports=broken), ("third", abs)]  # type: ignore[list-item]
+        refusing = Alternative("other", abs, supports=broken)
+        pairs = [("first", abs), refusing, ("third", abs)]  # type: ignore[list-item]
     elif how == "listener":
         pairs, options = [("first", abs)], {"on_event": broken}
     elif how == "neighbours":
         pairs, options = [("first", abs), ("other", abs)], {"neighbours": broken}
     elif how == "store":
         pairs, options = [("first", abs), ("other", abs)], {"store": Gone()}
-    selector = BestOf("pointed", pairs, lambda x: x, clock=program.clock, **options)  # type: ignore[arg-type]
+    options["clock"] = program.clock  # type: ignore[assignment]
+    selector = BestOf("pointed", pairs, lambda x: x, **options)  # type: ignore[arg-type]
 
     def line_of_the_caller() -> None:
         for _ in range(2):

@@ -47,7 +47,8 @@ def disqualified() -> list[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_scripted_module_answers_under_a_mode(mode: str) -> None:
-    module = torch.jit.script(nn.Conv2d(16, 32, 3, padding=1)).eval()  # type: ignore[no-untyped-call]
+    layer = nn.Conv2d(16, 32, 3, padding=1)
+    module = torch.jit.script(layer).eval()  # type: ignore[no-untyped-call]
     x = torch.randn(2, 16, 14, 14)
     expected = module(x).detach()
     bt.enable()

@@ -133,7 +133,8 @@ def _head(inputs: int, hidden: int, classes: int) -> nn.Module:
 def _residual(blocks: tuple[int, ...], bottleneck: bool) -> nn.Module:
     widths = (16, 32, 48, 64)
     channels = [[width] * count for width, count in zip(widths, blocks, strict=True)]
-    return ResNet(channels, 16, bottleneck=bottleneck, conv1_stride=False, num_classes=10)  # type: ignore[no-any-return]
+    made = ResNet(channels, 16, bottleneck=bottleneck, conv1_stride=False, num_classes=10)
+    return made  # type: ignore[no-any-return]
 
 
 def _pooled(model: Any, size: Size) -> nn.Module:

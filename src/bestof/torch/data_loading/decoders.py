@@ -7,6 +7,7 @@ import importlib.util
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -66,7 +67,7 @@ def faster_decoder(
             if importlib.util.find_spec(decoder.module) is None:
                 continue
             module = importlib.import_module(decoder.module)
-            seconds = _seconds(lambda d=decoder, m=module: d.decode(m, encoded))  # type: ignore[misc]  # mypy infers no type for defaults of a lambda
+            seconds = _seconds(partial(decoder.decode, module, encoded))
         except Exception:  # this package is broken, or refuses the image
             continue
         if seconds < 0.8 * pillow:

@@ -23,15 +23,14 @@ def progress_bar() -> Iterator[Progress]:
     if find_spec("rich") is None or not sys.stderr.isatty():
         yield _silent
         return
-    from rich.console import Console  # noqa: PLC0415  rich is optional, and slow to import
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
+    from rich import progress  # noqa: PLC0415  rich is optional, and slow to import
+    from rich.console import Console  # noqa: PLC0415  as above
 
-    with Bar(
-        SpinnerColumn(),
-        BarColumn(bar_width=28),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+    with progress.Progress(
+        progress.SpinnerColumn(),
+        progress.BarColumn(bar_width=28),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.description}"),
         console=Console(stderr=True),
         transient=True,
     ) as bar:

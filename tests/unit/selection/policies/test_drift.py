@@ -92,4 +92,4 @@ def test_times_below_a_microsecond_are_taken_for_one() -> None:
 )
 def test_refuses_what_cannot_be_used(arguments: dict[str, float], name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"Drift: {name}: expected"):
-        Drift(**({"baseline": 1.0} | arguments))  # type: ignore[arg-type]  # counts are refused as given
+        Drift(**({"baseline": 1.0} | arguments))  # type: ignore[arg-type]  # on purpose

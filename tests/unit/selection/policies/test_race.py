@@ -75,7 +75,8 @@ def test_a_slow_first_call_does_not_lose_the_race() -> None:
 def race_of(*times: list[float], **options: float) -> tuple[int | None, list[int]]:
     """The winner, and how often each was called; the last time of each list is that of all later
     calls."""
-    search = Race(**options).start([str(position) for position in range(len(times))])  # type: ignore[arg-type]
+    names = [str(position) for position in range(len(times))]
+    search = Race(**options).start(names)  # type: ignore[arg-type]
     left = [list(each) for each in times]
     calls = play(
         search,

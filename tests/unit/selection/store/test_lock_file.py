@@ -38,11 +38,13 @@ TEXT = """{
 {"selector": "conv2d", "problem": "(1,)", "host": "a host", "alternative": "fft"}
 ],
 "records": [
-{"selector": "blur", "problem": "None", "host": "a host", "decision": null, "updated": 0.000, "evidence": []},
+{"selector": "blur", "problem": "None", "host": "a host", "decision": null, "updated": 0.000, \
+"evidence": []},
 {"selector": "conv2d", "problem": "(1, 3, '\\u00e9')", "host": "a host", "decision": "im2row", \
 "updated": 1795249000.124, "evidence": [
  {"alternative": "fft", "version": "", "disqualified": "RuntimeError: no plan", "microseconds": []},
- {"alternative": "im2row", "version": "2.1", "children": [["matmul", "(3, 3)"]], "microseconds": [1234.57, 1200]}
+ {"alternative": "im2row", "version": "2.1", "children": [["matmul", "(3, 3)"]], \
+"microseconds": [1234.57, 1200]}
 ]}
 ]
 }

@@ -18,9 +18,11 @@ def test_the_problem_of_a_call() -> None:
     weight = torch.empty(4, 3, 3, 1, dtype=torch.float64)
     problem = ConvProblem.of(image, weight, True, [1, 2], [1, 0], [2, 1], 2)
     assert problem == ConvProblem(
-        (2, 6, 9, 8), (4, 3, 3, 1), True, (1, 2), (1, 0), (2, 1), 2, "float64", "channels_last", "channels_first", "",
-        torch.get_num_threads(), False,
-    )  # fmt: skip
+        *((2, 6, 9, 8), (4, 3, 3, 1), True, (1, 2), (1, 0), (2, 1), 2),
+        *("float64", "channels_last", "channels_first", ""),
+        torch.get_num_threads(),
+        False,
+    )
     assert hash(problem) == hash(ConvProblem.of(image, weight, True, (1, 2), (1, 0), (2, 1), 2))
     backward = ConvProblem.of(
         image, weight, True, [1, 2], [1, 0], [2, 1], 2, torch.empty(problem.output_shape)

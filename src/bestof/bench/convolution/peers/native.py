@@ -38,7 +38,8 @@ def prepare(case: Case) -> dict[str, Run]:
     }
     runs = {}
     for dtype in ("float32", "bfloat16")[: 1 if case.dtype == "float32" else 2]:
-        rows = kernels.conv2d_algorithms(case.x_shape, case.w_shape, dtype=dtype, **geometry)  # type: ignore[arg-type]
+        shapes = case.x_shape, case.w_shape
+        rows = kernels.conv2d_algorithms(*shapes, dtype=dtype, **geometry)  # type: ignore[arg-type]
         for name, row in rows.items():
             if case.dtype == "bfloat16" or row.algorithm.rounds == "nothing":
                 label = name if dtype == "float32" else f"{name}, bfloat16"
