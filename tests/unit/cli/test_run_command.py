@@ -214,7 +214,7 @@ def test_a_reader_that_leaves_is_python_s_matter(bestof: Bestof) -> None:
         (("nowhere.py",), "'nowhere.py': No such file or directory"),
         (("folder",), "directory"),
         (("-m", "nowhere.to.be"), "'nowhere.to.be'"),
-        (("-m", "sys"), "not made of Python code"),
+        (("-m", "sys"), "it has no Python code"),
         (("--report", "x.pdf", "x.py"), ".json, .html, .txt"),
         (("--report", "nowhere/x.json", "x.py"), "nowhere/x.json"),
     ],

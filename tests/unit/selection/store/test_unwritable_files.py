@@ -1,0 +1,152 @@
+"""Files that cannot be written or read: full disks, permissions, missing folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stored_records import NEW, RECORDS, made, save_all
+
+from bestof.errors import StoreError
+from bestof.selection.record import Evidence, Record
+from bestof.selection.store.sqlite import SqliteStore
+
+
+def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.sqlite"
+    store = SqliteStore(path)
+    save_all(store, RECORDS[:1])
+    connection = store._database._connected()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = [
+        Record("big", str(n), "h", "a", (Evidence("a", "1", (0.1 + n,) * 20),), 1.0)
+        for n in range(200)
+    ]
+    with pytest.warns(RuntimeWarning, match="full") as told:
+        assert not save_all(store, big)
+    assert not store.flush(), "and no second warning"
+    assert len(told) == 1
+    assert len(store.records("big")) == 200
+    loaded = store.load("big", "199", "h")
+    assert loaded is not None
+    assert loaded.decision == "a"
+    with pytest.raises(StoreError, match="full"):
+        store.pin("big", "a" * 100_000)
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert save_all(store, [NEW])
+    store.close()
+    again = SqliteStore(path)
+    assert len(again.records()) == 202
+    again.close()
+
+
+def test_clear_reaches_what_waits_in_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    store = SqliteStore(folder / "decisions.sqlite")
+    folder.rmdir()
+    with pytest.warns(RuntimeWarning, match=r"is not used: the store .* does not exist"):
+        assert not save_all(store, [NEW])
+    with pytest.raises(StoreError, match=r"the folder .* does not exist"):
+        store.clear()
+    folder.mkdir()
+    assert store.records() == [NEW]
+    assert store.clear() == 1
+    assert store.records() == []
+    store.close()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that another user can reach, unlike pytest's."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def unprivileged(work: Callable[[], None]) -> None:
+    """Run `work` as a user whom permissions bind: in a child as `nobody` where the tests run as
+    root."""
+    if os.getuid() != 0:
+        work()
+        return
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setuid(65534)
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0, "the child failed; its traceback is above"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+@pytest.mark.parametrize("folder_mode", [0o755, 0o555])
+@pytest.mark.parametrize("journal", ["checkpointed", "with a journal"])
+def test_a_read_only_store_is_read_and_writes_stay_in_memory(
+    open_folder: Path, folder_mode: int, journal: str
+) -> None:
+    path = open_folder / "decisions.sqlite"
+    made(path)
+    if journal == "with a journal":
+        shutil.copytree(open_folder, open_folder / "copy")
+        writer = SqliteStore(open_folder / "copy" / "decisions.sqlite")
+        writer.save(NEW)
+        for ending in ("", "-wal"):
+            shutil.copy(open_folder / "copy" / f"decisions.sqlite{ending}", f"{path}{ending}")
+        writer.close()
+    for file in open_folder.glob("decisions*"):
+        file.chmod(0o444)
+    open_folder.chmod(folder_mode)
+
+    def work() -> None:
+        store = SqliteStore(path)
+        for record in RECORDS:
+            assert store.load(*record.key) == record
+        newer = Record("s", "(0,)", "h", "b", (Evidence("c", "1", (1.0,)),), 9.0)
+        with pytest.warns(RuntimeWarning, match="wait in memory") as told:
+            assert not save_all(store, [newer, NEW])
+        assert len(told) == 1
+        assert store.load(*newer.key) == RECORDS[0].absorb(newer)
+        assert store.load(*NEW.key) == NEW
+        with pytest.raises(StoreError, match="nothing was changed"):
+            store.pin("s", "a")
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 2"):
+            store.close()
+
+    before = path.read_bytes()
+    unprivileged(work)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_a_file_that_may_not_even_be_read_is_a_warning(open_folder: Path) -> None:
+    path = open_folder / "decisions.sqlite"
+    made(path)
+    path.chmod(0)
+
+    def work() -> None:
+        store = SqliteStore(path)
+        with pytest.warns(RuntimeWarning, match="cannot be read") as told:
+            assert store.load(*RECORDS[0].key) is None
+        assert not save_all(store, [NEW]), "and no second warning"
+        assert len(told) == 1
+        assert store.load(*NEW.key) == NEW
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 1"):
+            store.close()
+
+    unprivileged(work)
