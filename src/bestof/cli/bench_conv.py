@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from bestof.bench.convolution.alternatives import PASSES, measure_conv
 from bestof.cli import bench_conv_peers
-from bestof.errors import InvalidArgument
+from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
 from bestof.torch.convolution.problem import parse_conv
 from bestof.view.bench.alternatives import alternatives_table
 from bestof.view.bench.table import print_tables
@@ -29,7 +29,7 @@ def call(argv: Sequence[str]) -> int:
     if "--peers" in argv:
         return bench_conv_peers.call(argv)
     options = _parser().parse_args(argv)
-    passes = _passes(options.passes)
+    passes = PASSES if options.passes is None else passes_of(options.passes, PASSES)
     for notation in options.convolution:
         parse_conv(notation)  # check all before measuring the first
     results = [
@@ -51,11 +51,10 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof bench conv",
+    parser = parser_of(
+        "bench conv",
         description="Measure every alternative of 2-D convolutions, forward and both gradients.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--peers",
@@ -68,33 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--threads", type=int, metavar="N", help="PyTorch's threads (default: PyTorch's own number)"
     )
-    parser.add_argument(
-        "--repeats",
-        type=int,
-        default=7,
-        metavar="N",
-        help="timed calls (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--passes",
-        metavar="LIST",
-        help="some of forward,input-gradient,weight-gradient (default: all)",
-    )
+    add_number(parser, "--repeats", 7, "timed calls")
+    add_passes(parser)
     parser.add_argument(
         "--channels-last", action="store_true", help="input, weight and gradient in channels last"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(parser)
     return parser
-
-
-def _passes(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return PASSES
-    names = [name.strip().replace("-", " ") for name in text.split(",")]
-    for name in names:
-        if name not in PASSES:
-            known = ", ".join(one.replace(" ", "-") for one in PASSES)
-            raise InvalidArgument(
-                f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
-            )
-    return tuple(names)

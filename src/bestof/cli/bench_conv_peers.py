@@ -18,6 +18,7 @@ from bestof.bench.convolution.measure import Sides, measure
 from bestof.bench.convolution.record import kept_in
 from bestof.bench.convolution.result import LayerTimes
 from bestof.bench.convolution.rows import reaches, rows_of
+from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
 from bestof.errors import BenchError, InvalidArgument
 from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
 from bestof.view.bench.reaches import print_reaches
@@ -65,11 +66,10 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof bench conv --peers",
+    parser = parser_of(
+        "bench conv --peers",
         description="Measure the native convolutions beside oneDNN and ncnn.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--peers", action="store_true", help="beside other libraries")
     parser.add_argument(
@@ -86,11 +86,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     add("--layers", metavar="LIST", help=f"some of {groups} (default: all)")
     add("--batch", default="1,8", metavar="LIST", help="batches (default: %(default)s)")
     add("--threads", default="1,2", metavar="LIST", help="threads (default: %(default)s)")
-    add(
-        "--passes",
-        metavar="LIST",
-        help="some of forward,input-gradient,weight-gradient (default: all)",
-    )
+    add_passes(parser)
     add(
         "--bfloat16",
         action="store_true",
@@ -101,14 +97,8 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
-    add(
-        "--seconds",
-        type=float,
-        default=0.03,
-        metavar="S",
-        help="of each run in a round (default: %(default)s)",
-    )
+    add_number(parser, "--rounds", 5, "rounds")
+    add_number(parser, "--seconds", 0.03, "of each run in a round", float)
     add(
         "--keep",
         type=Path,
@@ -117,7 +107,7 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
     )
     add("--roofline", type=Path, metavar="FILE", help="draw a roofline picture (png, svg or pdf)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(form)
     form.add_argument("--csv", action="store_true", help="print CSV")
 
 
@@ -139,20 +129,9 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     if given > 1:
         raise InvalidArgument("take one of CONVOLUTION, --layers and --quick")
     forward = options.quick or options.bfloat16
-    passes = (
-        options.passes.replace("-", " ").split(",")
-        if options.passes
-        else PASSES[:1]
-        if forward
-        else PASSES
-    )
-    for name in passes:
-        if name not in PASSES:
-            known = ", ".join(one.replace(" ", "-") for one in PASSES)
-            raise InvalidArgument(
-                f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {known}"
-            )
-    if options.bfloat16 and tuple(passes) != PASSES[:1]:
+    usual = PASSES[:1] if forward else PASSES
+    passes = passes_of(options.passes, PASSES) if options.passes else usual
+    if options.bfloat16 and passes != PASSES[:1]:
         raise InvalidArgument("--bfloat16: only the forward pass exists; pass --passes forward")
     dtype = "bfloat16" if options.bfloat16 else "float32"
     groups = [

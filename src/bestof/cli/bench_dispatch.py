@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from bestof.bench.dispatch import THREADS, measure
+from bestof.cli.options import add_json, add_number, parser_of
 from bestof.errors import BestofError
 from bestof.view.bench.dispatch import dispatch_table, torch_dispatch_table
 from bestof.view.bench.table import print_tables
@@ -55,25 +56,16 @@ def _torch(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof bench dispatch",
+    parser = parser_of(
+        "bench dispatch",
         description="Measure what a call of a selector costs, and compare it with other ways to "
         "choose a function.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--repeats", type=int, default=25, metavar="N", help="how often (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--calls",
-        type=int,
-        default=8000,
-        metavar="N",
-        help="calls each time (default: %(default)s)",
-    )
+    add_number(parser, "--repeats", 25, "how often")
+    add_number(parser, "--calls", 8000, "calls each time")
     parser.add_argument(
         "--torch", action="store_true", help="what an enabled, settled convolution costs"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(parser)
     return parser

@@ -7,7 +7,7 @@ import argparse
 from bestof.bench.model.models import MODELS
 from bestof.bench.model.peers.table import PEERS
 from bestof.bench.model.result import PROMISE
-from bestof.cli.seconds import seconds
+from bestof.cli.options import add_json, add_number, parser_of, seconds
 
 _EPILOG = f"""\
 models: {", ".join(model.name for model in MODELS)}
@@ -32,11 +32,10 @@ what only the preparation took.
 
 def parser_of_models() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = argparse.ArgumentParser(
-        prog="bestof bench model",
+    parser = parser_of(
+        "bench model",
         description="Measure whole models, inference or training steps, by bestof and by peers.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "models", nargs="*", metavar="MODEL", help="such as vgg16 (the list is below)"
@@ -73,21 +72,9 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--rounds", type=int, default=7, metavar="N", help="(default: %(default)s)")
-    add(
-        "--seconds",
-        type=seconds,
-        default=0.5,
-        metavar="S",
-        help="of each peer in each round (default: %(default)s)",
-    )
-    add(
-        "--settle",
-        type=seconds,
-        default=120,
-        metavar="S",
-        help="for bestof to end its trials (default: %(default)s)",
-    )
+    add_number(parser, "--rounds", 7, "rounds")
+    add_number(parser, "--seconds", 0.5, "of each peer in each round", seconds)
+    add_number(parser, "--settle", 120, "for bestof to end its trials", seconds)
     add("--steps", type=int, default=0, metavar="N", help="keep the times of the first N calls")
 
 
@@ -104,6 +91,6 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep each measurement; measure only what the file lacks, of equal effort",
     )
-    add("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(parser)
     add("--csv", metavar="FILE", help="also write a line for each model and peer")
     add("--png", metavar="FILE", help="also draw; further pictures extend the name")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bestof.bench.transpose import REACH_OF_COPY, REACH_OF_NUMPY, measure_transpose
-from bestof.cli.seconds import seconds
+from bestof.cli.options import add_json, add_number, parser_of, seconds
 from bestof.view.bench.table import print_tables
 from bestof.view.bench.transpose import transpose_table
 
@@ -31,24 +31,13 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof bench transpose",
+    parser = parser_of(
+        "bench transpose",
         description="Measure the transposition of VGG16's activations, NCHW to NHWC and back.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--batch", type=int, default=8, metavar="N", help="images (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=9, metavar="N", help="rounds (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=seconds,
-        default=0.02,
-        metavar="S",
-        help="of each algorithm in a round (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    add_number(parser, "--batch", 8, "images")
+    add_number(parser, "--rounds", 9, "rounds")
+    add_number(parser, "--seconds", 0.02, "of each algorithm in a round", seconds)
+    add_json(parser)
     return parser

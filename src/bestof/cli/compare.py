@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from bestof.cli.options import add_json, add_rows, parser_of
 from bestof.cli.profile_picture import draw_comparison, need_matplotlib
 from bestof.cli.profile_suspects import suspect_lines
 from bestof.errors import InvalidArgument
@@ -72,11 +73,10 @@ def read_either(path: str) -> Profile:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof compare",
+    parser = parser_of(
+        "compare",
         description="Show what differs between two profiles.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("first", metavar="A", help="a profile, or a log")
@@ -93,9 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIELDS",
         help="compare by FIELD,...; may be repeated",
     )
-    add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add_rows(parser)
     add("--picture", metavar="FILE", help="draw both steps as stacked bars (png, svg or pdf)")
-    add("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(parser)
     return parser
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from bestof.cli.after_import import after_import
+from bestof.cli.options import add_json, add_number, add_rows, check_writable, parser_of
 from bestof.cli.profile_picture import draw_profile, need_matplotlib
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
@@ -75,7 +76,8 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
         tell(kept, sys.stdout)
         return 0
     for name in _FILES:
-        _check_writable(getattr(options, name))
+        if (path := getattr(options, name)) is not None:
+            check_writable(path)
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
     return partial(script.run, partial(_prepare, script, options, tell))
 
@@ -85,29 +87,20 @@ def _of_log(path: str) -> Profile:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof profile",
+    parser = parser_of(
+        "profile",
         usage="bestof profile [options] (script.py | -m MODULE) [arguments]\n"
         "       bestof profile [options] (--log FILE | --show FILE.json)",
         description="Show where the time of a PyTorch program goes.",
         epilog=_EPILOG.format(fields=", ".join(FIELDS)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
     add("--log", metavar="FILE", help="read a log of verbose lines of oneDNN and MKL")
     add("--show", metavar="FILE", help="read a profile that --keep wrote")
-    add(
-        "--steps",
-        type=int,
-        default=10,
-        metavar="N",
-        help="record N steps; 0: all (default: %(default)s)",
-    )
-    add(
-        "--skip", type=int, default=0, metavar="N", help="skip N steps first (default: %(default)s)"
-    )
+    add_number(parser, "--steps", 10, "record N steps; 0: all")
+    add_number(parser, "--skip", 0, "skip N steps first")
     add("--tuned", action="store_true", help="tune PyTorch as `bestof run` does")
     add("--dispatch", action="store_true", help="show why oneDNN refused implementations")
     add(
@@ -117,27 +110,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIELDS",
         help="break down by FIELD,...; may be repeated",
     )
-    add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add_rows(parser)
     add("--keep", metavar="FILE", help="write the profile as JSON, for --show and `bestof compare`")
     add("--trace", metavar="FILE", help="write a Chrome trace, which Perfetto opens")
     add("--picture", metavar="FILE", help="draw where the time goes (png, svg or pdf)")
     add("--csv", metavar="FILE", help="write the breakdowns as CSV")
-    add("--json", action="store_true", help="print the breakdowns as JSON")
+    add_json(parser, "the breakdowns as JSON")
     return parser
-
-
-def _check_writable(path: str | None) -> None:
-    """Raise InvalidArgument if a file cannot be written, before the program runs for hours."""
-    if path is None:
-        return
-    existed = os.path.lexists(path)
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if not existed:
-            os.unlink(path)
-    except OSError as error:
-        raise InvalidArgument(f"cannot write to {path!r}: {error.strerror or error}") from error
 
 
 def _prepare(

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bestof.cli.compare import read_either
+from bestof.cli.options import add_json, add_number, add_rows, parser_of
 from bestof.cli.profile_picture import need_matplotlib
 from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
@@ -72,21 +73,14 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof project",
+    parser = parser_of(
+        "project",
         description="Show how fast a profiled step could be, and what to do for it.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("profile", metavar="PROFILE", help="a profile, or a log")
-    add(
-        "--seconds",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="time for all problems (default: %(default)g)",
-    )
+    add_number(parser, "--seconds", 60, "time for all problems", float)
     add(
         "--resume",
         type=Path,
@@ -94,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
         help="keep each measurement, and make those that are missing",
     )
     add("--threads", type=int, metavar="N", help="threads (default: those of the profile)")
-    add("--rows", type=int, default=15, metavar="N", help="rows of a table (default: %(default)s)")
+    add_rows(parser)
     add("--picture", metavar="FILE", help="draw the ceilings as stacked bars (png, svg or pdf)")
     add(
         "--benchdnn",
         action="store_true",
         help="print command lines of benchdnn with their calls, and stop",
     )
-    add("--json", action="store_true", help="print JSON, times in seconds")
+    add_json(parser)
     return parser
 
 

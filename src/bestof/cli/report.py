@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from bestof import selection
 from bestof.cli.kept import kept
+from bestof.cli.options import add_json
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.report import Report, report_from_dict
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
+    add_json(form, "JSON")
     form.add_argument("--tree", action="store_true", help="print only the tree of decisions")
     form.add_argument("--html", metavar="PAGE", help="write an HTML page to PAGE.html")
     return parser

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from bestof.cli.options import check_writable
 from bestof.errors import InvalidArgument
 from bestof.selection.report import Report
 from bestof.view import render
@@ -29,9 +30,8 @@ class ReportFile:
     def at(cls, path: str) -> ReportFile:
         """Return the file of this name.
 
-        Call it before the program runs, so that a mistyped name does not lose hours of work. An
-        existing file stays as it is until `write`. Raises InvalidArgument if no format has this
-        ending, or if the file cannot be written.
+        Call it before the program runs. An existing file stays as it is until `write`. Raises
+        InvalidArgument if no format has this ending, or if the file cannot be written.
         """
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _FORMATS:
@@ -39,16 +39,7 @@ class ReportFile:
                 f"cannot write a report to {path!r}: its name must end in {', '.join(_FORMATS)}"
             )
         absolute = os.path.abspath(path)  # the program may change its directory
-        existed = os.path.lexists(absolute)
-        try:
-            with open(absolute, "a", encoding="utf-8"):
-                pass
-            if not existed:
-                os.unlink(absolute)
-        except OSError as error:
-            raise InvalidArgument(
-                f"cannot write a report to {path!r}: {error.strerror or error}"
-            ) from error
+        check_writable(path, "a report")
         return cls(absolute, _FORMATS[suffix])
 
     def write(self, report: Report) -> None:

@@ -15,6 +15,7 @@ from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
 from bestof.cli.kept import named
+from bestof.cli.options import parser_of
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
@@ -58,12 +59,11 @@ _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bestof run",
+    parser = parser_of(
+        "run",
         usage="bestof run [options] (script.py | -m MODULE) [arguments]",
         description="Run a Python program, unchanged, with tuning on.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module or package, as `python -m` does")

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from time import time
 
 from bestof.cli.kept import kept
-from bestof.cli.store_action import Action, add_json
+from bestof.cli.options import add_json
+from bestof.cli.store_action import Action
 from bestof.cli.store_explain import EXPLAIN
 from bestof.cli.store_lock_file import EXPORT, IMPORT, MERGE
 from bestof.cli.store_pin import PIN, UNPIN, pin_text
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--selector", metavar="NAME", help="only this selector")
-    add_json(parser)
+    add_json(parser, "JSON")
 
 
 def _show(store: Store, options: argparse.Namespace) -> int:

@@ -17,8 +17,3 @@ class Action:
     summary: str
     arguments: Callable[[argparse.ArgumentParser], None]
     act: Callable[[Store, argparse.Namespace], int]
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`, for actions that print a table."""
-    parser.add_argument("--json", action="store_true", help="print JSON")

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from itertools import groupby
 from time import time
 
-from bestof.cli.store_action import Action, add_json
+from bestof.cli.options import add_json
+from bestof.cli.store_action import Action
 from bestof.errors import StoreError
 from bestof.selection.explanation import Explanation, explain
 from bestof.selection.report_builder import store_report
@@ -27,7 +28,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "problem", nargs="?", metavar="PROBLEM", help="only this problem, as `show` prints it"
     )
-    add_json(parser)
+    add_json(parser, "JSON")
 
 
 def _explain(store: Store, options: argparse.Namespace) -> int:

@@ -1,0 +1,100 @@
+"""What the parsers of several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+from bestof.errors import InvalidArgument
+
+
+def parser_of(command: str, description: str, epilog: str, **more: Any) -> argparse.ArgumentParser:
+    """Return the parser of `bestof COMMAND`; the lines of its help stay as they are written."""
+    return argparse.ArgumentParser(
+        prog=f"bestof {command}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **more,
+    )
+
+
+def seconds(text: str) -> float:
+    """Return a finite number of seconds, at least 0; for `type` of an option."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not (isfinite(number) and number >= 0):
+        raise argparse.ArgumentTypeError(
+            f"expected a finite number of seconds, at least 0; got {text!r}"
+        )
+    return number
+
+
+def add_number(
+    parser: argparse.ArgumentParser,
+    name: str,
+    default: float,
+    what: str,
+    kind: Callable[[str], float] = int,
+) -> None:
+    """Add an option for a number: N, or S if it is a number of seconds."""
+    parser.add_argument(
+        name,
+        type=kind,
+        default=default,
+        metavar="N" if kind is int else "S",
+        help=f"{what} (default: %(default)s)",
+    )
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the length of the tables."""
+    add_number(parser, "--rows", 15, "rows of a table")
+
+
+def add_json(parser: Any, what: str = "JSON, times in seconds") -> None:
+    """Add the option for output as JSON, to a parser or a group of options."""
+    parser.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def add_passes(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the passes of a convolution; see `passes_of`."""
+    parser.add_argument(
+        "--passes",
+        metavar="LIST",
+        help="some of forward,input-gradient,weight-gradient (default: all)",
+    )
+
+
+def passes_of(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the passes that `--passes` names; InvalidArgument for one that is not known."""
+    names = tuple(name.strip().replace("-", " ") for name in text.split(","))
+    for name in names:
+        if name not in known:
+            listed = ", ".join(one.replace(" ", "-") for one in known)
+            raise InvalidArgument(
+                f"--passes: there is no pass {name.replace(' ', '-')!r}; take some of {listed}"
+            )
+    return names
+
+
+def check_writable(path: str, what: str = "") -> None:
+    """Raise InvalidArgument for a file that cannot be written; leave it as it is.
+
+    This comes before the program runs, so that hours of work do not end in a spelling mistake.
+    `what`: such as "a report", for the message.
+    """
+    existed = os.path.lexists(path)
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if not existed:
+            os.unlink(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InvalidArgument(f"cannot write {what and what + ' '}to {path!r}: {reason}") from error
