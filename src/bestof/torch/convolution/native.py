@@ -1,13 +1,13 @@
-"""The native float32 kernels as alternatives.
+"""The native kernels as alternatives.
 
-Tensors that are not float32 in channels last are copied first; the time of an alternative includes
-these conversions.
+A kernel takes tensors in channels last, of float32 unless its row has another dtype. Other tensors
+are copied first; the time of an alternative includes these conversions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from bestof.torch.convolution.estimate import (
 )
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.other_dtype import back
+from bestof.torch.convolution.other_dtype import DTYPES, back
 from bestof.torch.convolution.packed_weights import lending_key
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.shim import NativeConvolution
@@ -36,6 +36,7 @@ def supports(
     algorithm: str, direction: str, dtype: str = "float32"
 ) -> Callable[[ConvProblem], bool]:
     """Return the test for problems of this dtype that a native algorithm computes."""
+    element = _computed_in(algorithm, dtype)
 
     def answer(problem: ConvProblem) -> bool:
         if (
@@ -43,17 +44,18 @@ def supports(
             or problem.empty
             or problem.deterministic
             or min(problem.output_size) < 1
+            or algorithms()[algorithm].emulated  # the same results, but slower than float32
         ):
             return False
-        x, w = nhwc(problem.input_shape), nhwc(problem.weight_shape)
         return algorithm in conv2d_algorithms(
-            x,
-            w,
+            nhwc(problem.input_shape),
+            nhwc(problem.weight_shape),
             stride=problem.stride,
             padding=problem.padding,
             dilation=problem.dilation,
             groups=problem.groups,
             direction=direction,
+            dtype=element,
         )
 
     return answer
@@ -93,16 +95,17 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         bias: Tensor | None,
         problem: ConvProblem,
     ) -> Tensor:
-        x = _rows(input)
+        dtype = _computed_in(algorithm, problem.dtype)
+        x = _rows(input, DTYPES[dtype])
         packed = None
         if problem.frozen and originals.packed is not None:
             packed = originals.packed.get(weight, algorithm, problem.groups)
-        w = None if packed is not None else _rows(weight)
+        w = None if packed is not None else _rows(weight, x.dtype)
         output = torch.empty(
             problem.output_shape, dtype=x.dtype, device="cpu", memory_format=torch.channels_last
         )
-        bias = bias.to(x.dtype).contiguous() if bias is not None else None
-        _plan(algorithm, "forward", problem).run(
+        bias = None if bias is None else bias.float().contiguous()
+        _plan(algorithm, "forward", problem, dtype).run(
             x.data_ptr(),
             packed if w is None else w.data_ptr(),  # type: ignore[arg-type]  # one of them is there
             output.data_ptr(),
@@ -133,44 +136,42 @@ def compiled_forward(algorithm: str) -> Callable[[ConvProblem], NativeConvolutio
     return make
 
 
-def input_gradient(algorithm: str) -> Callable[..., Tensor]:
-    """Return (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
+def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
+    """Return the function of one backward pass.
+
+    It is (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W), or
+    (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S).
+    """
+    of_input = direction == "backward_input"
 
     def run(
-        _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+        _originals: Originals, grad_output: Tensor, operand: Tensor, problem: ConvProblem
     ) -> Tensor:
-        grad, w = _rows(grad_output), _rows(weight)
+        grad, other = _rows(grad_output), _rows(operand)
         gradient = torch.empty(
-            problem.input_shape, dtype=grad.dtype, device="cpu", memory_format=torch.channels_last
+            problem.input_shape if of_input else problem.weight_shape,
+            dtype=grad.dtype,
+            device="cpu",
+            memory_format=torch.channels_last,
         )
-        _plan(algorithm, "backward_input", problem).run(
-            grad.data_ptr(), w.data_ptr(), gradient.data_ptr()
+        _plan(algorithm, direction, problem).run(
+            grad.data_ptr(), other.data_ptr(), gradient.data_ptr()
         )
         return _finished(gradient, problem)
 
     return run
 
 
-def weight_gradient(algorithm: str) -> Callable[..., Tensor]:
-    """Return (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
-
-    def run(
-        _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
-    ) -> Tensor:
-        grad, x = _rows(grad_output), _rows(input)
-        gradient = torch.empty(
-            problem.weight_shape, dtype=grad.dtype, device="cpu", memory_format=torch.channels_last
-        )
-        _plan(algorithm, "backward_weight", problem).run(
-            grad.data_ptr(), x.data_ptr(), gradient.data_ptr()
-        )
-        return _finished(gradient, problem)
-
-    return run
+@cache
+def _computed_in(algorithm: str, dtype: str) -> str:
+    """Return the dtype of the tensors that an algorithm is given for problems of a dtype."""
+    return dtype if dtype in algorithms()[algorithm].dtypes else "float32"
 
 
-def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
-    return geometry_plan(
+def _plan(
+    algorithm: str, direction: str, problem: ConvProblem, dtype: str = "float32"
+) -> Conv2dPlan:
+    return _geometry_plan(
         algorithm,
         direction,
         nhwc(problem.input_shape),
@@ -180,11 +181,12 @@ def _plan(algorithm: str, direction: str, problem: ConvProblem) -> Conv2dPlan:
         problem.dilation,
         problem.groups,
         isa(),
+        dtype,
     )
 
 
 @lru_cache(maxsize=1024)
-def geometry_plan(
+def _geometry_plan(
     algorithm: str,
     direction: str,
     x_shape: tuple[int, int, int, int],
@@ -194,7 +196,7 @@ def geometry_plan(
     dilation: tuple[int, int],
     groups: int,
     _isa: str,
-    dtype: str = "float32",
+    dtype: str,
 ) -> Conv2dPlan:
     """Return the plan of an algorithm for one geometry, made once for an instruction set."""
     return Conv2dPlan(
@@ -216,16 +218,15 @@ def nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def _rows(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor as the kernels read it, converted in one pass if it must be."""
-    if tensor.dtype is torch.float32:
+    if tensor.dtype is dtype:
         return tensor.contiguous(memory_format=torch.channels_last)
-    return tensor.to(torch.float32, memory_format=torch.channels_last)
+    return tensor.to(dtype, memory_format=torch.channels_last)
 
 
 def _finished(result: Tensor, problem: ConvProblem) -> Tensor:
-    return (
-        in_format(result, problem.channels_last)
-        if problem.dtype == "float32"
-        else back(result, problem)
-    )
+    """Return a result in the dtype and format that PyTorch would return."""
+    if result.dtype is DTYPES[problem.dtype]:
+        return in_format(result, problem.channels_last)
+    return back(result, problem)

@@ -20,7 +20,7 @@ from bestof.torch.convolution.memory_format import in_format, torch_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @cache
@@ -54,7 +54,7 @@ def is_sound(problem: ConvProblem) -> bool:
 
 def forward(inside: str) -> Callable[..., Tensor]:
     """Return the function (originals, input, weight, bias, problem) -> output (N, K, P, Q)."""
-    dtype = _DTYPES[inside]
+    dtype = DTYPES[inside]
 
     def run(
         originals: Originals,
@@ -74,31 +74,22 @@ def forward(inside: str) -> Callable[..., Tensor]:
 
 def input_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
-    dtype = _DTYPES[inside]
-
-    def run(
-        originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
-    ) -> Tensor:
-        converted = problem._replace(input_layout="channels_last")
-        gradient = as_is.input_gradient(
-            originals, _there(grad_output, dtype), _there(weight, dtype), converted
-        )
-        return back(gradient, problem)
-
-    return run
+    return _gradient(inside, as_is.input_gradient)
 
 
 def weight_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
-    dtype = _DTYPES[inside]
+    return _gradient(inside, as_is.weight_gradient)
+
+
+def _gradient(inside: str, of: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    dtype = DTYPES[inside]
 
     def run(
-        originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+        originals: Originals, grad_output: Tensor, operand: Tensor, problem: ConvProblem
     ) -> Tensor:
-        converted = problem._replace(weight_layout="channels_last")
-        gradient = as_is.weight_gradient(
-            originals, _there(grad_output, dtype), _there(input, dtype), converted
-        )
+        converted = problem._replace(input_layout="channels_last", weight_layout="channels_last")
+        gradient = of(originals, _there(grad_output, dtype), _there(operand, dtype), converted)
         return back(gradient, problem)
 
     return run
@@ -111,5 +102,5 @@ def _there(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def back(result: Tensor, problem: ConvProblem) -> Tensor:
     """Return the result in the dtype and format that PyTorch would return, in one pass."""
-    result = result.to(_DTYPES[problem.dtype], memory_format=torch_format(problem.channels_last))
+    result = result.to(DTYPES[problem.dtype], memory_format=torch_format(problem.channels_last))
     return in_format(result, problem.channels_last)

@@ -21,7 +21,6 @@ from bestof.torch.convolution import (
     im2row,
     input_gradient_by_forward,
     native,
-    native_bfloat16,
     other_dtype,
     weight_gradient_by_forward,
 )
@@ -38,54 +37,36 @@ NATIVE: tuple[Algorithm, ...] = tuple(row for row in algorithms().values() if ro
 """The native algorithms that eager programs try. The native im2row is not among them: it is within
 a few percent of convgemm, and PyTorch's product stands in the table."""
 
+# The kernel that multiplies pairs of bfloat16: it takes such tensors, or rounds those of float32.
+(_PAIRS,) = (name for name, row in algorithms().items() if "bfloat16" in row.dtypes)
+
 _BOTH: tuple[Kind, ...] = ("cpu", "cuda")
 
 
-def _native(row: Algorithm) -> Row:
-    """Return the row of a native algorithm for float32 problems."""
-    return Row(
-        f"native {row.name}",
-        Way(
-            native.forward(row.name),
-            native.supports(row.name, "forward"),
-            native.estimate(row.name, "forward"),
-            native.compiled_forward(row.name),
-        ),
-        Way(
-            native.input_gradient(row.name),
-            native.supports(row.name, "backward_input"),
-            native.estimate(row.name, "backward_input"),
-        ),
-        Way(
-            native.weight_gradient(row.name),
-            native.supports(row.name, "backward_weight"),
-            native.estimate(row.name, "backward_weight"),
-        ),
-        ErrorBound(row.error.rms, row.error.maximum),
-        row.accuracy,
-    )
+def _native(row: Algorithm, dtype: str = "float32") -> Row:
+    """Return the row of a native algorithm for problems of float32, or of bfloat16.
 
-
-def _native_in_float32(row: Algorithm) -> Row:
-    """Return the row of a native algorithm for bfloat16 problems, between conversions.
-
-    All levels of accuracy allow it: even the error of F(6) is far below that of rounding the
-    result.
+    bfloat16 problems are computed between conversions. All levels of accuracy allow that: even the
+    error of F(6) is far below that of rounding the result.
     """
+    plain = dtype == "float32"
+    estimate = native.estimate if plain else native.estimate_in_float32
 
-    def way(function: Callable[[str], Callable[..., Tensor]], direction: str) -> Way:
+    def way(function: Callable[..., Tensor], direction: str) -> Way:
         return Way(
-            function(row.name),
-            native.supports(row.name, direction, "bfloat16"),
-            native.estimate_in_float32(row.name, direction),
+            function,
+            native.supports(row.name, direction, dtype),
+            estimate(row.name, direction),
+            native.compiled_forward(row.name) if plain and direction == "forward" else None,
         )
 
     return Row(
-        f"float32 native {row.name}",
-        way(native.forward, "forward"),
-        way(native.input_gradient, "backward_input"),
-        way(native.weight_gradient, "backward_weight"),
+        f"native {row.name}" if plain else f"float32 native {row.name}",
+        way(native.forward(row.name), "forward"),
+        way(native.gradient(row.name, "backward_input"), "backward_input"),
+        way(native.gradient(row.name, "backward_weight"), "backward_weight"),
         ErrorBound(row.error.rms, row.error.maximum),
+        row.accuracy if plain else "float32",
     )
 
 
@@ -183,7 +164,7 @@ ROWS = (
         ),
         kinds=_BOTH,
     ),
-    *map(_native, NATIVE),
+    *(_native(row) for row in NATIVE),
     Row(
         "bfloat16",
         Way(other_dtype.forward("bfloat16"), _in_bfloat16),
@@ -205,17 +186,17 @@ ROWS = (
         ),
         Way(other_dtype.weight_gradient("float32"), _in_float32, in_float32(in_channels_last)),
     ),
-    *map(_native_in_float32, NATIVE),
+    *(_native(row, "bfloat16") for row in NATIVE),
     Row(
         "native bfloat16",
-        Way(native_bfloat16.forward, native_bfloat16.supports("bfloat16")),
+        Way(native.forward(_PAIRS), native.supports(_PAIRS, "forward", "bfloat16")),
         None,
         None,
         DIRECT,
     ),
     Row(
         "bfloat16 native",
-        Way(native_bfloat16.forward, native_bfloat16.supports("float32")),
+        Way(native.forward(_PAIRS), native.supports(_PAIRS, "forward")),
         None,
         None,
         BFLOAT16_INSIDE,

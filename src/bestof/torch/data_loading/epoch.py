@@ -13,7 +13,7 @@ dataset then reaches the loop as without tuning. An error of the workers does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import active_children
 from time import perf_counter
 from typing import Any
@@ -28,7 +28,7 @@ from bestof.torch.data_loading.segment import OwnSampler, sampler_name, segment
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.tap import Gate, Tap
 from bestof.torch.data_loading.trial_times import TrialTimes
-from bestof.torch.data_loading.tuning import Tuning
+from bestof.torch.data_loading.tuning import Iterate, Tuning
 
 TRIAL_TIMEOUT = 60.0
 """Seconds after which a worker on trial counts as hung. A worker hangs, for example, if it was
@@ -50,12 +50,7 @@ class _ReturnedOnly(Gate):
 class Epoch:
     """An iterator over the batches of one epoch."""
 
-    def __init__(
-        self,
-        loader: DataLoader[Any],
-        tuning: Tuning,
-        iterate: Callable[[DataLoader[Any]], Iterator[Any]],
-    ) -> None:
+    def __init__(self, loader: DataLoader[Any], tuning: Tuning, iterate: Iterate) -> None:
         self._loader = loader
         self._tuning = tuning
         self._threads = ComputingThreads()
@@ -99,9 +94,7 @@ class Epoch:
         """Whether trials are going on."""
         return not self._ended and self._tuning.chosen is None
 
-    def _begin_by_itself(
-        self, iterate: Callable[[DataLoader[Any]], Iterator[Any]]
-    ) -> tuple[Tap, Gate]:
+    def _begin_by_itself(self, iterate: Iterate) -> tuple[Tap, Gate]:
         """Begin the epoch with the loader's own iterator, with a tap around its sampler."""
         loader, tuning = self._loader, self._tuning
         name = sampler_name(loader)

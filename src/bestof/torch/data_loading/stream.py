@@ -5,7 +5,7 @@ A stream cannot change its workers in the middle, so a trial is a whole epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +15,7 @@ from bestof.torch.data_loading.computing_threads import ComputingThreads
 from bestof.torch.data_loading.room import batch_bytes
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.trial_times import TrialTimes
-from bestof.torch.data_loading.tuning import Tuning
+from bestof.torch.data_loading.tuning import Iterate, Tuning
 
 _MOST_NOTED = 10_000
 """The most batches whose times are kept. A stream may have no end."""
@@ -24,12 +24,7 @@ _MOST_NOTED = 10_000
 class StreamEpoch:
     """An iterator over the batches of one epoch, all with one setting."""
 
-    def __init__(
-        self,
-        loader: DataLoader[Any],
-        tuning: Tuning,
-        iterate: Callable[[DataLoader[Any]], Iterator[Any]],
-    ) -> None:
+    def __init__(self, loader: DataLoader[Any], tuning: Tuning, iterate: Iterate) -> None:
         self._loader = loader
         self._tuning = tuning
         asked = tuning.ask()
@@ -84,11 +79,7 @@ class StreamEpoch:
         self._threads.restore()
 
 
-def started(
-    loader: DataLoader[Any],
-    setting: Setting,
-    iterate: Callable[[DataLoader[Any]], Iterator[Any]],
-) -> Iterator[Any]:
+def started(loader: DataLoader[Any], setting: Setting, iterate: Iterate) -> Iterator[Any]:
     """Return the loader's own iterator, made with another setting."""
     before = loader.num_workers, loader.prefetch_factor
     loader.num_workers, loader.prefetch_factor = setting.workers, setting.prefetch

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -17,6 +18,9 @@ from bestof.torch.data_loading.segment import OwnSampler
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.trial_times import TrialTimes
 from bestof.torch.processors import processors_of_a_rank
+
+Iterate: TypeAlias = Callable[[DataLoader[Any]], Iterator[Any]]
+"""Makes the loader's own iterator."""
 
 NO_BOTTLENECK = 0.03
 """A loop that waits for data for less than this part of its time keeps its setting, because there
