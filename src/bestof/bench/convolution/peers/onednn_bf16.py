@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy
 import torch
-from torch import Tensor
 
-from bestof.bench.convolution.case import Case, Operands, samples_of
+from bestof.bench.convolution.case import Case
+from bestof.bench.convolution.peers.onednn import forward
 from bestof.bench.convolution.run import Run
 
 
@@ -20,30 +19,4 @@ def prepare(case: Case) -> dict[str, Run]:
     if case.dtype != "bfloat16" or case.direction != "forward":
         return {}
     torch.set_grad_enabled(False)
-    operands = Operands.of(case)
-    x, w = (
-        torch.from_numpy(array).permute(0, 3, 1, 2).bfloat16() for array in (operands.x, operands.w)
-    )
-    stride, padding, dilation = list(case.stride), list(case.padding), list(case.dilation)
-    packed = torch._C._nn.mkldnn_reorder_conv2d_weight(
-        w.contiguous().to_mkldnn(),
-        padding,
-        stride,
-        dilation,
-        case.groups,
-        list(x.shape),  # type: ignore[call-arg]
-    )
-    bias = torch.from_numpy(operands.bias).bfloat16()
-    last: list[Tensor] = []
-
-    def call() -> None:
-        last[:] = [
-            torch.ops.mkldnn._convolution_pointwise(
-                x, packed, bias, padding, stride, dilation, case.groups, "relu", [], None
-            )
-        ]
-
-    def samples() -> list[float]:
-        return samples_of(numpy.ascontiguousarray(last[0].float().permute(0, 2, 3, 1).numpy()))
-
-    return {"onednn_bf16": Run(call, samples)}
+    return {"onednn_bf16": forward(case, torch.bfloat16)}
