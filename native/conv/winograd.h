@@ -31,6 +31,14 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
+// What kinds of tile have in common that sum each frequency over the channels of one image.
+struct PlainTiles {
+  static constexpr bool kJoined = false;
+  static constexpr long depth(long) { return 1; }
+  static constexpr long depth_before(long xi) { return xi; }
+  static long v_floats(const Problem& p) { return round_up(p.in_channels, kLanes) + 16; }
+};
+
 // Products of `rows` tiles by one panel, over `depth` channels.
 template <Walk kWalk, int R>
 inline void multiply_tiles(const TilePlan& t, long depth, const float* v, const float* u,

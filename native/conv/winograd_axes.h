@@ -2,18 +2,45 @@
 // axis with one tap is F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
 #pragma once
 #include "conv/epilogue.h"
+#include "conv/weight_transform.h"
 #include "conv/winograd.h"
 #include "conv/winograd_matrices.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
+// V of tiles [first, first + count), channels [from, to), one vector of channels at a time by
+// Tiles::transform_vector.
+template <class Tiles>
+inline void transform_vectors(const Problem& p, const TilePlan& t,
+                              const typename Tiles::Order& order, const float* x, long first,
+                              long count, long from, long to, float* block) {
+  const long row = p.in_width * p.in_channels;
+  for (long at = first; at < first + count; ++at) {
+    const Tile tile = tile_at(t, at);
+    float* v = block + order.place(at, tile) * t.v_stride;
+    const long y0 = tile.y * Tiles::kRows * Tiles::kStride - p.pad_top,
+               x0 = tile.x * Tiles::kColumns * Tiles::kStride - p.pad_left;
+    const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * p.in_channels;
+    const bool inside = y0 >= 0 && x0 >= 0 && y0 + Tiles::kReadRows <= p.in_height &&
+                        x0 + Tiles::kReadColumns <= p.in_width;
+    for (long c = from; c < to; c += kLanes) {
+      const long lanes = smaller(to - c, kLanes);
+      if (inside && lanes == kLanes) {
+        Tiles::template transform_vector<true>(p, t, corner + c, y0, x0, lanes, v + c);
+      } else {
+        Tiles::template transform_vector<false>(p, t, corner + c, y0, x0, lanes, v + c);
+      }
+    }
+  }
+}
+
 template <class Y, class X>
-struct AxisTiles {
-  static constexpr long kRows = Y::kTile, kColumns = X::kTile, kReadRows = Y::kAlpha, kStride = 1;
+struct AxisTiles : PlainTiles {
+  static constexpr long kRows = Y::kTile, kColumns = X::kTile, kStride = 1;
+  static constexpr long kReadRows = Y::kAlpha, kReadColumns = X::kAlpha;
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha, kPlanes = kFrequencies,
                         kProducts = kFrequencies;
-  static constexpr bool kJoined = false;
   // Blocks always: even where there are few tiles each thread reads U once, and U is small, for the
   // layers of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
   static constexpr Blocking kBlocking = {.level2_parts = 3,
@@ -25,10 +52,6 @@ struct AxisTiles {
                                          .streams = false,
                                          .fetches = false};
   using Order = NumberedOrder;
-
-  static constexpr long depth(long) { return 1; }
-  static constexpr long depth_before(long xi) { return xi; }
-  static long v_floats(const Problem& p) { return round_up(p.in_channels, kLanes) + 16; }
 
   // One vector of channels of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all of it
   // lies inside the image, and all lanes are channels.
@@ -68,23 +91,7 @@ struct AxisTiles {
   static void transform_input(const Problem& p, const TilePlan& t, const Order& order,
                               const float* x, long first, long count, long from, long to,
                               float* block) {
-    const long row = p.in_width * p.in_channels;
-    for (long at = first; at < first + count; ++at) {
-      const Tile tile = tile_at(t, at);
-      float* v = block + order.place(at, tile) * t.v_stride;
-      const long y0 = tile.y * Y::kTile - p.pad_top, x0 = tile.x * X::kTile - p.pad_left;
-      const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * p.in_channels;
-      const bool inside =
-          y0 >= 0 && x0 >= 0 && y0 + Y::kAlpha <= p.in_height && x0 + X::kAlpha <= p.in_width;
-      for (long c = from; c < to; c += kLanes) {
-        const long lanes = smaller(to - c, kLanes);
-        if (inside && lanes == kLanes) {
-          transform_vector<true>(p, t, corner + c, y0, x0, lanes, v + c);
-        } else {
-          transform_vector<false>(p, t, corner + c, y0, x0, lanes, v + c);
-        }
-      }
-    }
+    transform_vectors<AxisTiles>(p, t, order, x, first, count, from, to, block);
   }
 
   static void transform_output(const Problem& p, const TilePlan& t, const Order& order,
@@ -121,60 +128,13 @@ struct AxisTiles {
     }
   }
 
-  // U = GY g GX^T, in double.
   static void transform_weights(const WeightView& view, float* u, int threads) {
-    constexpr int kTaps = Y::kTaps * X::kTaps;
-    constexpr long kBlock = 8;  // channels: 25 * 8 * kPanel floats of gathered weights stay in L1
-    const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
-    const long step = panels * view.inputs * kPanel;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long item = 0; item < panels * parts; ++item) {
-      const long panel = item / parts, begin = item % parts * kBlock,
-                 count = smaller(view.inputs - begin, kBlock);
-      float gathered[kTaps][kBlock * kPanel];
-      WeightView part = view;
-      part.inputs = count;
-      for (int tap = 0; tap < kTaps; ++tap) {
-        const float* from = view.data + begin * view.input_stride + tap / X::kTaps * view.y_stride;
-        pack_panel(part, from + tap % X::kTaps * view.x_stride, panel * kPanel, gathered[tap]);
-      }
-      for (long c = 0; c < count; ++c) {
-        for (long k = 0; k < kPanel; k += kLanes) {
-          Wide half[Y::kAlpha][X::kTaps];
-          for (int s = 0; s < X::kTaps; ++s) {
-            Wide g[Y::kTaps];
-            for (int r = 0; r < Y::kTaps; ++r) {
-              g[r] =
-                  __builtin_convertvector(load(gathered[r * X::kTaps + s] + c * kPanel + k), Wide);
-            }
-            for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = dot(Y::kMatrices.g[i], g, Y::kTaps);
-          }
-          float* to = u + (panel * view.inputs + begin + c) * kPanel + k;
-          for (int i = 0; i < Y::kAlpha; ++i) {
-            for (int j = 0; j < X::kAlpha; ++j) {
-              const Wide sum = dot(X::kMatrices.g[j], half[i], X::kTaps);
-              store(to + (i * X::kAlpha + j) * step, __builtin_convertvector(sum, Vec));
-            }
-          }
-        }
-      }
-    }
+    transform_axes_weights<Y, X>(view, u, threads);
   }
 
   static double products(const Problem& p) {
     return static_cast<double>(p.batch) * kProducts * divide_up(p.out_height, Y::kTile) *
            divide_up(p.out_width, X::kTile);
-  }
-
- private:
-  // Two registers of doubles. A type argument would lose its alignment, so nothing below is a
-  // template over it.
-  typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
-
-  static BESTOF_INLINE Wide dot(const double* coefficients, const Wide* in, int count) {
-    Wide sum = coefficients[0] * in[0];
-    for (int k = 1; k < count; ++k) sum += coefficients[k] * in[k];
-    return sum;
   }
 };
 

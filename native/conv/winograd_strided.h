@@ -16,7 +16,8 @@ struct StridedTiles {
   using Axis = Winograd<M, 2>;
   using Results = AxisTiles<Axis, Axis>;
   static constexpr long kAlpha = M + 1, kRead = 2 * M + 1;
-  static constexpr long kRows = M, kColumns = M, kReadRows = kRead, kStride = 2;
+  static constexpr long kRows = M, kColumns = M, kStride = 2;
+  static constexpr long kReadRows = kRead, kReadColumns = kRead;
   static constexpr long kFrequencies = kAlpha * kAlpha, kPlanes = kFrequencies,
                         kProducts = kRead * kRead;
   static constexpr bool kJoined = false;
@@ -45,12 +46,12 @@ struct StridedTiles {
 
   static long v_floats(const Problem& p) { return round_up(4 * p.in_channels, kLanes) + 16; }
 
-  // One vector of channels, the first of which is c, of a tile whose first pixel is (y0, x0), at
-  // `corner`. kWhole: all of it lies inside the image, and all lanes are channels.
+  // One vector of channels of a tile whose first pixel is (y0, x0), at `corner`. kWhole: all of it
+  // lies inside the image, and all lanes are channels.
   template <bool kWhole>
   static BESTOF_INLINE void transform_vector(const Problem& p, const TilePlan& t,
-                                             const float* corner, long y0, long x0, long c,
-                                             long lanes, float* v) {
+                                             const float* corner, long y0, long x0, long lanes,
+                                             float* v) {
     const long row = p.in_width * p.in_channels;
     // After the rows: those of the even rows for each point, then those of the odd ones, but for
     // infinity.
@@ -85,7 +86,7 @@ struct StridedTiles {
       Vec even[kAlpha], odd[kAlpha] = {}, o[kAlpha];
 #pragma GCC unroll 16
       for (int j = 0; j < kRead; ++j) (j % 2 == 0 ? even[j / 2] : odd[j / 2]) = columns[r][j];
-      float* to = v + i * kAlpha * t.v_step + c;
+      float* to = v + i * kAlpha * t.v_step;
       const long even_at = place(i, odd_row, false) * t.channels,
                  odd_at = place(i, odd_row, true) * t.channels;
       Axis::input(even, o);
@@ -100,23 +101,7 @@ struct StridedTiles {
   static void transform_input(const Problem& p, const TilePlan& t, const Order& order,
                               const float* x, long first, long count, long from, long to,
                               float* block) {
-    const long row = p.in_width * p.in_channels;
-    for (long at = first; at < first + count; ++at) {
-      const Tile tile = tile_at(t, at);
-      float* v = block + order.place(at, tile) * t.v_stride;
-      const long y0 = tile.y * 2 * M - p.pad_top, x0 = tile.x * 2 * M - p.pad_left;
-      const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * p.in_channels;
-      const bool inside =
-          y0 >= 0 && x0 >= 0 && y0 + kRead <= p.in_height && x0 + kRead <= p.in_width;
-      for (long c = from; c < to; c += kLanes) {
-        const long lanes = smaller(to - c, kLanes);
-        if (inside && lanes == kLanes) {
-          transform_vector<true>(p, t, corner + c, y0, x0, c, lanes, v);
-        } else {
-          transform_vector<false>(p, t, corner + c, y0, x0, c, lanes, v);
-        }
-      }
-    }
+    transform_vectors<StridedTiles>(p, t, order, x, first, count, from, to, block);
   }
 
   static void transform_output(const Problem& p, const TilePlan& t, const Order& order,
@@ -128,22 +113,10 @@ struct StridedTiles {
   // U = G g G^T of each image's kernel, in double. Packed as
   // [frequency][panel][image][channel][kPanel].
   static void transform_weights(const WeightView& view, float* packed, int threads) {
-    constexpr long kBlock = 8;  // channels: 9 * 8 * kPanel floats of gathered weights stay in L1
-    const long panels = divide_up(view.outputs, kPanel), parts = divide_up(view.inputs, kBlock);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long item = 0; item < panels * parts; ++item) {
-      const long panel = item / parts, begin = item % parts * kBlock,
-                 count = smaller(view.inputs - begin, kBlock);
-      float gathered[9][kBlock * kPanel];
-      WeightView part = view;
-      part.inputs = count;
-      for (int tap = 0; tap < 9; ++tap) {
-        const float* from = view.data + begin * view.input_stride + tap / 3 * view.y_stride;
-        pack_panel(part, from + tap % 3 * view.x_stride, panel * kPanel, gathered[tap]);
-      }
-      for (long c = 0; c < count; ++c) {
-        for (long k = 0; k < kPanel; k += kLanes) {
-          const float* taps = gathered[0] + c * kPanel + k;
+    constexpr long kBlock = 16, kStep = kBlock * kPanel;
+    const long panels = divide_up(view.outputs, kPanel);
+    transform_panels<9, 3, kBlock>(
+        view, threads, [&](const float* taps, long panel, long input, long k) {
           for (int image = 0; image < 4; ++image) {
             const bool odd_row = image % 2, odd_column = image / 2;
             for (int i = 0; i < kAlpha - odd_row; ++i) {
@@ -151,14 +124,12 @@ struct StridedTiles {
                 const long xi = i * kAlpha + j;
                 const long row = panel * depth(xi) + place(i, odd_row, odd_column);
                 const long depth = depth_before(xi) * panels + row;
-                store(packed + (depth * view.inputs + begin + c) * kPanel + k,
-                      transformed_tap(taps, kBlock * kPanel, odd_row, odd_column, i, j));
+                store_rounded(packed + (depth * view.inputs + input) * kPanel + k,
+                              transformed_tap(taps, kStep, odd_row, odd_column, i, j));
               }
             }
           }
-        }
-      }
-    }
+        });
   }
 
   static double products(const Problem& p) {
@@ -167,8 +138,6 @@ struct StridedTiles {
   }
 
  private:
-  typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
-
   template <bool kWhole>
   static BESTOF_INLINE void put(float* to, Vec v, long lanes) {
     if (kWhole || lanes == kLanes) {
@@ -180,17 +149,17 @@ struct StridedTiles {
 
   // An element of G g G^T; the taps of the 3x3 kernel are `step` floats apart. An image of odd rows
   // has the middle one.
-  static BESTOF_INLINE Vec transformed_tap(const float* taps, long step, bool odd_row,
-                                           bool odd_column, int i, int j) {
+  static BESTOF_INLINE Wide transformed_tap(const float* taps, long step, bool odd_row,
+                                            bool odd_column, int i, int j) {
     Wide sum = Wide{};
     for (int r = 0; r < 2 - odd_row; ++r) {
       for (int s = 0; s < 2 - odd_column; ++s) {
         const long tap = (odd_row ? 1 : 2 * r) * 3 + (odd_column ? 1 : 2 * s);
         const double factor = Axis::kMatrices.g[i][r] * Axis::kMatrices.g[j][s];
-        sum += factor * __builtin_convertvector(load(taps + tap * step), Wide);
+        sum += factor * wide(taps + tap * step);
       }
     }
-    return __builtin_convertvector(sum, Vec);
+    return sum;
   }
 };
 
