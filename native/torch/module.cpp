@@ -5,8 +5,11 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "convolution_shim.h"
+#include "cpp_kernel.h"
 #include "determinism.h"
-#include "shim.h"
+#include "native_product.h"
+#include "product_shim.h"
 #include "tensor_version.h"
 #include "watch.h"
 
@@ -18,10 +21,38 @@ PyObject* owned(nb::handle object) {
   return object.inc_ref().ptr();
 }
 
-void make(shim::Shim* shim, nb::callable to_tensors, nb::callable to_handle, nb::callable forward,
-          nb::callable backward, nb::dict kept, nb::list first_only) {
-  new (shim) shim::Shim({owned(to_tensors), owned(to_handle)}, owned(forward), owned(backward),
-                        owned(kept), owned(first_only));
+void make_convolutions(shim::ConvolutionShim* shim, nb::callable to_tensors, nb::callable to_handle,
+                       nb::callable forward, nb::callable backward, nb::dict kept,
+                       nb::list first_only) {
+  new (shim) shim::ConvolutionShim({owned(to_tensors), owned(to_handle)}, owned(forward),
+                                   owned(backward), owned(kept), owned(first_only));
+}
+
+// Returns whether every one of these kernels can be read and called.
+bool reads_kernels(nb::list kernels, shim::KernelFunction (&read)[shim::PRODUCTS]) {
+  if (kernels.size() != shim::PRODUCTS) return false;
+  for (int one = 0; one < shim::PRODUCTS; ++one) {
+    if (!shim::read_kernel(nb::object(kernels[one]).ptr(), &read[one])) return false;
+  }
+  return true;
+}
+
+// `kernels` are objects of torch.library.get_kernel, in the order of PRODUCTS. Returns None if they
+// cannot be called from here.
+std::unique_ptr<shim::ProductShim> make_products(nb::callable to_tensors, nb::callable to_handle,
+                                                 nb::callable answer, nb::list kernels,
+                                                 int64_t least, nb::list first_only) {
+  shim::KernelFunction originals[shim::PRODUCTS];
+  if (!reads_kernels(kernels, originals)) return nullptr;
+  return std::make_unique<shim::ProductShim>(shim::Conversions{owned(to_tensors), owned(to_handle)},
+                                             owned(answer), owned(kernels), originals, least,
+                                             owned(first_only));
+}
+
+nb::tuple product_names() {
+  nb::list names;
+  for (const shim::ProductOperation& one : shim::PRODUCT_OPERATIONS) names.append(one.name);
+  return nb::tuple(names);
 }
 
 const void* at(std::size_t address) {
@@ -38,6 +69,12 @@ std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size
   return std::make_shared<shim::NativeConvolution>(owner.ptr(),
                                                    static_cast<const bestof::CCalls*>(at(kernels)),
                                                    at(plan), shape, channels_last, key);
+}
+
+template <typename Kernel>
+bool note(shim::Shim& shim, uint64_t generation, std::vector<std::shared_ptr<shim::Count>> counts,
+          std::shared_ptr<Kernel> native) {
+  return shim.note(generation, std::move(counts), std::move(native));
 }
 
 // Ends with the Python object that has it.
@@ -103,23 +140,40 @@ NB_MODULE(_shim, module) {
   module.def("find", &stable::find);
   module.def("find_determinism", &shim::find_determinism);
   module.def("find_tensor_version", &shim::find_tensor_version);
+  module.def("find_onednn", &shim::find_onednn);
+  module.def("find_registration", &shim::find_registration);
+  module.attr("PRODUCTS") = product_names();
   nb::class_<shim::Count>(module, "Count")
       .def(nb::new_([] { return std::make_shared<shim::Count>(); }))
       .def("__next__", [](shim::Count& count) { ++count.calls; })
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
   nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
+  nb::class_<shim::NativeProduct>(module, "NativeProduct");
+  module.def("onednn_product", []() -> std::shared_ptr<shim::NativeProduct> {
+    return std::make_shared<shim::OneDnnProduct>();
+  });
+  module.def("transposed_product", [](std::size_t kernels) -> std::shared_ptr<shim::NativeProduct> {
+    return std::make_shared<shim::TransposedProduct>(
+        static_cast<const bestof::CCalls*>(at(kernels)));
+  });
   nb::class_<Loan>(module, "Loan");
   nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))
       .def("is_unchanged", &shim::Watch::is_unchanged);
   module.def("make_watch", &make_watch);
   nb::class_<shim::Shim>(module, "Shim")
-      .def("__init__", make)
       .def("put_in", &shim::Shim::put_in)
       .def("take_out", &shim::Shim::take_out)
       .def("set_level", &shim::Shim::set_level)
       .def("forget", &shim::Shim::forget)
-      .def("note", &shim::Shim::note, nb::arg(), nb::arg(), nb::arg().none())
       .def("lend", &lend, nb::keep_alive<0, 1>())
       .def_prop_ro("refused", [](const shim::Shim&) { return shim::Shim::is_refused(); })
       .def_prop_ro("generation", &shim::Shim::generation);
+  // Each takes its own native kernels.
+  nb::class_<shim::ConvolutionShim, shim::Shim>(module, "ConvolutionShim")
+      .def("__init__", make_convolutions)
+      .def("note", &note<shim::NativeConvolution>, nb::arg(), nb::arg(), nb::arg().none());
+  nb::class_<shim::ProductShim, shim::Shim>(module, "ProductShim")
+      .def("note", &note<shim::NativeProduct>, nb::arg(), nb::arg(), nb::arg().none())
+      .def_prop_ro("asked", &shim::ProductShim::asked);
+  module.def("make_product_shim", &make_products);
 }

@@ -7,6 +7,7 @@
 
 #include "bindings/c_calls.h"
 #include "lent_weights.h"
+#include "native.h"
 #include "stable_abi.h"
 
 namespace shim {
@@ -20,7 +21,7 @@ struct ConvolutionShape {
 
 // A plan of bestof.kernels with the shapes and layouts of the tensors around it. It is immutable,
 // and lives as long as its owner.
-class NativeConvolution {
+class NativeConvolution final : public Native {
  public:
   // `owner` keeps the plan at the address `plan`. If `key` is 0, the plan reads the weights of the
   // call. Otherwise it reads packed weights that were lent by this key, or by the next one if the
@@ -35,9 +36,7 @@ class NativeConvolution {
         key_(key) {
     Py_INCREF(owner_);
   }
-  NativeConvolution(const NativeConvolution&) = delete;
-  NativeConvolution& operator=(const NativeConvolution&) = delete;
-  ~NativeConvolution() { Py_DECREF(owner_); }
+  ~NativeConvolution() override { Py_DECREF(owner_); }
 
   // Returns false, without a result, if Python must answer: for other layouts or dtypes, for
   // weights that are not lent or have changed, and if memory is short. The shapes are those of the

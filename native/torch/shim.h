@@ -1,5 +1,5 @@
-// Kernels for the convolutions of PyTorch's dispatcher on the CPU. They answer calls without Python
-// if PyTorch's own kernel or a native kernel was chosen, and ask Python about all other calls.
+// What the kernels of all operators share: the table of decided calls, packed weights that are
+// lent, and the way to Python for all other calls.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,8 +11,6 @@
 #include "arguments.h"
 #include "known_calls.h"
 #include "lent_weights.h"
-#include "native_convolution.h"
-#include "stable_abi.h"
 
 namespace shim {
 
@@ -20,24 +18,34 @@ namespace shim {
 // takes.
 constexpr uint32_t ASKED_EVERY = 64;
 
+// A call that Python is to answer.
+class Question {
+ public:
+  // Returns the arguments as a new tuple, and gives up the handles; null with an exception.
+  virtual PyObject* arguments(const Conversions& conversions) = 0;
+  // Takes Python's result; false with an exception.
+  virtual bool take(PyObject* result, const Conversions& conversions) = 0;
+
+ protected:
+  ~Question() = default;
+};
+
+// A shim registers kernels of its operators in PyTorch's dispatcher. They answer calls without
+// Python if the call's kernel is decided, and ask a Python function about other calls.
 class Shim {
  public:
-  // `forward` and `backward` answer unknown calls, with the arguments of aten::convolution and
-  // aten::convolution_backward. They also answer training passes while the dict `kept` is not
-  // empty, and calls of native kernels while the list `first_only` is not. The shim takes the
-  // references.
-  Shim(Conversions conversions, PyObject* forward, PyObject* backward, PyObject* kept,
-       PyObject* first_only)
-      : conversions_(conversions),
-        forward_(forward),
-        backward_(backward),
-        kept_(kept),
-        first_only_(first_only) {}
-  ~Shim();
+  // Native kernels are not called while the list `first_only` is not empty. `places`: see
+  // KnownCalls. The shim takes the references.
+  Shim(Conversions conversions, PyObject* first_only, uint64_t places)
+      : conversions_(conversions), first_only_(first_only), known_(places) {}
+  Shim(const Shim&) = delete;
+  Shim& operator=(const Shim&) = delete;
+  virtual ~Shim();
 
-  // Returns false, without a change, if another shim is registered or PyTorch refuses.
-  bool put_in();
-  void take_out();
+  // Registers the kernels. Returns false, without a change, if another shim of these operators is
+  // registered or PyTorch refuses.
+  virtual bool put_in() = 0;
+  virtual void take_out() = 0;
 
   uint64_t generation() const { return known_.generation(); }
   void forget() { known_.forget(); }
@@ -48,24 +56,23 @@ class Shim {
   // for PyTorch's own kernel. Returns false if the shim will not answer them: there is no such
   // call, it has another form, or the table is full.
   bool note(uint64_t generation, std::vector<std::shared_ptr<Count>> counts,
-            std::shared_ptr<const NativeConvolution> native);
+            std::shared_ptr<const Native> native);
   // Returns whether a native kernel was chosen for the call that Python answers in this thread, but
   // could not take it: its weights must be packed first, or its tensors lie otherwise.
   static bool is_refused();
   // Lends packed weights to calls without Python; null if there is no place.
   Lent* lend(const Lent::Weights& weights) { return lent_.lend(weights); }
 
-  void convolve(stable::Value* stack);
-  void differentiate(stable::Value* stack);
-
- private:
-  // Returns what answers a call; null if Python does.
-  Known* answer_to(const Call& call, bool is_training);
-  void ask(PyObject* function, Arguments& arguments, const Call* call, stable::Value* stack,
-           uint64_t results, bool refused = false);
+ protected:
+  // Returns whether the selectors are to see this call of a decided kernel.
+  static bool is_sampled(Known& known);
+  // Returns whether native kernels may answer at present.
+  bool allows_native() const;
+  // Has Python answer, and throws its exception. `call` is null for a call that cannot be noted.
+  void ask(PyObject* function, Question& question, const Call* call, bool refused = false);
 
   Conversions conversions_;
-  PyObject *forward_, *backward_, *kept_, *first_only_;
+  PyObject* first_only_;
   KnownCalls known_;
   LentWeights lent_;
   std::atomic<int64_t> level_{0};

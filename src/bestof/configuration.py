@@ -28,6 +28,7 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether maximum pooling is chosen too.
+        product: whether matrix products are chosen too.
     `memory`: keep_freed: whether freed memory stays in the process.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
@@ -40,6 +41,7 @@ class Configuration:
     accuracy: Accuracy = DEFAULT_ACCURACY
     packed_mib: int = 512
     pooling: bool = True
+    product: bool = True
     keep_freed: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
@@ -170,6 +172,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "accuracy": _parse_level,
         "packed_mib": _parse_size,
         "pooling": _parse_switch,
+        "product": _parse_switch,
     },
     "memory": {"keep_freed": _parse_switch},
     "dataloader": {

@@ -1,27 +1,40 @@
-"""Measure what a settled convolution costs beyond PyTorch's own, if PyTorch's own was chosen."""
+"""Measure what settled convolutions and products cost beyond PyTorch's own, if PyTorch's own was
+chosen."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from bestof.bench.call_time import CallTime
 from bestof.bench.quartiles import Quartiles
+from bestof.configuration import Configuration
 from bestof.errors import InvalidArgument
 from bestof.torch.override import ConvolutionOverride, originals
+from bestof.torch.product.originals import Originals
+from bestof.torch.product.override import ProductOverride
 
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
-_WARM = 200  # calls after which no pass is looked into any more
+_WARM = 200  # calls after which no problem is looked into any more
+# Rows, inputs and outputs of linear layers. The first is below the least size that is chosen for.
+_PRODUCTS = ((8, 64, 64), (32, 128, 128))
+
+
+class _Override(Protocol):
+    def register(self) -> None: ...
+    def remove(self) -> None: ...
 
 
 def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
@@ -34,7 +47,22 @@ def measure(repeats: int = 15, calls: int = 1000) -> list[CallTime]:
             f"bench dispatch: expected at least 2 repeats and 1 call; got {repeats} and {calls}"
         )
     override, in_python = _settled_override(), _settled_override(by_shim=False)
-    return [_time(name, work, override, in_python, repeats, calls) for name, work in _cases()]
+    kept = originals()
+    passing = {
+        "convolution": partial(_pass, kept.convolution),
+        "convolution_backward": partial(_pass, kept.convolution_backward),
+    }
+    rows = [
+        _time(name, work, override, in_python, passing, repeats, calls) for name, work in _cases()
+    ]
+    products = _settled_products()
+    own = Originals()
+    passing = {name: partial(_pass_product, own, name) for name in ("mm", "addmm")}
+    rows += [
+        _time(name, work, products, None, passing, repeats, calls)
+        for name, work in _product_cases()
+    ]
+    return rows
 
 
 def _settled_override(by_shim: bool = True) -> ConvolutionOverride:
@@ -46,6 +74,29 @@ def _settled_override(by_shim: bool = True) -> ConvolutionOverride:
             work(_WARM)
         override.remove()
     return override
+
+
+def _settled_products() -> ProductOverride:
+    with patch.dict(os.environ, {"BESTOF_FORCE": "product=as is", "BESTOF_STORE": "off"}):
+        override = ProductOverride()
+        override.configure(Configuration())
+        for _, work in _product_cases():
+            work(_WARM)
+        override.remove()
+    return override
+
+
+def _product_cases() -> Iterator[tuple[str, Callable[[int], None]]]:
+    for rows, inputs, outputs in _PRODUCTS:
+        x, weight, bias = torch.ones(rows, inputs), torch.ones(outputs, inputs), torch.ones(outputs)
+
+        def infer(calls: int, run: Callable[[], Tensor]) -> None:
+            with torch.inference_mode():
+                for _ in repeat(None, calls):
+                    run()
+
+        run = partial(functional.linear, x, weight, bias)
+        yield f"linear, {rows} x {inputs} x {outputs}", partial(infer, run=run)
 
 
 def _cases() -> Iterator[tuple[str, Callable[[int], None]]]:
@@ -78,8 +129,9 @@ def _cases() -> Iterator[tuple[str, Callable[[int], None]]]:
 def _time(
     name: str,
     work: Callable[[int], None],
-    override: ConvolutionOverride,
-    in_python: ConvolutionOverride,
+    override: _Override,
+    in_python: _Override | None,
+    passing: Mapping[str, Callable[..., Any]],
     repeats: int,
     calls: int,
 ) -> CallTime:
@@ -89,16 +141,25 @@ def _time(
     by_python: list[float] = []
     for _ in range(repeats):
         own.append(_seconds(work, calls))
-        with _passing():
+        with _passing(passing):
             passed.append(_seconds(work, calls) - own[-1])
         for one, taken in ((override, enabled), (in_python, by_python)):
+            if one is None:
+                continue
             one.register()
             try:
                 taken.append(_seconds(work, calls) - own[-1])
             finally:
                 one.remove()
     ours = Quartiles.of(enabled)
-    return CallTime(name, median(own), median(passed), median(by_python), ours.middle, ours.spread)
+    return CallTime(
+        name,
+        median(own),
+        median(passed),
+        median(by_python) if by_python else None,
+        ours.middle,
+        ours.spread,
+    )
 
 
 def _seconds(work: Callable[[int], None], calls: int) -> float:
@@ -112,19 +173,20 @@ def _pass(kernel: Callable[..., Any], *given: Any) -> Any:
     return kernel(*given)
 
 
+def _pass_product(kernel: Originals, name: str, *given: Any) -> Any:
+    *bias, a, b = given
+    return kernel(name, bias[0] if bias else None, a, b)
+
+
 @contextmanager
-def _passing() -> Iterator[None]:
-    kept = originals()
+def _passing(kernels: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
     new: Any = torch.library.Library
     library = new("aten", "IMPL")
     try:
-        library.impl("convolution", partial(_pass, kept.convolution), "CPU", allow_override=True)
-        library.impl(
-            "convolution_backward",
-            partial(_pass, kept.convolution_backward),
-            "CPU",
-            allow_override=True,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the override itself
+            for name, kernel in kernels.items():
+                library.impl(name, kernel, "CPU", allow_override=True)
         yield
     finally:
         library._destroy()

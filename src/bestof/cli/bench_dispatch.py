@@ -20,10 +20,11 @@ ns: the median nanoseconds a call; spread: half the distance between the quartil
 limit of the ns. The direct call is problem function, alternative and loop. The other rows
 tell what a call takes beyond that, and beyond its policy.
 
---torch: microseconds of a convolution of 8 x 8 pixels. First PyTorch without bestof; the
-other columns tell what a call takes beyond that. "a Python pass": every call goes through
-a Python function that only calls PyTorch's kernel. "enabled": bestof is enabled and has
-settled on PyTorch's own kernel. "in Python": the same without the compiled side."""
+--torch: microseconds of a convolution of 8 x 8 pixels, and of linear layers (rows x
+inputs x outputs). First PyTorch without bestof; the other columns tell what a call takes
+beyond that. "a Python pass": every call goes through a Python function that only calls
+PyTorch's kernel. "enabled": bestof is enabled and has settled on PyTorch's own kernel.
+"in Python": the same without the compiled side, which linear layers always have."""
 
 
 def call(argv: Sequence[str]) -> int:
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add_number(parser, "--repeats", 25, "how often")
     add_number(parser, "--calls", 8000, "calls each time")
     parser.add_argument(
-        "--torch", action="store_true", help="what an enabled, settled convolution costs"
+        "--torch", action="store_true", help="what enabled, settled convolutions and products cost"
     )
     add_json(parser)
     return parser

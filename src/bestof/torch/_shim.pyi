@@ -4,8 +4,11 @@ from typing import Any
 from torch import Tensor
 
 ASKED_EVERY: int
+PRODUCTS: tuple[str, ...]
 
 def find(library: str) -> bool: ...
+def find_onednn(library: str) -> bool: ...
+def find_registration(library: str) -> bool: ...
 def find_determinism(library: str) -> bool: ...
 def find_tensor_version(library: str) -> bool: ...
 
@@ -36,16 +39,9 @@ def make_watch(
     tensors: list[Tensor], places: list[tuple[dict[str, Any], str] | None], handles: list[Any]
 ) -> Watch | None: ...
 
+class NativeProduct: ...
+
 class Shim:
-    def __init__(
-        self,
-        to_tensors: Callable[[Any], Any],
-        to_handle: Callable[[Any], Any],
-        forward: Callable[..., Any],
-        backward: Callable[..., Any],
-        kept: dict[Any, Any],
-        first_only: list[Any],
-    ) -> None: ...
     @property
     def refused(self) -> bool: ...
     @property
@@ -54,9 +50,6 @@ class Shim:
     def take_out(self) -> None: ...
     def forget(self) -> None: ...
     def set_level(self, level: int) -> None: ...
-    def note(
-        self, generation: int, counts: list[Count], native: NativeConvolution | None
-    ) -> bool: ...
     def lend(
         self,
         packed: object,
@@ -66,3 +59,33 @@ class Shim:
         version: int,
         fingerprint: int,
     ) -> Loan | None: ...
+
+class ConvolutionShim(Shim):
+    def __init__(
+        self,
+        to_tensors: Callable[[Any], Any],
+        to_handle: Callable[[Any], Any],
+        forward: Callable[..., Any],
+        backward: Callable[..., Any],
+        kept: dict[Any, Any],
+        first_only: list[Any],
+    ) -> None: ...
+    def note(
+        self, generation: int, counts: list[Count], native: NativeConvolution | None
+    ) -> bool: ...
+
+class ProductShim(Shim):
+    @property
+    def asked(self) -> int: ...
+    def note(self, generation: int, counts: list[Count], native: NativeProduct | None) -> bool: ...
+
+def onednn_product() -> NativeProduct: ...
+def transposed_product(kernels: int) -> NativeProduct: ...
+def make_product_shim(
+    to_tensors: Callable[[Any], Any],
+    to_handle: Callable[[Any], Any],
+    answer: Callable[..., Any],
+    kernels: list[Any],
+    least: int,
+    first_only: list[Any],
+) -> ProductShim | None: ...

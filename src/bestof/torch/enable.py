@@ -23,6 +23,7 @@ from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
 from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.override import ConvolutionOverride
+from bestof.torch.product.override import ProductOverride
 from bestof.torch.ranks.agreement import Agreement
 
 
@@ -31,6 +32,7 @@ class _State:
     override: ConvolutionOverride | None = None
     cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
     pooling: MaxPoolOverride | None = None
+    product: ProductOverride | None = None
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -46,9 +48,9 @@ class _State:
 def enable(config: ConfigurationLike = None) -> None:
     """Choose every 2-D convolution among alternatives from now on, in training and inference.
 
-    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. Maximum pooling on the CPU
-    is chosen too. With glibc, freed memory stays in the process: later allocations meet no page
-    faults, but the process stays as large as at its peak.
+    This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, maximum
+    pooling and matrix products are chosen too. With glibc, freed memory stays in the process: later
+    allocations meet no page faults, but the process stays as large as at its peak.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -93,16 +95,17 @@ def enabled(config: ConfigurationLike = None) -> Iterator[None]:
 def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None for all but ranks.
 
-    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true},
-    "memory": {"keep_freed": true}, "dataloader": {"enable": true, "tuning_steps": 500,
-    "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`. Omitted keys take their
-    defaults; data loading and the agreement of ranks are off by default.
+    `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
+    "product": true}, "memory": {"keep_freed": true}, "dataloader": {"enable": true,
+    "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`. Omitted
+    keys take their defaults; data loading and the agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
         Winograd F(6) and bfloat16 inside).
     packed_mib: the most memory for packed weights in inference; 0 for none.
     pooling: choose for maximum pooling too. Its results are the same bits.
+    product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
@@ -147,6 +150,11 @@ def pooling_overrides() -> tuple[MaxPoolOverride, ...]:
     return () if _State.pooling is None else (_State.pooling,)
 
 
+def product_override() -> ProductOverride | None:
+    """Return the override of matrix products; None if it was never enabled."""
+    return _State.product
+
+
 def keeps_freed_memory() -> bool:
     """Return whether freed memory stays in the process at present."""
     return _State.keeps_freed
@@ -172,13 +180,18 @@ def _apply() -> None:
             _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
             _State.override = ConvolutionOverride()
         ordered = _State.ordered
+        within = wanted if ordered is None else replace(wanted, accuracy=ordered)
         for override in convolution_overrides():
-            override.configure(wanted if ordered is None else replace(wanted, accuracy=ordered))
+            override.configure(within)
             override.register()
         if wanted.pooling and _State.pooling is None:
             _State.pooling = MaxPoolOverride()
         for pooling in pooling_overrides():
             (pooling.register if wanted.pooling else pooling.remove)()
+        if wanted.product and _State.product is None:
+            _State.product = ProductOverride()
+        if _State.product is not None:
+            _State.product.configure(within)
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -195,6 +208,8 @@ def _remove_all() -> None:
         override.remove()
     for pooling in pooling_overrides():
         pooling.remove()
+    if _State.product is not None:
+        _State.product.remove()
     _keep_freed(False)
     only = _State.loaders_only
     follow(None if only is None else _bounds(only))

@@ -1,4 +1,4 @@
-"""Wraps the C++ kernels that answer decided convolutions without Python."""
+"""Wraps the C++ kernels that answer decided convolutions and products without Python."""
 
 from __future__ import annotations
 
@@ -13,32 +13,51 @@ from torch import Tensor
 from bestof.selection.registry import Defaults
 from bestof.torch._shim import (
     ASKED_EVERY,
+    PRODUCTS,
+    ConvolutionShim,
     Count,
     Loan,
     NativeConvolution,
+    NativeProduct,
+    ProductShim,
     Shim,
     Watch,
     find,
     find_determinism,
+    find_onednn,
+    find_registration,
     find_tensor_version,
+    make_product_shim,
     make_watch,
+    onednn_product,
+    transposed_product,
 )
 
 __all__ = [
     "ASKED_EVERY",
+    "PRODUCTS",
+    "ConvolutionShim",
     "Count",
     "Loan",
     "NativeConvolution",
+    "NativeProduct",
+    "ProductShim",
     "Shim",
     "Watch",
+    "make_products",
     "make_shim",
+    "onednn",
+    "transposed_product",
     "watch",
 ]
+
+# Products are registered by C++ functions, whose types have the layout of these releases.
+_CPP_RELEASES = ("2.13.",)
 
 
 def make_shim(
     forward: Callable[..., Any], backward: Callable[..., Any], kept: dict[Any, Any]
-) -> Shim | None:
+) -> ConvolutionShim | None:
     """Return a shim that asks `forward` and `backward` for calls that it does not know.
 
     It also asks them for training passes while `kept` is not empty, and for calls of native kernels
@@ -51,7 +70,34 @@ def make_shim(
         torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU") for name in operations
     ):
         return None
-    return Shim(*conversions, forward, backward, kept, Defaults.first_only)
+    return ConvolutionShim(*conversions, forward, backward, kept, Defaults.first_only)
+
+
+def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) -> ProductShim | None:
+    """Return a shim that asks `answer` for products of at least `least` multiply-adds.
+
+    `kernels` are PyTorch's own, from torch.library.get_kernel, in the order of PRODUCTS. Returns
+    None if this release of PyTorch lacks the functions that register C++ kernels, or if another
+    library has replaced one of PyTorch's kernels.
+    """
+    conversions = _conversions()
+    if (
+        conversions is None
+        or not torch.__version__.startswith(_CPP_RELEASES)
+        or not any(map(find_registration, _libraries()))
+    ):
+        return None
+    return make_product_shim(*conversions, answer, kernels, least, Defaults.first_only)
+
+
+@cache
+def onednn() -> NativeProduct | None:
+    """Return oneDNN's product; None if PyTorch was built without it."""
+    return onednn_product() if any(map(find_onednn, _libraries())) else None
+
+
+def _libraries() -> list[str]:
+    return [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")]
 
 
 @cache
@@ -61,7 +107,7 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     names = ("alloc_tensors_by_stealing_from_void_ptrs", "unsafe_alloc_void_ptr_from_tensor")
     if any(not hasattr(module, name) for name in names):
         return None
-    libraries = [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")]
+    libraries = _libraries()
     if not any(map(find, libraries)):
         return None
     any(map(find_determinism, libraries))  # else Python runs the native kernels

@@ -1,9 +1,9 @@
-"""Summarises tuning in this process: what was chosen for each convolution, saved and spent."""
+"""Summarises tuning in this process: what was chosen, saved and spent."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bestof.selection import BestOf
@@ -13,12 +13,13 @@ from bestof.torch.convolution.decisions import INDEPENDENT, JOINT, SHARED
 from bestof.torch.convolution.layer import AS_IS, ConvolutionLayer
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.selectors import PATIENCE
-from bestof.torch.enable import convolution_overrides, keeps_freed_memory
+from bestof.torch.enable import convolution_overrides, keeps_freed_memory, product_override
+from bestof.torch.product.products import Products
 
 
 @dataclass(frozen=True, slots=True)
 class PassSummary:
-    """One problem of one pass (`name`).
+    """One problem of one pass of a convolution, or of a matrix product (`name`).
 
     `chosen` is None while the problem is unsettled. The seconds are medians of a call, by PyTorch's
     own kernel and by the chosen alternative; None if nothing was measured. `calls` counts the calls
@@ -69,8 +70,11 @@ def summary() -> Summary:
     All numbers are zero if nothing was enabled.
     """
     total = Summary(0, (), 0.0, 0.0, 0, keeps_freed_memory())
-    for override in convolution_overrides():
-        one = _summary(override.layer)
+    found = [_summary(override.layer) for override in convolution_overrides()]
+    product = product_override()
+    if product is not None:
+        found.append(_product_summary(product.products))
+    for one in found:
         total = Summary(
             total.layers + one.layers,
             total.passes + one.passes,
@@ -83,43 +87,77 @@ def summary() -> Summary:
 
 
 def _summary(layer: ConvolutionLayer) -> Summary:
-    rows = []
-    saved = unsettled = 0.0
     convolutions: set[ConvProblem] = set()
     joint = layer.decisions.joint
+    total = _Evidence()
     for selector, counts in layer.passes:
         calls = counts.totals()
         convolutions.update(
             problem._replace(bias=False, grad_layout="", frozen=False) for problem in calls
         )
-        by_text = {problem.canonical(): count for problem, count in calls.items()}
         as_is = {
             problem.canonical()
             for problem in calls
             if problem._replace(bias=False, grad_layout="") in joint
         }
-        tried: defaultdict[str, list[float]] = defaultdict(list)
-        for entry in _trials(selector):
-            tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
-        for problem in selector.report().problems:
-            row = _row(selector.name.removeprefix("convolution "), problem, by_text)
-            if row.problem in as_is:  # include passes that were chosen alone
-                row = replace(row, chosen=AS_IS, seconds_chosen=row.seconds_as_is)
-            rows.append(row)
-            trials = tried[row.problem]
-            if row.seconds_as_is is not None and row.seconds_chosen is not None:
-                saved += max(0, row.calls - len(trials)) * (row.seconds_as_is - row.seconds_chosen)
-            if problem.decision is None:
-                unsettled += max(0.0, sum(trials) - len(trials) * _best(problem))
+        by_text = {problem.canonical(): count for problem, count in calls.items()}
+        total += _evidence(selector, selector.name.removeprefix("convolution "), by_text, as_is)
     loss, saved_by_sharing = _sharing(layer)
-    selectors = (*(selector for selector, _ in layer.passes), layer.layer)
     return Summary(
         len(convolutions),
-        tuple(rows),
-        saved + saved_by_sharing,
-        sum(selector.report().loss_seconds for selector, _ in layer.passes) + unsettled + loss,
-        sum(selector.trials for selector in selectors),
+        total.rows,
+        total.saved + saved_by_sharing,
+        total.tuning + loss,
+        total.trials + layer.layer.trials,
     )
+
+
+def _product_summary(products: Products) -> Summary:
+    calls = {problem.canonical(): count for problem, count in products.calls.totals().items()}
+    found = _evidence(products.selector, products.selector.name, calls, frozenset())
+    return Summary(0, found.rows, found.saved, found.tuning, found.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What selectors have found: their problems, the seconds that settled calls saved, the seconds
+    that tuning cost, and the trials."""
+
+    rows: tuple[PassSummary, ...] = ()
+    saved: float = 0.0
+    tuning: float = 0.0
+    trials: int = 0
+
+    def __add__(self, other: _Evidence) -> _Evidence:
+        return _Evidence(
+            self.rows + other.rows,
+            self.saved + other.saved,
+            self.tuning + other.tuning,
+            self.trials + other.trials,
+        )
+
+
+def _evidence(
+    selector: BestOf, name: str, calls: Mapping[str, int], as_is: Collection[str]
+) -> _Evidence:
+    """Return what a selector has found. Above it, PyTorch's own kernels were chosen for `as_is`."""
+    rows = []
+    report = selector.report()
+    saved, tuning = 0.0, report.loss_seconds
+    tried: defaultdict[str, list[float]] = defaultdict(list)
+    for entry in _trials(selector):
+        tried[entry.problem.canonical()].append(entry.seconds)  # type: ignore[attr-defined]
+    for problem in report.problems:
+        row = _row(name, problem, calls)
+        if row.problem in as_is:  # include passes that were chosen alone
+            row = replace(row, chosen=AS_IS, seconds_chosen=row.seconds_as_is)
+        rows.append(row)
+        trials = tried[row.problem]
+        if row.seconds_as_is is not None and row.seconds_chosen is not None:
+            saved += max(0, row.calls - len(trials)) * (row.seconds_as_is - row.seconds_chosen)
+        if problem.decision is None:
+            tuning += max(0.0, sum(trials) - len(trials) * _best(problem))
+    return _Evidence(tuple(rows), saved, tuning, selector.trials)
 
 
 def _row(name: str, problem: ProblemReport, calls: Mapping[str, int]) -> PassSummary:

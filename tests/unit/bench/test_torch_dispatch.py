@@ -19,12 +19,16 @@ def test_every_case_is_measured_and_pytorch_is_as_it_was() -> None:
         "forward, without gradients",
         "forward, with gradients",
         "backward",
+        "linear, 8 x 64 x 64",
+        "linear, 32 x 128 x 128",
     ]
     assert all(
         math.isfinite(time)
         for row in rows
-        for time in (row.pytorch, row.passed, row.in_python, row.enabled)
+        for time in (row.pytorch, row.passed, row.enabled, row.in_python)
+        if time is not None
     )
+    assert [row.in_python is None for row in rows] == [False] * 3 + [True] * 2
     assert all(row.pytorch > 0 for row in rows)
     for name in ("aten::convolution", "aten::convolution_backward"):
         assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
@@ -45,6 +49,19 @@ def test_the_calls_that_are_timed_are_settled_on_pytorch_as_is(by_shim: bool) ->
     assert sum(selector.settled_calls for selector, _ in override.layer.passes) - asked in range(
         8, 12
     )
+
+
+def test_the_products_that_are_timed_are_small_or_settled() -> None:
+    override = torch_dispatch._settled_products()
+    assert override.shim is not None
+    (_, small), (_, settled) = torch_dispatch._product_cases()
+    asked = override.shim.asked
+    override.register()
+    small(2 * ASKED_EVERY)
+    assert override.shim.asked == asked
+    settled(2 * ASKED_EVERY)
+    override.remove()
+    assert override.shim.asked == asked + 2
 
 
 @pytest.mark.parametrize(("repeats", "calls"), [(1, 10), (2, 0)])

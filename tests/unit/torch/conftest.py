@@ -18,6 +18,7 @@ def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has just begun."""
     monkeypatch.setattr(_State, "override", None)
     monkeypatch.setattr(_State, "pooling", None)
+    monkeypatch.setattr(_State, "product", None)
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -26,12 +26,12 @@ Way: TypeAlias = tuple[str, list[Callable[..., Any]], Callable[[Any], bool] | No
 # separates near-ties for 60 rounds would take hundreds of steps to win 2 %. Simulated on VGG16's
 # times, a race at 0.999 over 12 rounds costs 5.2 settled steps and this one 3.3. Both end within
 # 0.1 % of the best; drift reopens the rest.
-_POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
+RACE = Race(tie=0.03, confidence=0.97, max_trials=8)
 # Seconds of Python around a call, which trials do not see: 24 to 40 microseconds between the layers
 # of MobileNetV2, which have driven it out of the caches. A winner that is called without Python
 # takes 2 to 6, and finds its own code in the caches: PyTorch's own kernel took 272 microseconds in
 # trials and 157 once settled.
-_BY_PYTHON = 40e-6
+BY_PYTHON = 40e-6
 
 
 def pass_selector(
@@ -72,18 +72,18 @@ def group_selector(
         [Alternative(one, stages, version, supports=at) for one, stages, at in ways],
         lambda layer, *_: layer,
         on_event=listen,
-        **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), _POLICY),
+        **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), RACE),
     )
 
 
 def _pass_policy(catalogue: Catalogue, timer: Timer | None) -> Race:
     if timer is not None:  # the device hides what Python takes
-        return _POLICY
+        return RACE
     first = catalogue.alternatives[0]
     by_python = [
         row.name for row in catalogue.alternatives if row is not first and row.compiled is None
     ]
-    return replace(_POLICY, handicaps=tuple((name, _BY_PYTHON) for name in by_python))
+    return replace(RACE, handicaps=tuple((name, BY_PYTHON) for name in by_python))
 
 
 def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:

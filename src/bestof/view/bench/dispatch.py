@@ -30,15 +30,16 @@ def _cells(row: DispatchTime) -> tuple[str, ...]:
 
 
 def torch_dispatch_table(rows: Sequence[CallTime]) -> Table:
-    """Return the table of what an enabled, settled convolution costs, in microseconds."""
+    """Return the table of what settled convolutions and products cost, in microseconds."""
     return Table("", _TORCH_HEADINGS, [_torch_cells(row) for row in rows], left=1)
 
 
 def _torch_cells(row: CallTime) -> tuple[str, ...]:
     return (
         row.name,
-        *(f"{seconds * 1e6:.1f}" for seconds in (row.pytorch, row.passed, row.in_python)),
-        f"{REACH_IN_PYTHON * 1e6:.0f}",
+        *(f"{seconds * 1e6:.1f}" for seconds in (row.pytorch, row.passed)),
+        "" if row.in_python is None else f"{row.in_python * 1e6:.1f}",
+        "" if row.in_python is None else f"{REACH_IN_PYTHON * 1e6:.0f}",
         f"{row.enabled * 1e6:.1f}",
         f"± {row.spread * 1e6:.1f}",
         f"{REACH * 1e6:.0f}",

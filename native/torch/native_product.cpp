@@ -1,0 +1,112 @@
+#include "native_product.h"
+
+#include <dlfcn.h>
+
+#include "product_shim.h"
+
+namespace shim {
+
+namespace {
+
+// Of torch/csrc/inductor/aoti_torch/c/shim_cpu.h. PyTorch may be built without it.
+int (*linear_pointwise)(stable::Tensor input, stable::Tensor weight, stable::Tensor* bias,
+                        const char* activation, const double** scalars, int64_t scalar_count,
+                        const char** algorithm, stable::Tensor* output) = nullptr;
+
+// A tensor that ends with this.
+class Owned {
+ public:
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (tensor != nullptr) stable::aoti_torch_delete_tensor_object(tensor);
+  }
+  stable::Tensor release() {
+    const stable::Tensor released = tensor;
+    tensor = nullptr;
+    return released;
+  }
+
+  stable::Tensor tensor = nullptr;
+};
+
+// Makes the transposed view of `matrices`, which are those of `tensor`.
+bool transpose(stable::Tensor tensor, const Matrices& matrices, bool is_batched, Owned* view) {
+  const int64_t sizes[3] = {matrices.batch, matrices.columns, matrices.rows};
+  const int64_t strides[3] = {matrices.batch_stride, matrices.column_stride, matrices.row_stride};
+  const int first = is_batched ? 0 : 1;
+  int64_t offset = 0;
+  return stable::aoti_torch_get_storage_offset(tensor, &offset) == 0 &&
+         stable::aoti_torch__reinterpret_tensor(tensor, 3 - first, sizes + first, strides + first,
+                                                offset, &view->tensor) == 0;
+}
+
+// Makes the view [n, 1] of a bias [n].
+bool as_column(stable::Tensor bias, int64_t size, Owned* view) {
+  const int64_t sizes[2] = {size, 1}, strides[2] = {1, 1};
+  int64_t offset = 0;
+  return stable::aoti_torch_get_storage_offset(bias, &offset) == 0 &&
+         stable::aoti_torch__reinterpret_tensor(bias, 2, sizes, strides, offset, &view->tensor) ==
+             0;
+}
+
+// Makes C and returns its address; null if memory is short.
+float* make_output(const ProductCall& call, Owned* output) {
+  const int64_t rows = call.left.rows, columns = call.right.columns;
+  const int64_t sizes[3] = {call.left.batch, rows, columns},
+                strides[3] = {rows * columns, columns, 1};
+  const int first = PRODUCT_OPERATIONS[call.operation].is_batched ? 0 : 1;
+  void* address = nullptr;
+  if (stable::aoti_torch_empty_strided(3 - first, sizes + first, strides + first, stable::FLOAT32,
+                                       stable::CPU, 0, &output->tensor) != 0) {
+    output->tensor = nullptr;
+    return nullptr;
+  }
+  return stable::torch_get_mutable_data_ptr(output->tensor, &address) == 0
+             ? static_cast<float*>(address)
+             : nullptr;
+}
+
+}  // namespace
+
+bool find_onednn(const char* path) {
+  void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  linear_pointwise = reinterpret_cast<decltype(linear_pointwise)>(
+      dlsym(library, "aoti_torch_cpu__linear_pointwise"));
+  return linear_pointwise != nullptr;
+}
+
+bool OneDnnProduct::run(const ProductShim&, const ProductCall& call, stable::Tensor* output) const {
+  Owned weight;
+  if (!transpose(call.b, call.right, false, &weight)) return false;
+  stable::Tensor bias = call.bias;
+  return linear_pointwise(call.a, weight.tensor, bias == nullptr ? nullptr : &bias, "none", nullptr,
+                          0, nullptr, output) == 0;
+}
+
+bool TransposedProduct::run(const ProductShim& shim, const ProductCall& call,
+                            stable::Tensor* output) const {
+  const bool is_batched = PRODUCT_OPERATIONS[call.operation].is_batched;
+  Owned a, b, bias, result;
+  if (!transpose(call.b, call.right, is_batched, &a) ||
+      !transpose(call.a, call.left, is_batched, &b) ||
+      (call.bias != nullptr && !as_column(call.bias, call.right.columns, &bias)))
+    return false;
+  ProductCall swapped = call;
+  swapped.a = a.tensor;
+  swapped.b = b.tensor;
+  swapped.bias = bias.tensor;
+  const Result product = shim.by_pytorch(swapped);
+  const void* address = nullptr;
+  float* c = make_output(call, &result);
+  if (c == nullptr || stable::torch_get_const_data_ptr(product.handle(), &address) != 0)
+    return false;
+  kernels_->turn(static_cast<const float*>(address), call.left.batch, call.right.columns,
+                 call.left.rows, c);
+  *output = result.release();
+  return true;
+}
+
+}  // namespace shim

@@ -1,0 +1,42 @@
+// Matrix products on PyTorch's tensors by other kernels than PyTorch's own, without Python.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "bindings/c_calls.h"
+#include "native.h"
+#include "product_call.h"
+#include "stable_abi.h"
+
+namespace shim {
+
+class ProductShim;
+
+class NativeProduct : public Native {
+ public:
+  // Returns false, without a result, if the kernel refuses: memory is short, say. The call has the
+  // sizes and strides of the one that this was noted for.
+  virtual bool run(const ProductShim& shim, const ProductCall& call,
+                   stable::Tensor* output) const = 0;
+};
+
+// Returns whether the library of this path is loaded and has oneDNN's product.
+bool find_onednn(const char* path);
+
+// oneDNN's product of matrices. May only be run if it was found.
+class OneDnnProduct final : public NativeProduct {
+ public:
+  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
+};
+
+// C = (B^T A^T)^T by PyTorch's own kernel.
+class TransposedProduct final : public NativeProduct {
+ public:
+  explicit TransposedProduct(const bestof::CCalls* kernels) : kernels_(kernels) {}
+  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
+
+ private:
+  const bestof::CCalls* kernels_;
+};
+
+}  // namespace shim

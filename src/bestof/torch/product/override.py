@@ -1,0 +1,139 @@
+"""Puts bestof's matrix products into PyTorch's dispatcher, below autograd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bestof.accuracy import ACCURACIES, Accuracy
+from bestof.configuration import Configuration
+from bestof.errors import NoAlternative
+from bestof.torch.convolution.recognition import PLAIN
+from bestof.torch.kept_kernels import keep_kernel
+from bestof.torch.modes import are_modes_on, without_modes
+from bestof.torch.product.originals import Originals
+from bestof.torch.product.problem import ProductProblem
+from bestof.torch.product.products import Products
+from bestof.torch.product.row import Row
+from bestof.torch.product.table import AS_IS
+from bestof.torch.shim import PRODUCTS, Count, ProductShim, make_products
+
+LEAST = 2**19
+"""Multiply-adds from which on bestof chooses for a product. PyTorch computes smaller ones in less
+than 15 microseconds on one core of a Cascade Lake Xeon."""
+
+_tracing = torch._C._get_tracing_state
+
+
+class ProductOverride:
+    """`aten::mm`, `addmm`, `bmm` and `baddbmm` on the CPU, while registered.
+
+    Linear layers, `matmul` and `einsum` call these, in forward and backward passes. C++ kernels
+    answer small products, settled products, and products that bestof does not choose for. They ask
+    `_answer` for the others. PyTorch's own kernel answers all calls while results are to be exact
+    or deterministic.
+    """
+
+    def __init__(self, least: int = LEAST) -> None:
+        originals = Originals()
+        self.products = Products(originals)
+        self.shim = make_products(self._answer, originals.kernels, least)
+        if self.shim is not None:
+            self.products.forget = self.shim.forget
+        self._accuracy: Accuracy = "exact"
+        self._is_in = False
+
+    def configure(self, configuration: Configuration) -> None:
+        """Put the kernels in, or take them out, as a configuration says."""
+        wanted = configuration.product and configuration.accuracy != "exact"
+        if self._accuracy != configuration.accuracy:
+            self._accuracy = configuration.accuracy
+            if self.shim is not None:
+                self.shim.set_level(ACCURACIES.index(self._accuracy))
+        (self.register if wanted else self.remove)()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kernels are in. They stay out on releases of PyTorch other than 2.13."""
+        return self._is_in
+
+    def register(self) -> None:
+        """Put bestof's kernels in, if this PyTorch takes them; nothing if they are in."""
+        if self.shim is None or self._is_in:
+            return
+        _warn_in_silence(partial(self.products.as_is, "mm", None))
+        self._is_in = self.shim.put_in()
+
+    def remove(self) -> None:
+        """Put PyTorch's own kernels back; nothing if they are in."""
+        if self.shim is not None and self._is_in:
+            self.shim.take_out()
+            self._is_in = False
+
+    def _answer(self, operation: int, bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+        """Return A B, plus the bias, for operands that the C++ kernel has checked."""
+        if are_modes_on():
+            return without_modes(self._answer, operation, bias, a, b)
+        name, products, shim = PRODUCTS[operation], self.products, self.shim
+        assert shim is not None
+        # Read the generation before the accuracy and the decisions. If either has changed when the
+        # decision is noted, the shim ignores the note.
+        generation = shim.generation
+        if (
+            type(a) not in PLAIN
+            or type(b) not in PLAIN
+            or (bias is not None and type(bias) not in PLAIN)
+            or self._accuracy == "exact"
+            or _tracing() is not None  # sizes are tensors there
+        ):
+            return products.as_is(name, bias, a, b)
+        problem = ProductProblem.of(name, a, b, self._accuracy)
+        count = products.calls.counter(problem)
+        next(count)
+        row = products.chosen(problem)
+        if row is not None:
+            _note(shim, generation, row, problem, count, a, b)
+        try:
+            return products(problem, bias, a, b)
+        except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
+            return products.as_is(name, bias, a, b)
+
+
+def _note(
+    shim: ProductShim,
+    generation: int,
+    row: Row,
+    problem: ProductProblem,
+    count: Count,
+    a: Tensor,
+    b: Tensor,
+) -> None:
+    """Let the shim answer calls like this one, if the chosen row does without Python."""
+    if row.name == AS_IS:
+        shim.note(generation, [count], None)
+    elif row.compiled is not None:
+        native = row.compiled(problem, a.stride(), b.stride())
+        if native is not None:
+            shim.note(generation, [count], native)
+
+
+def _warn_in_silence(mm: Callable[..., Tensor]) -> None:
+    """Let PyTorch warn once that a kernel is overridden.
+
+    It warns on standard error if the kernel is registered from C++, and by Python's warnings if it
+    is registered from Python. `mm` computes the products of other threads meanwhile.
+    """
+    new: Any = torch.library.Library  # has no annotations
+    library = new("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            library.impl("mm", mm, "CPU", allow_override=True)
+        keep_kernel("aten::mm", "CPU")
+    finally:
+        library._destroy()

@@ -1,0 +1,83 @@
+"""The selector of matrix products, and what it has chosen at present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from bestof.selection import Alternative, BestOf, shared_policy
+from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
+from bestof.torch.convolution.call_counts import CallCounts
+from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.depends import DEPENDS
+from bestof.torch.product.neighbourhood import Neighbourhood
+from bestof.torch.product.originals import Originals
+from bestof.torch.product.problem import ProductProblem
+from bestof.torch.product.row import Row
+from bestof.torch.product.table import ROWS, applies
+
+_LIMIT = 65536
+
+
+class Products:
+    """One selector for all products of the process, with the calls of each problem.
+
+    Calls with equal problems share evidence and decision. `forget` is called after every decision,
+    for what else remembers decisions. The first of `rows` is PyTorch's own kernel.
+    """
+
+    def __init__(self, originals: Originals, rows: Sequence[Row] = ROWS) -> None:
+        self.calls: CallCounts[ProductProblem] = CallCounts()
+        self.forget: Callable[[], object] = lambda: None
+        self._originals = originals
+        self._rows = {row.name: row for row in rows}
+        self._chosen: dict[ProductProblem, Row] = {}
+        by_python = tuple((row.name, BY_PYTHON) for row in rows[1:] if row.compiled is None)
+        self.selector = BestOf(
+            "product",
+            [
+                Alternative(row.name, self._bind(row), DEPENDS, supports=_supports(row))
+                for row in rows
+            ],
+            lambda problem, *_: problem,
+            on_event=self._listen,
+            policy=None if shared_policy() else replace(RACE, handicaps=by_python),
+            neighbours=Neighbourhood(),
+            patience=PATIENCE,
+        )
+
+    def __call__(
+        self, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        """Return A B, plus the bias, by the selector."""
+        return self.selector(problem, bias, a, b)  # type: ignore[no-any-return]
+
+    def as_is(self, operation: str, bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+        """Return A B, plus the bias, by PyTorch's own kernel."""
+        return self._originals(operation, bias, a, b)
+
+    def chosen(self, problem: ProductProblem) -> Row | None:
+        """Return the row that was chosen for a problem; None if it is undecided."""
+        return self._chosen.get(problem)
+
+    def _bind(self, row: Row) -> Callable[..., Tensor]:
+        return lambda problem, *tensors: row.function(self._originals, problem, *tensors)
+
+    def _listen(self, entry: Entry) -> None:
+        if isinstance(entry, TrialEntry):
+            return
+        problem: Any = entry.problem
+        if isinstance(entry, DecisionEntry):
+            self._chosen[problem] = self._rows[entry.alternative]
+        else:
+            self._chosen.pop(problem, None)
+        if len(self._chosen) > _LIMIT:
+            self._chosen = {}
+        self.forget()
+
+
+def _supports(row: Row) -> Callable[[Any], bool]:
+    return lambda problem: applies(row, problem)

@@ -1,0 +1,42 @@
+"""A row of the table of alternatives: one implementation of a matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+
+from bestof.accuracy import Accuracy
+from bestof.torch.convolution.alternative import ErrorBound, summation_bound
+from bestof.torch.product.problem import ProductProblem
+from bestof.torch.shim import NativeProduct
+
+Strides: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One implementation.
+
+    function: (originals, problem, bias, a, b) -> C. It never changes its arguments. It returns a
+        new dense tensor in rows, as PyTorch does.
+    supports: whether the function answers a problem; it refuses no other way.
+    bound: the promised error; None if the sums are in float32.
+    accuracy: the strictest level that allows it.
+    compiled: returns the kernel that computes a problem without Python, for operands of these
+        strides: (problem, strides of A, strides of B) -> kernel, or None if there is none. Without
+        it, Python runs the function.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    supports: Callable[[ProductProblem], bool]
+    bound: ErrorBound | None = None
+    accuracy: Accuracy = "float32"
+    compiled: Callable[[ProductProblem, Strides, Strides], NativeProduct | None] | None = None
+
+    def bound_of(self, problem: ProductProblem) -> ErrorBound:
+        """Return the error that this row promises for a problem."""
+        return summation_bound(problem.k, "float32") if self.bound is None else self.bound

@@ -1,0 +1,94 @@
+"""The selector of products: what it chooses, and what it does about failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from product_case import Order, operands
+from torch import Tensor
+
+from bestof.accuracy import ACCURACIES
+from bestof.errors import BestofWarning
+from bestof.selection import use_policy
+from bestof.selection.journal import DisqualificationEntry
+from bestof.torch.convolution.other_dtype import has_bfloat16
+from bestof.torch.product.originals import Originals
+from bestof.torch.product.problem import ProductProblem
+from bestof.torch.product.products import Products
+from bestof.torch.product.row import Row
+from bestof.torch.product.table import ROWS, applies
+
+
+def always(_problem: ProductProblem) -> bool:
+    return True
+
+
+def _as_is(originals: Any, problem: Any, bias: Any, a: Any, b: Any) -> Tensor:
+    return originals(problem.operation, bias, a, b)  # type: ignore[no-any-return]  # as annotated
+
+
+def fails(*_: Any) -> Tensor:
+    raise RuntimeError("a fake that fails")
+
+
+def gives_ones(_originals: Any, problem: Any, *_: Any) -> Tensor:
+    return torch.ones(problem.m, problem.n)
+
+
+def test_the_chosen_row_computes_and_only_pytorchs_counts_as_such() -> None:
+    rows = (Row("as is", _as_is, always), Row("ones", gives_ones, always))
+    _, a, b = operands()
+    problem = ProductProblem.of("mm", a, b, "float32")
+    for name, is_as_is in (("as is", True), ("ones", False)):
+        use_policy(Order(name))
+        products = Products(Originals(), rows)
+        forgotten: list[int] = []
+        products.forget = lambda forgotten=forgotten: forgotten.append(1)  # type: ignore[misc]  # a default
+        for _ in range(3):
+            result = products(problem, None, a, b)
+        assert torch.equal(result, a @ b if is_as_is else torch.ones(96, 72))
+        assert products.chosen(problem) is rows[0 if is_as_is else 1]
+        assert forgotten == [1]
+
+
+def test_a_row_that_fails_on_trial_is_left_out() -> None:
+    rows = (Row("as is", _as_is, always), Row("broken", fails, always))
+    products = Products(Originals(), rows)
+    _, a, b = operands()
+    problem = ProductProblem.of("mm", a, b, "float32")
+
+    def run() -> bool:
+        return all(torch.equal(products(problem, None, a, b), a @ b) for _ in range(40))
+
+    with pytest.warns(BestofWarning, match="'broken' was disqualified: raised RuntimeError"):
+        assert run()
+    assert products.chosen(problem) is rows[0]
+    (disqualified,) = (
+        entry
+        for entry in products.selector.journal.entries()
+        if isinstance(entry, DisqualificationEntry)
+    )
+    assert "a fake that fails" in disqualified.reason
+
+
+def test_a_level_of_accuracy_allows_its_rows() -> None:
+    problem = ProductProblem("mm", 1, 4, 96, 72)
+    allowed = {
+        level: {row.name for row in ROWS if applies(row, problem._replace(accuracy=level))}
+        for level in ACCURACIES
+    }
+    assert allowed["exact"] == {"as is"}
+    assert {"as is", "transposed"} <= allowed["float32"] < allowed["relaxed"]
+    assert "bfloat16" in allowed["relaxed"] - allowed["float32"] or not has_bfloat16()
+
+
+def test_operands_decide_which_rows_apply() -> None:
+    def names(problem: ProductProblem) -> set[str]:
+        return {row.name for row in ROWS if applies(row, problem)}
+
+    many = ProductProblem("mm", 1, 256, 96, 72)
+    assert "transposed" not in names(many)
+    assert "transposed" in names(many._replace(n=32))
+    assert "onednn" not in names(many._replace(operation="bmm"))
