@@ -34,7 +34,7 @@ class Configuration:
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
     `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. It is off by
-        default, because a rank that reads late falls out of step.
+        default, because their thread keeps asking the job's store.
     """
 
     enable: bool = True

@@ -42,10 +42,13 @@ class DriftWatch:
         self._choice = choice
         self._clock = clock
 
-    def agreed(self, policy: Policy, problem: Hashable) -> Policy:
-        """Return the policy that all ranks of a job share, or `policy` if there is one rank."""
+    def agreed(self, policy: Policy, problem: Hashable, reopens: bool = False) -> Policy:
+        """Return the policy that all ranks of a job share, or `policy` if there is one rank.
+
+        reopens: this rank is the first one to search the problem again.
+        """
         agreement = registry.Defaults.agreement
-        return policy if agreement is None else agreement.policy(self, problem, policy)
+        return policy if agreement is None else agreement.policy(self, problem, policy, reopens)
 
     def race_again(self, problem: Hashable) -> bool:
         """Search a settled problem again, as another rank does; false if it is not settled here."""
@@ -54,7 +57,7 @@ class DriftWatch:
             decision, winner = knowledge.decisions.get(problem), knowledge.winner(problem)
             if decision is None or winner is None:
                 return False
-            self._race_again(decision, winner, decision.seconds or 0.0, None)
+            self._race_again(decision, winner, decision.seconds or 0.0, None, drifted=False)
         if knowledge.notices:
             knowledge.tell()
         if knowledge.journal.undelivered:
@@ -130,10 +133,12 @@ class DriftWatch:
         winner: PythonWinner,
         now: float,
         populations: tuple[float, float] | None,
+        drifted: bool = True,
     ) -> None:
         """Search again with fresh samples.
 
-        The previous winner comes first, and gets near-ties.
+        The previous winner comes first, and gets near-ties. drifted: the winner's time has drifted
+        here, and not on another rank.
         """
         if self._choice.first_sample(decision) == NEVER:  # another policy is in use by now
             winner.sample_at = NEVER
@@ -142,7 +147,7 @@ class DriftWatch:
         usual = self._choice.current()
         if populations is None and searches_at_any_time(usual):
             policy = Neighbour(decision.alternative, usual)
-        policy = self.agreed(policy, decision.problem)
+        policy = self.agreed(policy, decision.problem, drifted)
         tuning = open_tuning(
             decision.problem, self._knowledge.alternatives, self._knowledge.stages, policy
         )

@@ -189,6 +189,10 @@ class NewProblems:
             if tuning.lone is not None:
                 self._knowledge.settle(tuning, tuning.lone, "only")
             return
+        favour = getattr(tuning.search, "favour", None)
+        if favour is not None:  # all ranks decide together, and this one offers what it has stored
+            favour(winner)
+            return
         stored = bool(tuning.candidates[winner].samples)
         if stored:
             tuning.unverified = set(self._knowledge.stages[0])
@@ -211,7 +215,7 @@ class NewProblems:
             if candidate.remains and name == record.decision:
                 if known.get(name) != candidate.alternative.version:
                     return None
-                verified = Neighbour(name, policy)
+                verified = self._watch.agreed(Neighbour(name, policy), tuning.problem)
                 return start_search(verified, self._knowledge.names)
         return None
 

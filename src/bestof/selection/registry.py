@@ -64,8 +64,13 @@ class AgreeingSelector(Protocol):
 class Agreement(Protocol):
     """Makes all ranks of a job follow one search for each problem."""
 
-    def policy(self, selector: AgreeingSelector, problem: Hashable, policy: Policy) -> Policy:
-        """Return the policy for a problem that is new, or that is searched again."""
+    def policy(
+        self, selector: AgreeingSelector, problem: Hashable, policy: Policy, reopens: bool = False
+    ) -> Policy:
+        """Return the policy for a problem that is met or searched again.
+
+        reopens: this rank searches it again first.
+        """
 
 
 class Defaults:

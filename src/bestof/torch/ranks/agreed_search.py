@@ -1,10 +1,4 @@
-"""A search that follows the script of all ranks.
-
-It contains the policy's own search, which takes the times of this rank and says what the next entry
-should be. At the end of the script, this rank proposes that entry. The log decides which rank's
-proposal becomes the entry. Until then, calls go to the best alternative of the last entry, and
-before the first entry to the first alternative. So nothing waits.
-"""
+"""A search that follows the log of all ranks."""
 
 from __future__ import annotations
 
@@ -12,10 +6,10 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Protocol
 
 from bestof.selection.policy import OpenSearch, SearchingPolicy
-from bestof.torch.ranks.entry import Entry
+from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry
+from bestof.torch.ranks.problem_log import ProblemLog
 
 MOST_TRIES = 32
 """Trials of one entry. More would be decided on times that are too old."""
@@ -28,7 +22,8 @@ WAIT = 64
 """Calls after which an entry holds although its step has not come: an evaluation counts no
 steps."""
 
-_MARKS = 256
+AHEAD_CALLS = 2
+"""If no steps are counted, an entry holds from so many calls of its writer on."""
 
 ENOUGH = 3
 """Times of the agreed alternative on this rank, before the decision is final here: drift is judged
@@ -37,80 +32,96 @@ by them."""
 _ENOUGH_CALLS = 16
 """Calls after which it is final in any case: not every call's time counts."""
 
-
-class Script(Protocol):
-    """The entries of one problem so far, and where to propose the next one."""
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """All entries that this rank has read, oldest first. Another thread may append."""
-
-    @property
-    def broken(self) -> bool:
-        """Whether the log can no longer be reached."""
-
-    def propose(self, entry: Entry) -> None:
-        """Offer an entry for the place after the last one that this rank has read."""
-
-    def ahead(self) -> int:
-        """Return how many steps pass until all ranks have read what is published now."""
+_MARKS = 256
+_MOST_REST = 10  # doublings of the pause after entries that gave no time
 
 
 class AgreedSearch:
-    """The search for one problem on one rank."""
+    """The search for one problem on one rank.
+
+    A search inside, that of the program's policy, takes the times of this rank. It only says which
+    entry to offer when the last one is used up. Until an entry holds, calls go to the best
+    alternative of the entry before, and before the first entry to the first alternative.
+
+    `reopens`: this rank withdraws the last decision. All calls hold the selector's lock.
+    """
 
     def __init__(
         self,
-        own: OpenSearch,
+        policy: SearchingPolicy,
         names: Sequence[str],
-        script: Script,
+        log: ProblemLog,
         step: Callable[[], int],
+        reopens: bool = False,
     ) -> None:
-        self._own = own
+        self._policy = policy
+        self._own = policy.start(names)
         self._names = list(names)
         self._places = {name: place for place, name in enumerate(names)}
-        self._script = script
+        self._log = log
         self._step = step
+        read = list(log.entries)
+        self._reopens = reopens and bool(read) and read[-1].kind == DECIDE
+        self._begin = len(read) if self._reopens else 0  # entries before are another race's
         self._dropped: set[int] = set()
         self._times: dict[int, list[float]] = {}
-        # calls in this entry that were asked for but not told yet
-        self._under_way: Counter[int] = Counter()
+        self._under_way: Counter[int] = Counter()  # asked for in this entry, and not told yet
         self._calls = 0
-        self._marks: list[
-            tuple[int, int]
-        ] = []  # steps, and the calls before the first call in each
-        self._seen: list[int] = []  # for each entry, the number of calls before this rank knew it
+        self._marks: list[tuple[int, int]] = []  # steps, and the calls before the first call in it
+        self._seen: list[tuple[int, int]] = []  # calls and steps when each entry had been read
+        self._barren, self._news = 0, False  # entries in a row that gave no time
+        self._favourite: int | None = None  # the decision of an earlier run
         self._winner: int | None = None
         self._winner_calls = 0
+        self._alone_since: int | None = None  # the first entry of the race that was decided alone
 
     def ask(self) -> int | None:
-        """Return the position to call next. Each question counts as one call of the script."""
+        """Return whom to call next. Every question counts as a call: entries are written for
+        calls."""
+        self._read()
         if self._alone():
             return self._own.ask()
         step = self._step()
         if not self._marks or self._marks[-1][0] != step:
             self._marks.append((step, self._calls))
             del self._marks[:-_MARKS]
-        position = self._by_script(step)
+        position = self._by_log(step)
         self._calls += 1
+        self._log.count_call()
         self._under_way[position] += 1
-        return position
+        own = self._own.ask() if self._alone() else None
+        return position if own is None else own
 
     def tell(self, position: int, seconds: float) -> None:
         """Take the time of one call on this rank."""
         if self._under_way[position] > 0:
             self._under_way[position] -= 1
+        self._news = True
         self._times.setdefault(position, []).append(seconds)
         self._own.tell(position, seconds)
 
     def drop(self, position: int) -> None:
-        """Take an alternative out on this rank, whatever the script says."""
+        """Take an alternative out on this rank, whatever the log says."""
         self._dropped.add(position)
         self._own.drop(position)
+        if self._favourite == position:
+            self._favourite = None
+
+    def prefer(self, order: Sequence[int]) -> None:
+        """Set the order of the first round that this rank offers."""
+        prefer = getattr(self._own, "prefer", None)
+        if prefer is not None:
+            prefer(order)
+
+    def favour(self, position: int) -> None:
+        """Offer this alternative as the decision: an earlier run has decided for it."""
+        if not self._log.entries:
+            self._favourite = position
 
     @property
     def winner(self) -> int | None:
-        """The agreed decision once its step has come. Alone, this rank's own decision."""
+        """Return the agreed decision once it holds, or this rank's own if it is alone."""
+        self._read()
         if self._alone():
             return self._own.winner
         if self._winner is None:
@@ -120,62 +131,109 @@ class AgreedSearch:
 
     @property
     def best(self) -> int | None:
-        """The best alternative so far, by the times of this rank."""
-        best: int | None = getattr(self._own, "best", None)  # not every search has it
+        """Return the best alternative so far, by the times of this rank."""
+        best: int | None = getattr(self._own, "best", None)  # not every search tells
         return best
 
     @property
+    def near_tie(self) -> bool:
+        """Return whether calls take about the same time whichever alternative wins."""
+        return bool(getattr(self._own, "near_tie", False))
+
+    @property
     def left_out(self) -> Sequence[int]:
-        """The positions that the own search leaves out."""
+        """Return what the own search knows of and leaves out."""
         found: Sequence[int] = getattr(self._own, "left_out", ())
         return found
 
     def _alone(self) -> bool:
-        """Return whether this rank decides alone: without a log, or if it cannot run what was
-        agreed."""
-        return self._script.broken or self._winner in self._dropped
+        """Return whether this rank decides for itself: without a log, or if it cannot run what was
+        decided."""
+        return self._log.broken or self._alone_since == self._begin
 
-    def _by_script(self, step: int) -> int:
-        entries = self._script.entries
-        if len(entries) > len(self._seen):
-            self._seen += [self._calls] * (len(entries) - len(self._seen))
+    def _read(self) -> None:
+        """Take note of new entries. Behind a REOPEN this rank's own search begins anew too."""
+        entries = self._log.entries
+        while len(self._seen) < len(entries):
+            place = len(self._seen)
+            self._seen.append((self._calls, self._step()))
             self._under_way.clear()
-        entry, begin = None, 0
-        for place in reversed(range(len(self._seen))):
-            found = self._begin(entries[place], self._seen[place], step)
-            if found is not None:
-                entry, begin = entries[place], found
-                break
-        if entry is None:
-            if not entries:
-                self._propose(step)
-            return self._usable(None)
-        if entry.decided:
-            self._winner = self._usable(entry.best)
-            self._winner_calls += 1
-            return self._winner
-        past = self._calls - begin
-        tries = [self._places[name] for name in entry.tries if name in self._places]
-        if past < len(tries):
-            return self._usable(self._names[tries[past]], entry.best)
-        if entry is entries[-1]:
-            self._propose(step)
+            if entries[place].kind == REOPEN and place >= self._begin:
+                self._begin, self._reopens = place + 1, False
+                self._winner, self._winner_calls = None, 0
+                self._favourite = None
+                if self._calls:
+                    self._times.clear()
+                    self._own = self._policy.start(self._names)
+                    for position in self._dropped:
+                        self._own.drop(position)
+
+    def _by_log(self, step: int) -> int:
+        entries = self._log.entries
+        read = len(self._seen)
+        place, first = self._holding(step)
+        if place is None:
+            if read == self._begin:
+                self._offer(read, step)
+            return self._before()
+        entry = entries[place]
+        if entry.kind == DECIDE:
+            return self._decided(entry)
+        past = self._calls - first
+        if past < len(entry.tries):
+            return self._usable(entry.tries[past], entry.best)
+        if place == read - 1 and self._rested(past, len(entry.tries)):
+            self._offer(read, step)
         return self._usable(entry.best)
 
-    def _begin(self, entry: Entry, seen: int, step: int) -> int | None:
-        """Return the call of this rank at which the entry begins to hold; None if it does not
-        yet."""
-        if entry.step <= step:
-            # The entry was written without a step ahead, so ranks have no common beginning.
-            return self._calls_before(entry.step) if entry.step > entry.written else seen
-        if entry.written > step + LOCKSTEP:
-            return seen
-        return seen + WAIT if self._calls >= seen + WAIT else None
+    def _holding(self, step: int) -> tuple[int | None, int]:
+        """Return the place of the last entry that holds, and with which call it began to."""
+        for place in reversed(range(self._begin, len(self._seen))):
+            first = self._first_call(self._log.entries[place], *self._seen[place], step)
+            if first is not None:
+                return place, first
+        return None, 0
 
-    def _usable(self, *names: str | None) -> int:
+    def _first_call(self, entry: Entry, seen: int, then: int, step: int) -> int | None:
+        """Return with which call of this rank the entry begins to hold; None while it does not.
+
+        The rank had read it before its call `seen`, in its step `then`.
+        """
+        if entry.step <= entry.written:  # no steps were counted
+            if entry.call > seen + WAIT:
+                return seen
+            if entry.call > self._calls:
+                return None
+            first = entry.call
+        elif entry.written > then + LOCKSTEP:
+            return seen
+        elif entry.step <= step:
+            first = self._calls_before(entry.step)
+        else:
+            return seen + WAIT if self._calls >= seen + WAIT else None
+        # If this rank has missed all the trials, it makes them now. Else nobody might make them.
+        return first if first + len(entry.tries) > seen else seen
+
+    def _before(self) -> int:
+        """Return the alternative while no entry of this race holds."""
+        if self._begin > 0:
+            named = [e.best for e in self._log.entries[: self._begin] if e.kind != REOPEN]
+            return self._usable(*named[-1:])
+        return self._usable() if self._favourite is None else self._favourite
+
+    def _decided(self, entry: Entry) -> int:
+        place = self._places.get(entry.best)
+        if place is None or place in self._dropped:
+            self._alone_since = self._begin
+            return self._usable()
+        self._winner = place
+        self._winner_calls += 1
+        return place
+
+    def _usable(self, *names: str) -> int:
         """Return the first of these alternatives that this rank can run, or else its first one."""
         for name in names:
-            place = None if name is None else self._places.get(name)
+            place = self._places.get(name)
             if place is not None and place not in self._dropped:
                 return place
         return next(place for place in range(len(self._names)) if place not in self._dropped)
@@ -184,19 +242,35 @@ class AgreedSearch:
         """Return how many calls there were before the first call in this step or a later one."""
         return next((calls for marked, calls in self._marks if marked >= step), self._calls)
 
-    def _propose(self, step: int) -> None:
-        winner, ahead = self._own.winner, step + self._script.ahead()
+    def _rested(self, past: int, tries: int) -> bool:
+        """Return whether to offer the next entry.
+
+        Times may not count for long, as in an evaluation whose backward passes never come. Each
+        entry that gave none doubles the pause before the next one.
+        """
+        return self._news or past >= max(1, tries) << self._barren
+
+    def _offer(self, place: int, step: int) -> None:
+        if self._log.offered() is not None:
+            return
+        self._barren = 0 if self._news else min(self._barren + 1, _MOST_REST)
+        self._news = False
+        ahead, call = step + self._log.ahead(), self._calls + AHEAD_CALLS
+        if self._reopens:
+            self._log.offer(place, Entry(REOPEN, step, step, call))
+            return
+        winner = self._own.winner if self._favourite is None else self._favourite
         if winner is not None:
-            self._script.propose(Entry(step, ahead, (), self._names[winner], decided=True))
+            self._log.offer(place, Entry(DECIDE, step, ahead, call, (), self._names[winner]))
             return
         best = self.best
         tries = tuple(self._names[position] for position in self._expected())
-        leader = self._names[self._usable(None) if best is None else best]
-        self._script.propose(Entry(step, ahead, tries, leader))
+        leader = self._names[self._usable() if best is None else best]
+        self._log.offer(place, Entry(TRY, step, ahead, call, tries, leader))
 
     def _expected(self) -> list[int]:
-        """Return what the own search will ask for next if times stay as they were."""
-        search = copy.deepcopy(self._own)
+        """Return what the own search asks for next, if further times are like those before."""
+        search: OpenSearch = copy.deepcopy(self._own)
         asked: list[int] = []
         for place, count in self._under_way.items():
             for _ in range(min(count, MOST_TRIES)):
@@ -205,7 +279,7 @@ class AgreedSearch:
         while len(asked) < MOST_TRIES:
             position = search.ask()
             if position is None or rounds[position] == 2:
-                break  # two rounds, after which alternatives that are far slower leave
+                break  # two rounds: what was slower by far leaves then
             rounds[position] += 1
             asked.append(position)
             search.tell(position, self._like(position))
@@ -214,21 +288,26 @@ class AgreedSearch:
         return asked
 
     def _like(self, position: int) -> float:
-        """Return a time like those of this alternative, or of all alternatives if it has none."""
+        """Return a time like those of this alternative, or like those of all if it has none."""
         times = self._times.get(position) or [one for few in self._times.values() for one in few]
         return median(times) if times else 1.0
 
 
 class AgreedPolicy:
-    """Makes searches that follow a script, around those of another policy."""
+    """Makes searches that follow the log of a problem, around those of another policy."""
 
-    def __init__(self, policy: SearchingPolicy, script: Script, step: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        policy: SearchingPolicy,
+        log: ProblemLog,
+        step: Callable[[], int],
+        reopens: bool = False,
+    ) -> None:
         self._policy = policy
-        self._script = script
+        self._log = log
         self._step = step
+        self._reopens = reopens
 
     def start(self, alternatives: Sequence[str]) -> AgreedSearch:
         """Begin the search of one problem."""
-        return AgreedSearch(
-            self._policy.start(alternatives), alternatives, self._script, self._step
-        )
+        return AgreedSearch(self._policy, alternatives, self._log, self._step, self._reopens)

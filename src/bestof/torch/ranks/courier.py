@@ -1,128 +1,176 @@
-"""The thread that reads and writes scripts in the store of `torch.distributed`.
+"""The thread that reads and writes the log in the store of `torch.distributed`.
 
-Each place of a script is one key, which is written by compare_set. The first rank that publishes
-wins, and compare_set returns that entry to the others. The thread polls the store and never waits
-in it. If the store fails, the scripts are broken, and every rank decides alone.
+The store is asked, never waited for. If it fails, the log is broken, and every rank decides for
+itself.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
-from bestof.torch.ranks.entry import Entry
+from bestof.torch.ranks.entry import REOPEN, Entry, parse_place, place_text
+from bestof.torch.ranks.problem_log import ProblemLog
 
 BUSY = 0.002
-"""Seconds between two looks at the store while something is being tried."""
+"""Seconds between two looks at the store while calls follow the log."""
 
 IDLE = 0.1
-"""Seconds between two looks while everything is decided: a problem may be reopened."""
+"""Seconds between two looks while no call does: a problem may be reopened."""
+
+PATIENT_LOOKS = 10
+"""After so many looks without a call or an entry, the time between looks doubles, up to IDLE."""
+
+MOST_ENTRIES = 64
+"""Entries in one place of the log."""
 
 END_SECONDS = 2.0
 """Seconds that the end of the process waits for a look at the store that is under way."""
+
+_MOST_AHEAD = 500  # steps
+_FADE = 0.9  # of the longest delay seen, at every look
 
 _log = logging.getLogger("bestof")
 
 
 class KeyValueStore(Protocol):
-    """The part of a store of `torch.distributed` that is used."""
+    """What is used of a store of `torch.distributed`."""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
     def check(self, keys: list[str]) -> bool: ...
     def get(self, key: str) -> bytes: ...
-    def add(self, key: str, amount: int) -> int: ...
-    def set(self, key: str, value: str) -> None: ...
-
-
-class Conversation:
-    """The script of one problem, as far as this rank has read it."""
-
-    def __init__(self, key: str, ahead: Callable[[], int]) -> None:
-        self.key = key
-        self.entries: list[Entry] = []
-        self.broken = False
-        self.proposal: Entry | None = None
-        self._ahead = ahead
-        self._wake: Callable[[], None] = lambda: None
-
-    def propose(self, entry: Entry) -> None:
-        """Offer an entry. Only one offer is sent at a time."""
-        if self.proposal is None:
-            self.proposal = entry
-            self._wake()
-
-    def ahead(self) -> int:
-        """Return how many steps pass until all ranks have read what is published now."""
-        return self._ahead()
-
-    @property
-    def open(self) -> bool:
-        """Whether there is no decision yet."""
-        return not (self.entries and self.entries[-1].decided)
 
 
 class Courier:
-    """Carries entries between this rank and the store.
+    """Carries entries between this rank and the log.
 
-    `step` returns the step of this rank. `reopened` is called in the courier's thread if a rank has
-    reopened a problem, with the key of the problem and the number of its race.
+    step: returns the optimizer step of this rank. reopened: called, in the courier's thread, with
+    the key of each problem that a rank has reopened.
     """
 
     def __init__(
-        self, store: KeyValueStore, step: Callable[[], int], reopened: Callable[[str, int], None]
+        self, store: KeyValueStore, step: Callable[[], int], reopened: Callable[[str], None]
     ) -> None:
+        self.broken = False
+        self.asked = 0
         self._store = store
         self._step = step
         self._reopened = reopened
-        self._open: list[Conversation] = []
-        self._announcements: list[tuple[str, int]] = []
-        self._read = 0  # the number of announcements read, of all ranks
+        self._process = os.getpid()
+        self._place = 0  # the first place that this rank has not read
+        self._lock = threading.Lock()
+        self._logs: dict[str, ProblemLog] = {}
+        self._offers: dict[str, tuple[ProblemLog, float]] = {}  # and when they were made
         self._news = threading.Event()
+        self._quiet = 0  # looks in a row that found nothing to do
+        self._heard = 0  # calls at the last look
         self._seconds_a_step = 0.0
+        self._delay = 0.0
         self._looked = (monotonic(), step())
         self._thread: threading.Thread | None = None
-        self.broken = False
 
-    def converse(self, key: str) -> Conversation:
-        """Begin to follow the script of a problem."""
-        conversation = Conversation(key, self.ahead)
-        conversation.broken = self.broken
-        conversation._wake = self._news.set
-        self._open.append(conversation)
+    def log(self, key: str) -> ProblemLog:
+        """Return the log of a problem."""
+        with self._lock:
+            return self._logs.setdefault(key, ProblemLog(key, self))
+
+    def start(self) -> None:
+        """Start the thread; the second call does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="bestof ranks", daemon=True)
             self._thread.start()
             atexit.register(self._end)
-        self._news.set()
-        return conversation
 
-    def announce(self, key: str, race: int) -> None:
-        """Tell all ranks that this one has reopened a problem."""
-        self._announcements.append((key, race))
+    def carry(self, log: ProblemLog) -> None:
+        """Write the offer of this problem with the next look."""
+        with self._lock:
+            self._offers[log.key] = log, monotonic()
         self._news.set()
 
     def ahead(self) -> int:
-        """Return how many steps pass while an entry reaches all ranks.
+        """Return how many steps pass while an entry reaches all ranks: one step, and five looks at
+        the store, or twice as long as the last offers took to be read.
 
-        These are five looks at the store, and one step. The result is 0 until a step has been
-        counted, because ranks have no common steps then.
+        0 while no step was counted: then there is nothing to be in step with.
         """
         if self._step() == 0:
             return 0
         if self._seconds_a_step <= 0.0:
             return 1
-        return 1 + min(500, int(5 * BUSY / self._seconds_a_step) + 1)
+        seconds = max(5 * BUSY, 2 * self._delay)
+        return 1 + min(_MOST_AHEAD, int(seconds / self._seconds_a_step) + 1)
 
     def close(self) -> None:
-        """Stop using the store. From now on this rank decides alone."""
+        """Give up the log: from now on this rank decides for itself."""
         self.broken = True
-        for conversation in list(self._open):
-            conversation.broken = True
-        self._news.set()
+        if self._process == os.getpid():  # in a child process, another thread may hold the event
+            self._news.set()
+
+    def look(self) -> None:
+        """Write the offers and read all new places; raise what the store raises."""
+        while True:
+            offers = self._open_offers()
+            key = str(self._place)
+            if offers:
+                text = self._store.compare_set(key, "", place_text(offers))
+            elif self._store.check([key]):
+                text = self._store.get(key)
+            else:
+                return
+            self._place += 1
+            self._quiet = 0
+            self._take(parse_place(text))
+
+    def _open_offers(self) -> list[tuple[str, Entry]]:
+        """Return the offers whose place is still free. This rank has read all that was before."""
+        found: list[tuple[str, Entry]] = []
+        now = monotonic()
+        with self._lock:
+            for key, (log, since) in list(self._offers.items()):
+                entry = log.offered()
+                if entry is None:
+                    del self._offers[key]
+                    self._delay = max(self._delay, now - since)
+                elif len(found) < MOST_ENTRIES:
+                    found.append((key, entry))
+        return found
+
+    def _take(self, entries: list[tuple[str, Entry]]) -> None:
+        for key, entry in entries:
+            self.log(key).entries.append(entry)
+            if entry.kind == REOPEN:
+                self._reopened(key)
+
+    def _run(self) -> None:
+        try:
+            while not self.broken:
+                self._news.wait(self._pause())
+                self._news.clear()
+                self._measure()
+                self.look()
+        except Exception as error:  # of a store whose server is gone, whatever it raises
+            _log.info("ranks no longer agree: %s: %s", type(error).__name__, error)
+        self.close()
+
+    def _pause(self) -> float:
+        """Return the seconds until the next look: few while calls follow the log."""
+        asked = self.asked
+        self._quiet = 0 if asked != self._heard else self._quiet + 1
+        self._heard = asked
+        return min(IDLE, BUSY * 2.0 ** (self._quiet // PATIENT_LOOKS))
+
+    def _measure(self) -> None:
+        self._delay *= _FADE
+        now, step = monotonic(), self._step()
+        before, at = self._looked
+        if step > at and now - before > 5 * BUSY:
+            self._seconds_a_step = (now - before) / (step - at)
+            self._looked = now, step
 
     def _end(self) -> None:
         """Stop the thread before the interpreter ends.
@@ -131,59 +179,5 @@ class Courier:
         process aborts ("terminate called without an active exception").
         """
         self.close()
-        if self._thread is not None:
+        if self._thread is not None and self._process == os.getpid():
             self._thread.join(END_SECONDS)
-
-    def look(self) -> None:
-        """Exchange everything with the store once. Raises what the store raises."""
-        store = self._store
-        while self._announcements:
-            key, race = self._announcements.pop(0)
-            place = store.add("reopened", 1)
-            store.set(f"reopened/{place}", f"{race} {key}")
-        count = store.add("reopened", 0)
-        while self._read < count and store.check([f"reopened/{self._read + 1}"]):
-            self._read += 1
-            race_text, _, key = store.get(f"reopened/{self._read}").decode().partition(" ")
-            self._reopened(key, int(race_text))
-        for conversation in list(self._open):
-            while self._exchange(conversation):
-                pass
-            if not conversation.open:
-                self._open.remove(conversation)
-
-    def _exchange(self, conversation: Conversation) -> bool:
-        """Read the next entry, or write it. Return false if there is none."""
-        place = f"{conversation.key}/{len(conversation.entries)}"
-        proposal = conversation.proposal
-        if not conversation.open:
-            return False
-        if proposal is not None:
-            text = self._store.compare_set(place, "", proposal.text())
-        elif self._store.check([place]):
-            text = self._store.get(place)
-        else:
-            return False
-        # Read the entry first. A proposal made without knowing it is dropped, and is made again if
-        # it is still wanted.
-        conversation.entries.append(Entry.parse(text))
-        conversation.proposal = None
-        return True
-
-    def _run(self) -> None:
-        try:
-            while not self.broken:
-                self._news.wait(BUSY if self._open else IDLE)
-                self._news.clear()
-                self._measure()
-                self.look()
-        except Exception as error:  # any error of a store whose server has gone
-            _log.info("ranks no longer agree: %s: %s", type(error).__name__, error)
-        self.close()
-
-    def _measure(self) -> None:
-        now, step = monotonic(), self._step()
-        before, at = self._looked
-        if step > at and now - before > 5 * BUSY:
-            self._seconds_a_step = (now - before) / (step - at)
-            self._looked = now, step

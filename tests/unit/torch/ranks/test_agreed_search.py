@@ -4,53 +4,53 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
 
 from bestof.selection import Race
 from bestof.torch.ranks.agreed_search import AgreedPolicy, AgreedSearch
-from bestof.torch.ranks.entry import Entry
+from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry, parse_place, place_text
+from bestof.torch.ranks.problem_log import ProblemLog
 
 NAMES = ("as is", "good", "best", "awful")
 SECONDS = {"as is": 3.0, "good": 2.2, "best": 2.0, "awful": 20.0}
 AHEAD = 2
 
 
-@dataclass
-class Paper:
-    """The script as one rank has read it."""
+class Reader:
+    """Carries the offers of one rank to a log in memory, and what stands there to the rank."""
 
-    log: list[Entry]
-    entries: list[Entry] = field(default_factory=list)
-    broken: bool = False
-    proposal: Entry | None = None
-
-    def propose(self, entry: Entry) -> None:
-        self.proposal = self.proposal or entry
+    def __init__(self, entries: list[Entry]) -> None:
+        self.written = entries
+        self.log = ProblemLog("toy", self)
+        self.asked = 0
+        self.broken = False
+        self.steps_ahead = AHEAD
 
     def ahead(self) -> int:
-        return AHEAD
+        return self.steps_ahead
 
-    def carry(self) -> None:
+    def carry(self, log: ProblemLog) -> None:
+        """Wait for the next look."""
+
+    def look(self) -> None:
         """What the courier does in one look."""
         while True:
-            place = len(self.entries)
-            if self.proposal is not None and place == len(self.log):
-                self.log.append(self.proposal)
-            if place == len(self.log):
+            place, offer = len(self.log.entries), self.log.offered()
+            if offer is not None and place == len(self.written):
+                self.written.append(offer)
+            if place == len(self.written):
                 return
-            self.entries.append(self.log[place])
-            self.proposal = None
+            self.log.entries.append(self.written[place])
 
 
 class Rank:
     def __init__(self, log: list[Entry], seed: int, names: Sequence[str] = NAMES) -> None:
-        self.paper = Paper(log)
+        self.reader = Reader(log)
         self.names = names
         self.step = 0
         self.noise = random.Random(seed)
-        policy = AgreedPolicy(Race(), self.paper, lambda: self.step)
+        policy = AgreedPolicy(Race(), self.reader.log, lambda: self.step)
         self.search: AgreedSearch = policy.start(names)
         self.called: list[str] = []
 
@@ -79,7 +79,7 @@ def trained(ranks: list[Rank], steps: int, late: random.Random | None = None) ->
         for rank in ranks:
             rank.step += 1
             if late is None or late.random() < 0.8:
-                rank.paper.carry()
+                rank.reader.look()
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -112,7 +112,7 @@ def test_tuning_four_ranks_costs_little_more_than_tuning_one() -> None:
     one, four, apart = 0.0, 0.0, 0.0
     for run in range(30):
         alone = Rank([], run)
-        alone.paper.broken = True  # its own search, as without other ranks
+        alone.reader.broken = True  # its own search, as without other ranks
         trained([alone], 300)
         one += excess([alone])
         log: list[Entry] = []
@@ -121,7 +121,7 @@ def test_tuning_four_ranks_costs_little_more_than_tuning_one() -> None:
         four += excess(ranks)
         separate = [Rank([], 100 * run + number) for number in range(4)]
         for rank in separate:
-            rank.paper.broken = True
+            rank.reader.broken = True
         trained(separate, 300)
         apart += excess(separate)
     assert four <= 1.2 * one
@@ -142,7 +142,7 @@ def test_a_rank_that_begins_late_takes_what_was_decided() -> None:
     ranks = [Rank(log, 0), Rank(log, 1)]
     trained(ranks, 300)
     late = Rank(log, 2)
-    late.paper.carry()
+    late.reader.look()
     for _ in range(3):
         assert late.call() == ranks[0].decision
     assert late.decision == ranks[0].decision
@@ -158,7 +158,7 @@ def test_a_rank_that_reads_late_decides_late_and_alike() -> None:
     assert quick.decision is not None
     assert slow.decision is None
     assert set(slow.called) == {"as is"}  # nothing is tried that others do not try
-    slow.paper.carry()
+    slow.reader.look()
     for _ in range(3):
         slow.call()
     assert slow.decision == quick.decision
@@ -172,7 +172,7 @@ def test_unequal_numbers_of_calls_stop_nobody() -> None:
             for _ in range(1 if number else 1 + step % 3):
                 rank.call()
             rank.step += 1
-            rank.paper.carry()
+            rank.reader.look()
     assert ranks[0].decision == ranks[1].decision is not None
 
 
@@ -180,11 +180,11 @@ def test_without_steps_it_works_call_by_call() -> None:
     log: list[Entry] = []
     ranks = [Rank(log, 0), Rank(log, 1)]
     for rank in ranks:
-        rank.paper.ahead = lambda: 0  # type: ignore[method-assign]  # nobody counts steps
+        rank.reader.steps_ahead = 0  # nobody counts steps
     for _ in range(400):
         for rank in ranks:
             rank.call()
-            rank.paper.carry()
+            rank.reader.look()
     assert ranks[0].decision == ranks[1].decision is not None
 
 
@@ -196,7 +196,7 @@ def test_an_evaluation_that_counts_no_steps_settles_too() -> None:
     for _ in range(4000):
         for rank in ranks:
             rank.call()
-            rank.paper.carry()
+            rank.reader.look()
     assert ranks[0].called == ranks[1].called
     assert ranks[0].decision == ranks[1].decision is not None
 
@@ -221,14 +221,128 @@ def test_an_alternative_that_another_rank_does_not_have_is_passed_over() -> None
 def test_without_a_log_each_rank_searches_for_itself() -> None:
     rank = Rank([], 0)
     trained([rank], 3)
-    rank.paper.broken = True
+    rank.reader.broken = True
     trained([rank], 200)
     assert rank.decision == "best"
 
 
+def test_a_rank_that_reads_late_skips_what_it_has_missed() -> None:
+    """The n-th call after an entry holds takes the n-th trial, whenever the entry was read."""
+    entry = Entry(TRY, 3, 5, 0, NAMES + NAMES, "as is")
+    ranks = [Rank([entry], number) for number in range(3)]
+    for step in range(1, 13):
+        for late, rank in enumerate(ranks):
+            rank.step = step
+            if step == 4 + 2 * late:
+                rank.reader.look()
+            rank.call()
+    prompt, later, latest = (rank.called for rank in ranks)
+    assert prompt[4:] == list(NAMES + NAMES)
+    assert later[:5] == ["as is"] * 5
+    assert later[5:] == prompt[5:]
+    assert latest[:7] == ["as is"] * 7
+    assert latest[7:] == prompt[7:]
+
+
+def test_a_rank_that_has_missed_all_trials_of_an_entry_makes_them() -> None:
+    rank = Rank([Entry(TRY, 0, 1, 0, ("good", "best"), "good")], 0)
+    for rank.step in range(20):
+        rank.call()
+    rank.reader.look()
+    assert [rank.call() for _ in range(3)] == ["good", "best", "good"]
+
+
+def test_all_ranks_make_the_same_calls_if_they_read_with_different_delays() -> None:
+    """Entries hold two steps ahead. A rank reads once in one, two or three steps."""
+    for delay in (1, 2, 3):
+        log: list[Entry] = []
+        ranks = [Rank(log, 0), Rank(log, 1)]
+        for step in range(400):
+            for rank in ranks:
+                rank.call()
+                rank.step += 1
+            ranks[0].reader.look()
+            if step % delay == 0:
+                ranks[1].reader.look()
+        first, second = (rank.called for rank in ranks)
+        same = sum(one == other for one, other in zip(first, second, strict=True))
+        assert same >= len(first) - (0 if delay < 3 else 10)
+        assert ranks[0].decision == ranks[1].decision is not None
+
+
+def test_a_decision_that_is_withdrawn_is_searched_again_from_its_alternative() -> None:
+    log = [Entry(DECIDE, 0, 0, 0, (), "good"), Entry(REOPEN, 0, 0, 0)]
+    ranks = [Rank(log, 0), Rank(log, 1)]
+    for rank in ranks:
+        rank.reader.look()
+        assert rank.call() == "good"
+        assert rank.decision is None
+    trained(ranks, 300)
+    assert ranks[0].decision == ranks[1].decision is not None
+
+
+def test_the_rank_whose_winner_drifts_calls_it_until_the_entry_is_read() -> None:
+    log = [Entry(DECIDE, 0, 0, 0, (), "good")]
+    rank = Rank(log, 0)
+    rank.reader.look()
+    policy = AgreedPolicy(Race(), rank.reader.log, lambda: rank.step, reopens=True)
+    rank.search = policy.start(NAMES)
+    assert [rank.call() for _ in range(5)] == ["good"] * 5
+    assert rank.decision is None
+    rank.reader.look()
+    assert [entry.kind for entry in log] == [DECIDE, REOPEN]
+    trained([rank], 300)
+    assert rank.decision is not None
+    assert [entry.kind for entry in log].count(REOPEN) == 1
+
+
+def test_a_decision_that_this_rank_cannot_run_is_not_taken_here_until_the_next_race() -> None:
+    log = [Entry(DECIDE, 0, 0, 0, (), "best")]
+    rank = Rank(log, 0)
+    rank.search.drop(NAMES.index("best"))
+    rank.reader.look()
+    trained([rank], 200)
+    assert rank.decision == "good"
+    log += [Entry(REOPEN, 0, 0, 0), Entry(DECIDE, 0, 0, 0, (), "as is")]
+    rank.reader.look()
+    assert rank.decision is None
+    assert [rank.call() for _ in range(3)] == ["as is"] * 3
+    assert rank.decision == "as is"
+
+
+def test_the_decision_of_an_earlier_run_is_offered_and_yields_to_that_of_another_rank() -> None:
+    log: list[Entry] = []
+    ranks = [Rank(log, 0), Rank(log, 1)]
+    ranks[0].search.favour(NAMES.index("good"))
+    ranks[1].search.favour(NAMES.index("as is"))
+    assert ranks[0].call() == "good"
+    assert ranks[1].call() == "as is"
+    for _ in range(4):
+        trained(ranks, 1)
+    assert log == [Entry(DECIDE, 0, AHEAD, 2, (), "good")]
+    trained(ranks, 5)
+    assert ranks[0].decision == ranks[1].decision == "good"
+
+
+def test_times_that_never_count_make_few_entries() -> None:
+    log: list[Entry] = []
+    rank = Rank(log, 0)
+    for _ in range(5000):
+        rank.search.ask()
+        rank.step += 1
+        rank.reader.look()
+    assert rank.decision is None
+    assert len(log) < 25
+
+
 def test_entries_are_parsed_or_refused() -> None:
-    entry = Entry(5, 7, ("a", "b"), "a", decided=True)
-    assert Entry.parse(entry.text()) == Entry.parse(entry.text().encode()) == entry
-    for text in ("", "[1, 2]", '{"step": 1}', '["x", 1, [], "a", false]'):
-        with pytest.raises(ValueError, match="expected an entry"):
-            Entry.parse(text)
+    entries = [
+        ("toy/0/5", Entry(TRY, 5, 7, 9, ("a", "b"), "a")),
+        ("toy/0/6", Entry(DECIDE, 5, 7, 9, (), "a")),
+        ("toy/0/7", Entry(REOPEN, 5, 5, 9)),
+    ]
+    text = place_text(entries)
+    assert parse_place(text) == parse_place(text.encode()) == entries
+    for wrong in ("", "[1, 2]", "[[]]", '["k", 1]', '[["k", "try", 1]]', '[["k","x",1,1,1,[],""]]'):
+        with pytest.raises(ValueError, match="expected a"):
+            parse_place(wrong)

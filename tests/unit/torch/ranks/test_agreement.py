@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
+from bestof.selection.policies import Race
 from bestof.torch.ranks.agreement import Agreement
-from bestof.torch.ranks.courier import Courier
+from bestof.torch.ranks.courier import BUSY, IDLE, Courier
+from bestof.torch.ranks.entry import DECIDE, TRY, Entry
 
 
 class Selector:
@@ -25,12 +31,6 @@ class Empty:
     def get(self, key: str) -> bytes:
         raise AssertionError(f"{key} was never set")
 
-    def add(self, key: str, amount: int) -> int:
-        return 0
-
-    def set(self, key: str, value: str) -> None:
-        raise AssertionError(f"{key} was set")
-
 
 def test_the_garbage_collector_of_a_rank_does_not_change_the_names_of_problems() -> None:
     """One rank still holds the first selector when the second one comes, the other does not."""
@@ -45,11 +45,75 @@ def test_the_garbage_collector_of_a_rank_does_not_change_the_names_of_problems()
 
 
 def test_the_thread_has_ended_before_the_interpreter_does() -> None:
-    courier = Courier(Empty(), lambda: 0, lambda key, race: None)
-    courier.converse("toy/0/5/0")
+    courier = Courier(Empty(), lambda: 0, lambda key: None)
+    courier.log("toy/0/5")
+    courier.start()
     thread = courier._thread
     assert thread is not None
     assert thread.is_alive()
     courier._end()
     assert not thread.is_alive()
-    assert courier.converse("toy/0/6/0").broken
+    assert courier.log("toy/0/6").broken
+
+
+def test_a_store_that_fails_lets_the_rank_decide_alone() -> None:
+    class Gone(Empty):
+        def check(self, keys: list[str]) -> bool:
+            raise RuntimeError("the server is gone")
+
+    courier = Courier(Gone(), lambda: 0, lambda key: None)
+    log = courier.log("toy/0/5")
+    assert not log.broken
+    courier.start()
+    thread = courier._thread
+    assert thread is not None
+    thread.join(10)
+    assert log.broken
+
+
+def test_a_place_of_the_log_that_is_none_ends_the_agreement() -> None:
+    class Foreign(Empty):
+        def check(self, keys: list[str]) -> bool:
+            return True
+
+        def get(self, key: str) -> bytes:
+            return b"written by another program"
+
+    with pytest.raises(ValueError, match="expected a place of the log"):
+        Courier(Foreign(), lambda: 0, lambda key: None).look()
+
+
+def test_looks_become_rare_while_no_call_follows_the_log() -> None:
+    courier = Courier(Empty(), lambda: 0, lambda key: None)
+    pauses = [courier._pause() for _ in range(100)]
+    assert pauses[0] == BUSY
+    assert pauses[-1] == IDLE
+    courier.log("toy/0/5").count_call()
+    assert courier._pause() == BUSY
+
+
+def test_an_offer_whose_place_is_taken_is_dropped() -> None:
+    courier = Courier(Empty(), lambda: 0, lambda key: None)
+    log = courier.log("toy/0/5")
+    log.offer(0, Entry(TRY, 0, 0, 2, ("a",), "a"))
+    log.entries.append(Entry(DECIDE, 0, 0, 2, (), "b"))
+    assert log.offered() is None
+    courier.look()
+    assert [entry.best for entry in log.entries] == ["b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_decides_alone() -> None:
+    store = Empty()
+    agreement = Agreement(lambda: ("group", lambda: store), background=False)
+    selector = Selector()
+    agreement.policy(selector, 5, Race())
+    assert agreement._courier is not None
+    child = os.fork()
+    if child == 0:
+        alone = agreement._courier.broken and isinstance(
+            agreement.policy(selector, 6, Race()), Race
+        )
+        os._exit(0 if alone else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not agreement._courier.broken
