@@ -5,8 +5,10 @@ status 1 if not.
 evidence in shared ones; nothing may be lost, no error or warning raised. `--kills N`: a writer is
 killed (SIGKILL) N times at a random moment; the store must open every time without a warning, and
 hold every decision that was flushed. `--selectors N`: N processes decide the same problems at once
-by a selector each; every problem must end with the right decision. `--seconds S`: all three, again
-and again for so long, small.
+by a selector each; every problem must end with the right decision. `--problems N`: one process
+meets and decides N problems in one loop; prints the processor time of a problem in the first and in
+the last tenth, which must not grow. `--seconds S`: the first three, again and again for so long,
+small.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ SHARED = "shared problem {}"
 # The rows that must be nought.
 BAD = (
     *("processes that failed", "records lost", "decisions lost", "stores that did not open"),
-    *("selectors that failed", "problems undecided"),
+    *("selectors that failed", "problems undecided", "problems lost"),
 )
 
 
@@ -161,6 +163,47 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
     }
 
 
+def loop(folder: Path, problems: int) -> dict[str, str]:
+    """Meet and decide so many problems in one loop; what a problem takes at its two ends."""
+    now = [0.0]
+
+    def taking(seconds: float) -> Callable[[int], int]:
+        def called(problem: int) -> int:
+            now[0] += seconds
+            return problem
+
+        return called
+
+    pairs = [("slow", taking(9.0)), ("fast", taking(1.0))]
+    store = SqliteStore(made(folder / "loop") / "decisions.sqlite")
+    selector = BestOf(
+        "loop",
+        pairs,
+        lambda problem: problem,
+        policy="rounds:rounds=1",
+        clock=lambda: now[0],
+        store=store,
+        max_problems=2 * problems,
+    )
+    marks = [time.process_time()]
+    for tenth in range(10):
+        for problem in range(tenth * problems // 10, (tenth + 1) * problems // 10):
+            for _ in range(4):
+                selector(problem)
+        marks.append(time.process_time())
+    assert store.flush(PATIENCE)
+    found = len(store.records())
+    store.close()
+    first, last = (
+        (marks[place + 1] - marks[place]) / (problems / 10) * 1e6 for place in (0, len(marks) - 2)
+    )
+    return {
+        "problems in one loop": str(problems),
+        "a problem": f"{first:.0f} us of the processor at first, {last:.0f} us at last",
+        "problems lost": str(problems - found),
+    }
+
+
 def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
     """Small crowds, kills and quorums until the time is over; the counts of all of them, added
     up."""
@@ -169,7 +212,7 @@ def for_so_long(folder: Path, seconds: float, seed: int) -> dict[str, str]:
     while rounds == 0 or time.perf_counter() < end:
         place = folder / str(rounds)
         found = crowd(place, 8, 5) | quorum(place, 8, 20) | massacre(place, 10, seed + rounds)
-        sums = {name: count + int(found[name]) for name, count in sums.items()}
+        sums = {name: count + int(found.get(name, 0)) for name, count in sums.items()}
         rounds += 1
     return {"rounds of 8 writers, 8 selectors, 10 kills": str(rounds)} | {
         k: str(v) for k, v in sums.items()
@@ -256,6 +299,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--selectors", type=int, default=0)
+    parser.add_argument("--problems", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0)
     options = parser.parse_args(argv)
     warnings.simplefilter("error")
@@ -267,6 +311,8 @@ def main(argv: list[str] | None = None) -> int:
             rows |= massacre(Path(folder), options.kills, options.seed)
         if options.selectors:
             rows |= quorum(Path(folder), options.selectors, problems=50)
+        if options.problems:
+            rows |= loop(Path(folder), options.problems)
         if options.seconds:
             rows |= for_so_long(Path(folder), options.seconds, options.seed)
     for name, value in rows.items():
