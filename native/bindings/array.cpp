@@ -22,7 +22,7 @@ Array take(nb::handle value, const char* name, int dimensions, const char* what,
   if (!nb::try_cast<Type>(value, array)) {
     refuse(std::string(name) + ": expected " + what + " " + name_of(element) +
            " array on the CPU; got " + nb::str(value.type().attr("__name__")).c_str() +
-           " that is none");
+           ", which cannot be read as one");
   }
   Array result;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
@@ -58,7 +58,7 @@ Array contiguous(Array array, const char* name) {
   for (std::size_t i = array.shape.size(); i-- > 0; stride *= array.shape[i]) {
     if (array.count() > 0 && array.shape[i] != 1 && array.strides[i] != stride) {
       refuse(std::string(name) +
-             ": expected a C-contiguous array; got strides that are not, of shape " +
+             ": expected a C-contiguous array; got other strides for the shape " +
              describe(array.shape));
     }
   }

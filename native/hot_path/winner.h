@@ -9,8 +9,8 @@ constexpr unsigned long long NEVER = ULLONG_MAX;
 constexpr Py_ssize_t PASSES_KEPT = 4096;
 constexpr Py_ssize_t THREADS_KEPT = 128;
 
-// What one thread has begun. Behind it, in the same row of memory, stands how many of its passes
-// lack stage 1, 2, ...
+// The passes that one thread has begun. After it, in the same row of memory, stand the numbers of
+// its passes that lack stage 1, 2, ...
 struct Thread {
   unsigned long name;
   Py_ssize_t begun;

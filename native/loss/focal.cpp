@@ -1,5 +1,5 @@
-// Focal loss (Lin et al., 2017) on logits, stable for every finite one: everything is computed from
-// e = exp(-|x|) <= 1, and no difference of close numbers is taken where targets are 0 or 1.
+// Focal loss (Lin et al., 2017) on logits, stable for every finite one. It is computed from e =
+// exp(-|x|) <= 1. If targets are 0 or 1, close numbers are never subtracted.
 #include "loss/focal.h"
 
 #include <omp.h>
@@ -12,10 +12,10 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Beyond it exp(-x) is below the smallest normal float.
+// Beyond this, exp(-x) is below the smallest normal float.
 constexpr float kFarthest = 87.0f;
 
-// Vectors between two looks at whether all targets are 0 or 1.
+// The number of vectors between two checks whether all targets are 0 or 1.
 constexpr long kRun = 32;
 
 constexpr int kSign = static_cast<int>(0x80000000u);
@@ -24,10 +24,10 @@ BESTOF_INLINE Vec magnitude(Vec x) {
   return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & ~kSign);
 }
 
-// exp(-x) for x >= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite
-// reduction, and a minimax polynomial within 1e-7; far away every step may overflow, as nothing of
-// it is used. `exponential` takes six more instructions: it clamps on both sides and has a degree
-// more.
+// Returns exp(-x) for x >= 0, or 0 if the result is not a normal number. The relative error is
+// below 3e-7: Cody-Waite reduction and a minimax polynomial within 1e-7. For large x every step may
+// overflow, because its result is not used. `exponential` has six more instructions, to clamp on
+// both sides and for one more degree.
 BESTOF_INLINE Vec decay(Vec x) {
   const Vec magic =
       broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
@@ -40,14 +40,14 @@ BESTOF_INLINE Vec decay(Vec x) {
   p = p * r + 0.4999914947f;
   p = p * r + 0.9999997072f;
   p = p * r + 1.0f;
-  // As p is in [0.7, 1.42] and the result normal, n is added to the exponent.
+  // p is in [0.7, 1.42] and the result is normal, so n can be added to the exponent.
   const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) +
                                            (reinterpret_cast<VecInt>(shifted) << 23));
   return x > broadcast(kFarthest) ? Vec{} : result;
 }
 
-// log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e; relative error below
-// 2e-7.
+// Returns log(1 + e) for e in [0, 1], by a minimax polynomial for log(1 + e) / e. The relative
+// error is below 2e-7.
 BESTOF_INLINE Vec log1p(Vec e) {
   Vec p = broadcast(0.00523262929f);
   p = p * e - 0.0295049867f;
@@ -68,7 +68,7 @@ struct Results {
   Vec loss, gradient;
 };
 
-// What a problem multiplies by: losses of class 1 and of class 0, and the exponent.
+// The factors of a problem: for losses of class 1 and of class 0, and the exponent.
 struct Weights {
   float one, zero, gamma;
 };
@@ -77,14 +77,14 @@ struct Weights {
 // sigmoid(-z): ce = -log p, L = q^gamma ce, dL/dz = q^gamma (gamma p ce + q).
 template <Power kPower>
 BESTOF_INLINE Results hard(Vec x, Vec y, const Weights& weights) {
-  // The sign of x is turned where y is 1, whose bit 29 is set.
+  // Flip the sign of x if y is 1, which has bit 29 set.
   const VecInt turned = (reinterpret_cast<VecInt>(y) << 2) & kSign;
   const Vec z = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) ^ turned), far = magnitude(x);
   const Vec e = decay(far), r = 1.0f / (1.0f + e), rest = e * r;
   const Vec p = z > Vec{} ? rest : r, q = z > Vec{} ? r : rest;
   const Vec tail = log1p(e);
   const Vec ce = at_least(z, Vec{}) + tail;
-  // Far away p or ce is 0, and the other may be infinite.
+  // For large |x|, p or ce is 0, and the other one may be infinite.
   const Vec product = far > broadcast(kFarthest) ? Vec{} : p * ce;
   Vec power = y > Vec{} ? broadcast(weights.one) : broadcast(weights.zero);
   if constexpr (kPower == Power::kOne) power *= q;
@@ -101,7 +101,7 @@ BESTOF_INLINE Vec raise(Vec base, float exponent) {
   return result;
 }
 
-// Targets between: om = p (1 - y) + q y, ce = (1 - y) softplus(x) + y softplus(-x), L = om^gamma
+// Other targets: om = p (1 - y) + q y, ce = (1 - y) softplus(x) + y softplus(-x), and L = om^gamma
 // ce.
 template <Power kPower>
 BESTOF_INLINE Results soft(Vec x, Vec y, float gamma) {
@@ -133,14 +133,14 @@ BESTOF_INLINE Results focal(const FocalProblem& p, const Weights& weights, Vec x
 }
 
 BESTOF_INLINE double total(Vec v) {
-  // In four chains, as one would wait for every sum.
+  // Four chains of sums, because a single chain would wait for each addition.
   double sums[4] = {};
   for (long i = 0; i < kLanes; ++i) sums[i % 4] += v[i];
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// `count` elements, at most kRun vectors; returns the sum of their losses. With kStream, gradients
-// go to memory past the caches.
+// Computes `count` elements, at most kRun vectors, and returns the sum of their losses. With
+// kStream, gradients bypass the caches.
 template <Power kPower, bool kSoft, bool kStream>
 inline double run(const FocalProblem& p, const float* x, const float* y, long count, float* loss,
                   float* gradient) {

@@ -1,4 +1,4 @@
-// Maximum and average pooling, forward and backward. One pass over the memory; vectors run over
+// Maximum and average pooling, forward and backward. Memory is read once, and vectors hold
 // channels.
 #include "pool/pool.h"
 
@@ -8,8 +8,8 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// The part of a window that lies inside the image: [y0, y1) x [x0, x1), and what its average is
-// divided by.
+// The part of a window inside the image, [y0, y1) x [x0, x1), and the divisor of its
+// average.
 struct Window {
   long y0, y1, x0, x1;
   float divisor;
@@ -70,9 +70,9 @@ void pool_forward(const PoolProblem& p, const float* x, float* y, int threads) {
   }
 }
 
-// The gradient of x. A maximum gives it to the first of its equal largest elements in reading
-// order, as PyTorch does. Images and vectors of channels are split over the threads: windows
-// overlap within an image only.
+// Computes the gradient of x. The gradient of a maximum goes to the first of several equal elements
+// in reading order, as in PyTorch. Threads share images and vectors of channels, because windows
+// overlap only within an image.
 void pool_backward(const PoolProblem& p, const float* grad, const float* x, float* result,
                    int threads) {
   const long parts = divide_up(p.channels, kLanes), plane = p.in_height * p.in_width * p.channels;
@@ -88,7 +88,7 @@ void pool_backward(const PoolProblem& p, const float* grad, const float* x, floa
             read(grad + ((n * p.out_height + oy) * p.out_width + ox) * p.channels + c, lanes);
         Vec best = Vec{};
         if (p.maximum) best = reduce(p, x + n * plane, w, c, lanes);
-        Vec open = g;  // zero in the lanes whose gradient has been given away
+        Vec open = g;  // zero in the lanes whose gradient was used
         for (long iy = w.y0; iy < w.y1; ++iy) {
           for (long ix = w.x0; ix < w.x1; ++ix) {
             float* at = to + (iy * p.in_width + ix) * p.channels;

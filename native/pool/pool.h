@@ -1,4 +1,4 @@
-// 2-D pooling in NHWC: problem, and what one call does.
+// 2-D pooling in NHWC: its problem, and the functions that compute it.
 #pragma once
 #include "simd/each_isa.h"
 
@@ -7,13 +7,13 @@ namespace bestof {
 struct PoolProblem {
   long batch, in_height, in_width, channels, out_height, out_width;
   long kernel_height, kernel_width, stride_y, stride_x, pad_top, pad_left;
-  bool maximum;        // else the average
+  bool maximum;        // otherwise the average
   bool count_padding;  // the average divides by the whole kernel, not by the elements inside the
                        // image
 };
 
 using PoolForward = void(const PoolProblem& p, const float* x, float* y, int threads);
-// x is read for a maximum only.
+// x is read only if `maximum` is set.
 using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result,
                           int threads);
 

@@ -1,6 +1,6 @@
-// bfloat16: the upper half of a float32. Products of two are exact in float32, where they are
-// summed. One source: with AVX512_BF16 an instruction multiplies and adds pairs; elsewhere two
-// multiply-adds do, in the same order.
+// bfloat16 is the upper half of a float32. The product of two is exact in float32, and sums are
+// float32. The same source serves both cases: with AVX512_BF16, one instruction multiplies and adds
+// pairs; otherwise two multiply-adds do so in the same order.
 #pragma once
 #include "conv/problem.h"
 #include "simd/vector.h"
@@ -11,14 +11,14 @@ namespace BESTOF_TARGET {
 typedef unsigned short VecBits
     __attribute__((vector_size(BESTOF_VECTOR_BYTES / 2), aligned(2), may_alias));
 
-// Two neighbours as one integer, the first in the lower half; at any even address.
+// Two neighbours as one integer, the first in the lower half. The address is even.
 typedef int Pair __attribute__((aligned(2), may_alias));
 
 BESTOF_INLINE Pair load_pair(const Bfloat16* p) {
   return *reinterpret_cast<const Pair*>(p);
 }
 
-// The last of an odd number, beside a zero.
+// The last value of an odd number, paired with a zero.
 BESTOF_INLINE Pair load_last(const Bfloat16* p) {
   return p->bits;
 }
@@ -32,7 +32,7 @@ BESTOF_INLINE Vec load(const Bfloat16* p) {
   return reinterpret_cast<Vec>(__builtin_convertvector(bits, VecInt) << 16);
 }
 
-// To the nearest, a tie to the even one; NaN stays one.
+// Rounds to the nearest value, and a tie to the even one. NaN stays NaN.
 BESTOF_INLINE VecBits round_to_bfloat16(Vec v) {
 #if defined(__AVX512BF16__)
   return reinterpret_cast<VecBits>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
@@ -47,7 +47,7 @@ BESTOF_INLINE void store(Bfloat16* p, Vec v) {
   *reinterpret_cast<VecBits*>(p) = round_to_bfloat16(v);
 }
 
-// As their namesakes for float: the first n lanes, 0 <= n <= kLanes.
+// Like the functions for float of these names: the first n lanes, 0 <= n <= kLanes.
 BESTOF_INLINE Vec load_first(const Bfloat16* p, long n) {
   VecBits bits = VecBits{};
   for (long i = 0; i < n; ++i) bits[i] = p[i].bits;
@@ -59,7 +59,7 @@ BESTOF_INLINE void store_first(Bfloat16* p, Vec v, long n) {
   for (long i = 0; i < n; ++i) p[i].bits = bits[i];
 }
 
-// Out of line, as are other tails.
+// Not inlined, like the other functions for tails.
 __attribute__((noinline)) inline void round_first(const float* from, Bfloat16* to, long n) {
   store_first(to, load_first(from, n), n);
 }
@@ -70,7 +70,7 @@ BESTOF_INLINE void round_all(const float* from, Bfloat16* to, long count) {
   if (i < count) round_first(from + i, to + i, count - i);
 }
 
-// What a float32 or bfloat16 of memory becomes on its way to bfloat16.
+// Converts values of memory, float32 or bfloat16, to bfloat16.
 BESTOF_INLINE void round_or_copy(const float* from, Bfloat16* to, long count) {
   round_all(from, to, count);
 }

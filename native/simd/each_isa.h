@@ -1,8 +1,8 @@
-// The instruction sets of this build: a namespace each. BESTOF_BASELINE_ONLY builds what an unknown
-// processor would get.
+// The instruction sets of this build, with a namespace for each. BESTOF_BASELINE_ONLY builds only
+// what runs on an unknown processor.
 #pragma once
 
-// Declares the same in each of them: BESTOF_EACH_ISA(void f(int););
+// Declares its argument in each namespace: BESTOF_EACH_ISA(void f(int););
 #if defined(BESTOF_BASELINE_ONLY)
 #define BESTOF_EACH_ISA(...) \
   namespace baseline {       \

@@ -1,4 +1,4 @@
-// Compiled without any flag of an instruction set: this code decides whether others may run.
+// Compiled without flags of an instruction set, because this code decides which of them may run.
 #include "simd/isa.h"
 
 #include <unistd.h>
@@ -43,7 +43,7 @@ bool runs_avx2() {
 }
 #endif
 
-// Best first; the last runs everywhere. Every 64-bit Arm processor has NEON.
+// Best first. The last one runs everywhere: every 64-bit Arm processor has NEON.
 constexpr Isa kIsas[] = {
 #if defined(BESTOF_BASELINE_ONLY)
     {"baseline", always, &baseline::kKernels},
@@ -69,9 +69,9 @@ const Isa* find_isa(const char* name) {
 
 long assumed_level3 = 0;
 
-// Bytes of the unified cache of that level, which some cores share, as the processor tells; 0 where
-// it does not. The system's own answer is no use on AMD: glibc 2.36 tells the sum over all groups
-// of cores, 320 MiB where each has 32.
+// Returns the bytes of the unified cache of a level, as the processor reports it, or 0. Groups of
+// cores share such a cache. The system's answer is useless on AMD: glibc 2.36 returns the sum over
+// all groups, for example 320 MiB if each has 32.
 long cache_bytes(unsigned level) {
 #if defined(__x86_64__)
   unsigned a, b, c, d;

@@ -1,28 +1,28 @@
-// Which instruction sets this build has kernels for, and which of them this processor can run.
+// Finds the instruction sets that this build has kernels for and that this processor can run.
 #pragma once
 
 namespace bestof {
 
 struct Kernels;
 
-// The kernels of one instruction set, or null where `name` is none of this build, or the processor
-// lacks it.
+// Returns the kernels of one instruction set. Returns null if this build has none of that name, or
+// if the processor lacks it.
 const Kernels* kernels_for(const char* name);
 
-// The best that the processor can run.
+// Returns the kernels of the best instruction set that the processor can run.
 const Kernels* best_kernels();
 
-// The names of the instruction sets of this build, best first, and how many.
+// Returns the names of the instruction sets of this build, best first, and their number.
 const char* const* isa_names(int* count);
 bool isa_runs(const char* name);
 
-// Bytes of the level 2 cache of a core; 1 MiB where the system does not tell.
+// Returns the bytes of the level 2 cache of a core; 1 MiB if the system does not tell.
 long level2_bytes();
 
-// Bytes of the level 3 cache, which cores share; 32 MiB where the system does not tell.
+// Returns the bytes of the level 3 cache, which cores share; 32 MiB if the system does not tell.
 long level3_bytes();
 
-// For tests: kernels believe in a level 3 cache of so many bytes; 0: in the one that is there.
+// For tests: makes kernels assume a level 3 cache of this size; 0: the real one.
 void assume_level3(long bytes);
 
 }  // namespace bestof

@@ -1,4 +1,4 @@
-// The tables of the instruction set that is being compiled.
+// The tables of the instruction set for which this file is compiled.
 #include "simd/kernels.h"
 
 #include "conv/algorithms.h"

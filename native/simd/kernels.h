@@ -1,4 +1,4 @@
-// What one instruction set exports: its tables, and nothing else.
+// The tables that each instruction set exports. It exports nothing else.
 #pragma once
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"

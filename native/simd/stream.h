@@ -1,4 +1,4 @@
-// Stores that go to memory past the caches, for results that no cache could keep.
+// Stores that bypass the caches, for results that are too large for any cache.
 #pragma once
 #include "simd/isa.h"
 #include "simd/vector.h"
@@ -10,8 +10,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// A whole vector at a multiple of its size. Where a core writes whole cache lines this way, memory
-// is not read first: a copy of 100 MB moves two thirds of the bytes.
+// Stores a whole vector at a multiple of its size. If whole cache lines are written in this way,
+// memory is not read first: a copy of 100 MB moves two thirds of the bytes.
 BESTOF_INLINE void stream(float* p, Vec v) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
@@ -24,20 +24,20 @@ BESTOF_INLINE void stream(float* p, Vec v) {
 #endif
 }
 
-// Makes what this thread streamed visible before anything that it writes later.
+// Makes the streamed data of this thread visible before any later write of the thread.
 BESTOF_INLINE void end_stream() {
 #if defined(__SSE__)
   _mm_sfence();
 #endif
 }
 
-// Whether vectors may be streamed to p.
+// Returns whether vectors may be streamed to p.
 BESTOF_INLINE bool streamable(const float* p) {
   return reinterpret_cast<unsigned long>(p) % BESTOF_VECTOR_BYTES == 0;
 }
 
-// Whether operands of so many floats in all are better streamed: the last cache cannot keep them
-// for a reader.
+// Returns whether to stream if all operands together have so many floats: the last cache cannot
+// keep them until they are read.
 BESTOF_INLINE bool beyond_caches(long floats) {
   return 4 * floats > level3_bytes();
 }

@@ -5,13 +5,13 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Vectors of pairs, and of quads as pairs of pairs: a tile is turned by moving whole ones of them
-// where that is cheaper.
+// Vectors of pairs, and of quads as pairs of pairs. Moving whole pairs or quads is sometimes
+// cheaper than moving single numbers.
 typedef double VecPairs __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
 typedef long long VecPairsIndex __attribute__((vector_size(BESTOF_VECTOR_BYTES), may_alias));
 constexpr long kQuads = kLanes / 4;
 
-// In every quad: the first (or last) two of a, each followed by its neighbour in b.
+// Returns, in every quad, the first (or last) two of a, each followed by its neighbour in b.
 template <int kLast>
 BESTOF_INLINE Vec interleave(Vec a, Vec b) {
   VecInt from;
@@ -20,7 +20,7 @@ BESTOF_INLINE Vec interleave(Vec a, Vec b) {
   return __builtin_shuffle(a, b, from);
 }
 
-// In every quad: the first (or last) pair of a, then that of b.
+// Returns, in every quad, the first (or last) pair of a, then that of b.
 template <int kLast>
 BESTOF_INLINE Vec interleave_pairs(Vec a, Vec b) {
   VecPairsIndex from;
@@ -30,7 +30,7 @@ BESTOF_INLINE Vec interleave_pairs(Vec a, Vec b) {
       __builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
 }
 
-// The even (or odd) quads of a, then those of b.
+// Returns the even (or odd) quads of a, then those of b.
 template <int kOdd>
 BESTOF_INLINE Vec every_other_quad(Vec a, Vec b) {
   VecPairsIndex from;
@@ -40,9 +40,9 @@ BESTOF_INLINE Vec every_other_quad(Vec a, Vec b) {
       __builtin_shuffle(reinterpret_cast<VecPairs>(a), reinterpret_cast<VecPairs>(b), from));
 }
 
-// Turns the kLanes x kLanes tile in `v`: 4 x 4 inside the quads, then the quads. Every step is one
-// shuffle of fixed places; log2(kLanes) rounds of permutes by an index, as many instructions,
-// took 1.3 times as long (AVX-512, in L1).
+// Transposes the kLanes x kLanes tile in `v`: first 4 x 4 inside the quads, then the quads. Every
+// step is one shuffle with fixed positions. log2(kLanes) rounds of permutes by an index, with as
+// many instructions, took 1.3 times as long (AVX-512, in L1).
 BESTOF_INLINE void turn(Vec (&v)[kLanes]) {
 #pragma GCC unroll 4
   for (int i = 0; i < kLanes; i += 4) {

@@ -1,6 +1,6 @@
-// The vector of the instruction set that this file is compiled for, in GCC vector extensions: the
-// same source gives SSE2, NEON, AVX2 and AVX-512. Everything is inline inside the namespace of the
-// target, so no object can lend its code to another one.
+// The vector of the target instruction set, in GCC's vector extensions. The same source gives SSE2,
+// NEON, AVX2 and AVX-512. All functions are inline and in the namespace of the target. So the
+// linker cannot use the code of one target in the object of another.
 #pragma once
 #include <cstddef>
 
@@ -41,7 +41,7 @@ BESTOF_INLINE Vec broadcast(float x) {
   return x - Vec{};
 }
 
-// The first n lanes, 0 <= n <= kLanes; the others are zero. Touches nothing past p + n.
+// Loads the first n lanes, 0 <= n <= kLanes; the others are zero. Reads nothing beyond p + n.
 BESTOF_INLINE Vec load_first(const float* p, long n) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p));
@@ -60,7 +60,7 @@ BESTOF_INLINE void store_first(float* p, Vec v, long n) {
 #endif
 }
 
-// A NaN in v passes through both.
+// Both keep a NaN in v.
 BESTOF_INLINE Vec at_least(Vec v, Vec low) {
   return v < low ? low : v;
 }
@@ -68,7 +68,7 @@ BESTOF_INLINE Vec at_most(Vec v, Vec high) {
   return v > high ? high : v;
 }
 
-// A NaN in either wins.
+// Returns NaN if a or b is NaN.
 BESTOF_INLINE Vec largest(Vec a, Vec b) {
   return (a > b) | (a != a) ? a : b;
 }
@@ -85,13 +85,13 @@ BESTOF_INLINE long divide_up(long a, long b) {
 BESTOF_INLINE long round_up(long a, long b) {
   return divide_up(a, b) * b;
 }
-// Where part `index` of `parts` nearly equal parts of `total` begins.
+// Returns where part `index` begins if `total` is cut into `parts` nearly equal parts.
 BESTOF_INLINE long part_begin(long total, long parts, long index) {
   return total * index / parts;
 }
 
-// e^x by Cody-Waite reduction and a polynomial of degree 6; relative error below 3e-7 on [-87, 87],
-// clamped outside.
+// Returns e^x by Cody-Waite reduction and a polynomial of degree 6. x is clamped to [-87, 87];
+// inside, the relative error is below 3e-7.
 BESTOF_INLINE Vec exponential(Vec x) {
   x = at_most(at_least(x, broadcast(-87.0f)), broadcast(87.0f));
   const Vec magic =

@@ -1,6 +1,6 @@
-// 4-D transposition in blocks: tiles of kLanes x kLanes are turned in registers, so that both sides
-// are read and written in whole vectors. Axes that stay together are joined first, so NCHW -> NHWC
-// is one turn of (C, H W).
+// 4-D transposition in blocks. Tiles of kLanes x kLanes are transposed in registers, so that both
+// sides are accessed in whole vectors. Axes that stay together are joined first. NCHW -> NHWC is
+// then one transposition of (C, H W).
 #include "transpose/blocked.h"
 
 #include "simd/kernels.h"
@@ -12,11 +12,11 @@ namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-// Floats of a cache line.
+// The number of floats in a cache line.
 constexpr long kLine = 16;
 
-// Asks for a block of x while the one before it is turned, row by row: no hardware follows as many
-// rows as a block has.
+// Prefetches the next block of x, row by row, while this one is transposed. Hardware prefetchers
+// cannot follow as many rows as a block has.
 struct Ahead {
   const float* row;
   long stride, rows, width, column;
@@ -35,8 +35,8 @@ struct Ahead {
   }
 };
 
-// y[c][r] = x[r][c] for rows x columns, tiles of a row of x one after the other, or with `down`
-// those of a row of y. With kStream, lines of y go to memory past the caches.
+// Sets y[c][r] = x[r][c] for rows x columns. Tiles follow a row of x, or with `down` a row of y.
+// With kStream, lines of y bypass the caches.
 template <bool kStream>
 inline void turn_block(const float* x, long x_stride, float* y, long y_stride, long rows,
                        long columns, bool down, Ahead ahead) {
@@ -70,28 +70,28 @@ inline void turn_block(const float* x, long x_stride, float* y, long y_stride, l
   }
 }
 
-// The largest power of two that divides `stride`: rows so far apart fall into the fewer sets of a
-// cache, the larger it is.
+// Returns the largest power of two that divides `stride`. The larger it is, the fewer sets of a
+// cache do rows at this distance use.
 BESTOF_INLINE long common_power(long stride) {
   return stride & -stride;
 }
 
-// Copies `count` floats past the caches.
+// Copies `count` floats, bypassing the caches.
 inline void stream_copy(const float* x, float* y, long count) {
   long i = 0;
   for (; i + kLanes <= count; i += kLanes) stream(y + i, load(x + i));
   for (; i < count; ++i) y[i] = x[i];
 }
 
-// What one thread turns or copies at a time.
+// The part that one thread transposes or copies at a time.
 struct Block {
   const float* from;
   float* to;
   long rows, columns;
 };
 
-// How the axes are walked: the one that is contiguous in x and the one that is in y, in blocks of
-// both; the others around them.
+// The order in which the axes are visited: blocks of the axis that is contiguous in x and of the
+// one that is contiguous in y, and the other axes around them.
 struct BlockWalk {
   const float* x;
   float* y;
@@ -101,13 +101,13 @@ struct BlockWalk {
   long rows = 1, columns = 1, row_step = 1, column_step = 1, row_blocks = 1, column_blocks = 1;
   long items = 0, x_stride = 1, y_stride = 1;
 
-  // Row blocks run fastest: they are neighbours in y.
+  // Row blocks vary fastest, because they are neighbours in y.
   BESTOF_INLINE Block block(long item) const {
     const long c = item / row_blocks % column_blocks * column_step,
                r = item % row_blocks * row_step;
     Block block = {x, y, smaller(rows - r, row_step), smaller(columns - c, column_step)};
     long at = item / (row_blocks * column_blocks);
-    // Axes are in the order of y: the last runs fastest.
+    // Axes are in the order of y: the last one varies fastest.
     for (int i = axes.count - 1; i >= 0; --i) {
       if (i == last_read || i == last_write) continue;
       block.from += at % axes.extent[i] * axes.read[i];
@@ -137,12 +137,12 @@ BlockWalk plan_walk(const float* x, const JoinedAxes& axes, float* y) {
   walk.large = beyond_caches(2 * total);
   walk.x_stride = axes.read[walk.last_write];
   walk.y_stride = axes.write[walk.last_read];
-  // Streamed, a row of y at a time, and few of x where these are long: to NHWC (64 @ 224 and 128 @
-  // 112, batch 8) blocks of 32 x 128 moved 0.93 and 0.92 of what a copy does, 64 x 256 0.71 and
-  // 0.76, in a driver of their own; in the kernel the former move 0.81 and 0.82. Back, in that
-  // driver, 128 x 128 moved 0.95 and 0.92, 32 x 256 0.87 and 0.82. From L3, along the side whose
-  // rows fall into the fewer sets, so that what shares a set is used up at once: 0.75 of a copy to
-  // NHWC and 0.64 back (128 @ 112, batch 1), against 0.56 and 0.49 along the other.
+  // If results are streamed, go along rows of y, with few rows of x if these are long. To NHWC (64
+  // @ 224 and 128 @ 112, batch 8), blocks of 32 x 128 reach 0.93 and 0.92 of a copy, 64 x 256 0.71
+  // and 0.76, in a separate program; in the kernel, the first ones reach 0.81 and 0.82. Back, in
+  // that program, 128 x 128 reach 0.95 and 0.92, 32 x 256 0.87 and 0.82. From L3, go along the side
+  // whose rows share fewer cache sets, so that lines of a set are used up at once: 0.75 of a copy
+  // to NHWC and 0.64 back (128 @ 112, batch 1). The other side gives 0.56 and 0.49.
   walk.down = walk.large || common_power(walk.y_stride) >= common_power(walk.x_stride);
   walk.row_step = walk.large ? (walk.columns > walk.rows ? 32 : 128) : walk.down ? 256 : 64;
   walk.column_step = walk.copy ? 16384 : walk.large ? 128 : walk.down ? 64 : 256;

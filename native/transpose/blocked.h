@@ -3,8 +3,8 @@
 
 namespace bestof {
 
-// The axes of a transposition in the order of y, those that stay neighbours joined into one:
-// extent, and the stride in x and in y, in elements. None is empty.
+// The axes of a transposition in the order of y. Axes that stay neighbours are joined into one. For
+// each: its extent, and its strides in x and y in elements. No extent is zero.
 struct JoinedAxes {
   int count;
   long extent[4], read[4], write[4];

@@ -35,7 +35,7 @@ void transpose4d(const float* x, const std::size_t shape[4], const int axes[4], 
       walk.write[axes[i]] = y_stride[i];
     }
   }
-  // Two loops are collapsed, so that a batch of one still feeds every thread.
+  // Two loops are collapsed, so that a batch of one still occupies every thread.
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::size_t a = 0; a < walk.extent[0]; ++a) {
     for (std::size_t b = 0; b < walk.extent[1]; ++b) {

@@ -79,11 +79,18 @@ def test_winograd_multiplies_less() -> None:
     assert flops[0] / flops[2] == pytest.approx(4.0)
 
 
+class WithoutMemory:
+    """Has a shape, but no memory that a kernel could read."""
+
+    shape = X.shape
+
+
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("x: expected 4 dimensions", {"x": X[0]}),
     ("x: expected an array; got list", {"x": [1, 2]}),
+    ("on the CPU; got WithoutMemory, which cannot be read as one", {"x": WithoutMemory()}),
     ("x: expected float32", {"x": X.astype(np.float64)}),
-    ("x: expected a C-contiguous", {"x": np.ones((2, 8, 8, 8), np.float32)[..., ::2]}),
+    ("C-contiguous array; got other strides", {"x": np.ones((2, 8, 8, 8), np.float32)[..., ::2]}),
     ("x: expected a C-contiguous", {"x": X.transpose(0, 2, 1, 3)}),
     ("w: expected 4 channels", {"w": np.ones((6, 3, 3, 5), np.float32)}),
     ("w: expected a kernel that fits", {"w": np.ones((6, 9, 3, 4), np.float32)}),
