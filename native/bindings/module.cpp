@@ -76,6 +76,7 @@ NB_MODULE(_native, m) {
   m.def("level3_bytes", &bestof::level3_bytes);
   m.def("assume_level3", &bestof::assume_level3);
   m.def("check_scratch", &bestof::check_scratch);
+  bestof::bind_attention(m);
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);
   bestof::bind_plan(m);

@@ -10,6 +10,7 @@ namespace bestof {
 // The kernels of the instruction set in use.
 const Kernels& kernels();
 
+void bind_attention(nanobind::module_& m);
 void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_plan(nanobind::module_& m);

@@ -48,6 +48,7 @@ const Kernels kKernels = {
     rest::pool_backward,
     rest::focal_loss,
     rest::multiply_adds,
+    &rest::attention,
 };
 
 }  // namespace BESTOF_TARGET

@@ -1,5 +1,6 @@
 // The tables that each instruction set exports. It exports nothing else.
 #pragma once
+#include "attention/forward.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
 #include "gemm/algorithm.h"
@@ -24,6 +25,7 @@ struct Kernels {
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;
   MultiplyAdds* multiply_adds;
+  const AttentionPass* attention;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

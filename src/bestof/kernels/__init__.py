@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.kernels._native import PackedMatrix, PackedWeights
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
+from bestof.kernels.attention import attention
 from bestof.kernels.build import build
 from bestof.kernels.conv import (
     Conv2dPlan,
@@ -40,6 +41,7 @@ __all__ = [
     "Pool2dPlan",
     "Promise",
     "algorithms",
+    "attention",
     "build",
     "conv2d",
     "conv2d_algorithms",

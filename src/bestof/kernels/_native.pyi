@@ -159,6 +159,17 @@ def focal_loss(
     scale: float,
     threads: int,
 ) -> float: ...
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: Any,
+    logsumexp: Any,
+    causal: bool,
+    scale: float,
+    threads: int,
+) -> None: ...
 
 class Product:
     def __init__(

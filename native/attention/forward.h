@@ -1,0 +1,49 @@
+// Attention: softmax(scale q k^T + mask) v, without the matrix of all scores.
+//
+// A part of the queries of one head passes over the keys in blocks. Each block gives scores for
+// some rows of queries, which stay in L1. A row keeps the maximum of its scores and the sum of
+// their exponentials so far. When a block raises the maximum, both the sum and the results so far
+// are multiplied by exp(old - new).
+#pragma once
+#include "simd/each_isa.h"
+
+namespace bestof {
+
+// Distances of elements. Those of one token are side by side.
+struct HeadStrides {
+  long batch, head, token;
+};
+
+// Strides of 0 repeat the mask along an axis.
+struct MaskStrides {
+  long batch, head, query, key;
+};
+
+// Head h of the queries uses head h / (heads / shared_heads) of the keys and values.
+struct Attention {
+  long batch, heads, shared_heads, queries, keys, size;
+  HeadStrides q, k, v, out, logsumexp;
+  MaskStrides mask;
+  bool causal;  // query i sees the keys 0 to i
+  float scale;
+};
+
+struct AttentionCall {
+  const float *q, *k, *v;
+  const float* mask;  // added to the scores; or null
+  float* out;
+  float* logsumexp;  // log of the sum of the exponentials of each query; or null
+  float* scratch;
+  int threads;
+};
+
+// A query that sees no key, or only scores of -infinity, has the result 0 and the logsumexp 0, as
+// in PyTorch.
+struct AttentionPass {
+  void (*run)(const Attention&, const AttentionCall&) = nullptr;
+  long (*scratch_floats)(const Attention&, int threads) = nullptr;
+};
+
+BESTOF_EACH_ISA(extern const AttentionPass attention;)
+
+}  // namespace bestof

@@ -1,0 +1,116 @@
+// The softmax of rows of scores that arrive in blocks.
+#pragma once
+#include "simd/vector.h"
+
+namespace bestof {
+namespace BESTOF_TARGET {
+
+constexpr float kInfinity = __builtin_inff();
+
+// exp(x) for x <= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite
+// reduction, and the minimax polynomial of loss/focal.cpp. NaN stays NaN, as the power of two is
+// multiplied: an addition to the exponent could give a number.
+BESTOF_INLINE Vec weight_of(Vec x) {
+  const Vec magic =
+      broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Vec shifted = x * 1.44269504088896341f + magic;
+  const Vec n = shifted - magic;
+  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vec p = broadcast(0.00829031312f);
+  p = p * r + 0.04189793782f;
+  p = p * r + 0.1666763627f;
+  p = p * r + 0.4999914947f;
+  p = p * r + 0.9999997072f;
+  p = p * r + 1.0f;
+  const VecInt power = (reinterpret_cast<VecInt>(shifted) << 23) + (127 << 23);
+  return x < broadcast(-87.0f) ? Vec{} : p * reinterpret_cast<Vec>(power);
+}
+
+// The lane k of the result is lane k ^ kDistance of v.
+template <int kDistance>
+BESTOF_INLINE Vec exchange(Vec v) {
+  VecInt from;
+#pragma GCC unroll 16
+  for (int k = 0; k < kLanes; ++k) from[k] = k ^ kDistance;
+  return __builtin_shuffle(v, from);
+}
+
+// Ignores NaN in a.
+BESTOF_INLINE Vec maximum(Vec a, Vec b) {
+  return a > b ? a : b;
+}
+
+template <int kDistance = kLanes / 2>
+BESTOF_INLINE float highest_lane(Vec v) {
+  if constexpr (kDistance == 0) {
+    return v[0];
+  } else {
+    return highest_lane<kDistance / 2>(maximum(exchange<kDistance>(v), v));
+  }
+}
+
+template <int kDistance = kLanes / 2>
+BESTOF_INLINE float sum_lanes(Vec v) {
+  if constexpr (kDistance == 0) {
+    return v[0];
+  } else {
+    return sum_lanes<kDistance / 2>(exchange<kDistance>(v) + v);
+  }
+}
+
+// The mask of one row of scores: element j at data[j * stride].
+struct MaskRow {
+  const float* data;  // or null
+  long stride;
+};
+
+// Adds the mask to the first `seen` of `count` scores, and makes the others -infinity.
+__attribute__((noinline)) inline void mask_row(float* scores, long count, long seen,
+                                               const MaskRow& mask) {
+  long j = 0;
+  if (!mask.data) {
+    j = seen;
+  } else if (mask.stride == 1) {
+    for (; j + kLanes <= seen; j += kLanes)
+      store(scores + j, load(scores + j) + load(mask.data + j));
+  } else if (mask.stride == 0) {
+    const Vec added = broadcast(mask.data[0]);
+    for (; j + kLanes <= seen; j += kLanes) store(scores + j, load(scores + j) + added);
+  }
+  for (; j < seen; ++j) scores[j] += mask.data[j * mask.stride];
+  for (; j < count; ++j) scores[j] = -kInfinity;
+}
+
+// What a row knows of its scores so far.
+struct RowState {
+  float highest, sum;
+};
+
+// Replaces `count` scores, a multiple of 2 kLanes, by their exponentials over the highest score so
+// far. Returns the factor for what was summed before.
+BESTOF_INLINE float weigh_row(float* scores, long count, RowState& state) {
+  Vec high[2] = {broadcast(state.highest), broadcast(state.highest)};
+  for (long j = 0; j < count; j += 2 * kLanes) {
+    high[0] = maximum(load(scores + j), high[0]);
+    high[1] = maximum(load(scores + j + kLanes), high[1]);
+  }
+  const float highest = highest_lane(maximum(high[0], high[1]));
+  // If all scores are -infinity, any finite number gives weights of 0.
+  const float base = highest == -kInfinity ? 0.0f : highest;
+  Vec sum[2] = {};
+  for (long j = 0; j < count; j += 2 * kLanes) {
+    const Vec first = weight_of(load(scores + j) - base);
+    const Vec second = weight_of(load(scores + j + kLanes) - base);
+    store(scores + j, first);
+    store(scores + j + kLanes, second);
+    sum[0] += first;
+    sum[1] += second;
+  }
+  const float factor = weight_of(broadcast(state.highest - base))[0];
+  state.highest = highest;
+  state.sum = state.sum * factor + sum_lanes(sum[0] + sum[1]);
+  return factor;
+}
+
+}  // namespace BESTOF_TARGET
+}  // namespace bestof

@@ -1,0 +1,82 @@
+"""Attention without the matrix of all scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bestof.errors import KernelError
+from bestof.kernels import _native
+from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.pair import threads_of
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Array | None = None,
+    logsumexp: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """Return softmax(scale * q @ k.T + mask) @ v for each head.
+
+    q: [batch, heads, T, size]. k, v: [batch, shared heads, S, size]. The number of shared heads
+    divides the number of heads, and head h reads shared head h // (heads / shared heads). All are
+    float32 on the CPU. The numbers of a token lie side by side; other strides are free.
+    mask: float32, added to the scores, or boolean, true where a query sees a key. It broadcasts to
+    [batch, heads, T, S].
+    causal: query i sees the keys 0 to i. A mask may be given too.
+    scale: by default 1 / sqrt(size).
+    out: the array to write to, as q. logsumexp: [batch, heads, T], receives the logarithm of the
+    sum of the exponentials of each query's scores. Neither may overlap another argument.
+    threads: by default as many as OpenMP uses, which torch shares.
+
+    If a query sees no key, its result and its logsumexp are 0, as in PyTorch. Memory beside the
+    arguments grows with S and T, never with S * T. Raises KernelError before anything is written.
+    """
+    check_detached(q=q, k=k, v=v, mask=mask, out=out, logsumexp=logsumexp)
+    shape = shape_of(q, "q")
+    if scale is None:
+        scale = 1 / math.sqrt(max(shape[-1], 1)) if shape else 1.0
+    if out is None:
+        out = empty_like(q, shape)
+    _native.attention(
+        q,
+        k,
+        v,
+        _added(mask),
+        out,
+        logsumexp,
+        _truth(causal),
+        _number(scale),
+        threads_of(threads),
+    )
+    return out
+
+
+def _added(mask: Array | None) -> Array | None:
+    """Return what is added to the scores: 0 and -infinity for a boolean mask."""
+    if mask is None or str(getattr(mask, "dtype", None)) not in ("bool", "torch.bool"):
+        return mask
+    seen: NDArray[np.bool_] = np.asarray(mask)
+    return np.where(seen, np.float32(0), np.float32(-np.inf))
+
+
+def _truth(causal: object) -> bool:
+    if not isinstance(causal, (bool, np.bool_)):
+        raise KernelError(f"causal: expected true or false; got {causal!r}")
+    return bool(causal)
+
+
+def _number(scale: object) -> float:
+    try:
+        return float(scale)  # type: ignore[arg-type]  # refused below
+    except (TypeError, ValueError, OverflowError):
+        raise KernelError(f"scale: expected a number; got {scale!r}") from None
