@@ -152,6 +152,12 @@ NB_MODULE(_shim, module) {
   module.def("onednn_product", []() -> std::shared_ptr<shim::NativeProduct> {
     return std::make_shared<shim::OneDnnProduct>();
   });
+  module.def("planned_product",
+             [](nb::object plan, std::size_t kernels,
+                std::size_t address) -> std::shared_ptr<shim::NativeProduct> {
+               return std::make_shared<shim::PlannedProduct>(
+                   plan.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(address));
+             });
   module.def("transposed_product", [](std::size_t kernels) -> std::shared_ptr<shim::NativeProduct> {
     return std::make_shared<shim::TransposedProduct>(
         static_cast<const bestof::CCalls*>(at(kernels)));

@@ -109,4 +109,18 @@ bool TransposedProduct::run(const ProductShim& shim, const ProductCall& call,
   return true;
 }
 
+bool PlannedProduct::run(const ProductShim&, const ProductCall& call,
+                         stable::Tensor* output) const {
+  Owned result;
+  const void *a = nullptr, *b = nullptr, *bias = nullptr;
+  float* c = make_output(call, &result);
+  if (c == nullptr || stable::torch_get_const_data_ptr(call.a, &a) != 0 ||
+      stable::torch_get_const_data_ptr(call.b, &b) != 0 ||
+      (call.bias != nullptr && stable::torch_get_const_data_ptr(call.bias, &bias) != 0) ||
+      !kernels_->multiply(plan_, a, b, nullptr, static_cast<const float*>(bias), nullptr, c))
+    return false;
+  *output = result.release();
+  return true;
+}
+
 }  // namespace shim

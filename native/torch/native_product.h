@@ -39,4 +39,21 @@ class TransposedProduct final : public NativeProduct {
   const bestof::CCalls* kernels_;
 };
 
+// A plan of bestof.kernels, made for the strides of the operands.
+class PlannedProduct final : public NativeProduct {
+ public:
+  // `owner` keeps the plan at the address `plan`.
+  PlannedProduct(PyObject* owner, const bestof::CCalls* kernels, const void* plan)
+      : owner_(owner), kernels_(kernels), plan_(plan) {
+    Py_INCREF(owner_);
+  }
+  ~PlannedProduct() override { Py_DECREF(owner_); }
+  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
+
+ private:
+  PyObject* owner_;
+  const bestof::CCalls* kernels_;
+  const void* plan_;
+};
+
 }  // namespace shim

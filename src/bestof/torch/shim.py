@@ -30,6 +30,7 @@ from bestof.torch._shim import (
     make_product_shim,
     make_watch,
     onednn_product,
+    planned_product,
     transposed_product,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     "make_products",
     "make_shim",
     "onednn",
+    "planned_product",
     "transposed_product",
     "watch",
 ]

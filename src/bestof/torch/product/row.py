@@ -23,7 +23,7 @@ class Row:
     function: (originals, problem, bias, a, b) -> C. It never changes its arguments. It returns a
         new dense tensor in rows, as PyTorch does.
     supports: whether the function answers a problem; it refuses no other way.
-    bound: the promised error; None if the sums are in float32.
+    bound: returns the promised error of a problem; None if PyTorch or oneDNN sums in float32.
     accuracy: the strictest level that allows it.
     compiled: returns the kernel that computes a problem without Python, for operands of these
         strides: (problem, strides of A, strides of B) -> kernel, or None if there is none. Without
@@ -33,10 +33,12 @@ class Row:
     name: str
     function: Callable[..., Tensor]
     supports: Callable[[ProductProblem], bool]
-    bound: ErrorBound | None = None
+    bound: Callable[[ProductProblem], ErrorBound] | None = None
     accuracy: Accuracy = "float32"
     compiled: Callable[[ProductProblem, Strides, Strides], NativeProduct | None] | None = None
 
     def bound_of(self, problem: ProductProblem) -> ErrorBound:
         """Return the error that this row promises for a problem."""
-        return summation_bound(problem.k, "float32") if self.bound is None else self.bound
+        if self.bound is None:
+            return summation_bound(problem.k, "float32")
+        return self.bound(problem)

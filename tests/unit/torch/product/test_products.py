@@ -80,7 +80,7 @@ def test_a_level_of_accuracy_allows_its_rows() -> None:
         for level in ACCURACIES
     }
     assert allowed["exact"] == {"as is"}
-    assert {"as is", "transposed"} <= allowed["float32"] < allowed["relaxed"]
+    assert {"as is", "native few_rows"} <= allowed["float32"] <= allowed["relaxed"]
     assert "bfloat16" in allowed["relaxed"] - allowed["float32"] or not has_bfloat16()
 
 
@@ -89,6 +89,13 @@ def test_operands_decide_which_rows_apply() -> None:
         return {row.name for row in ROWS if applies(row, problem)}
 
     many = ProductProblem("mm", 1, 256, 96, 72)
+    few = many._replace(m=32)
     assert "transposed" not in names(many)
     assert "transposed" in names(many._replace(n=32))
-    assert "onednn" not in names(many._replace(operation="bmm"))
+    assert "transposed" not in names(many._replace(n=32, a_layout="columns"))
+    assert "transposed" not in names(few)
+    assert "transposed" in names(few._replace(b_layout="columns"))
+    assert ("onednn" in names(many)) == ("onednn" in names(few._replace(b_layout="columns")))
+    assert "onednn" not in names(few) | names(many._replace(operation="bmm"))
+    assert "native few_rows" in names(few._replace(m=16)) - names(few)
+    assert "native blocked" in names(few) & names(many) & names(many._replace(operation="bmm"))

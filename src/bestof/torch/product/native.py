@@ -1,0 +1,102 @@
+"""The native kernels as alternatives. They read operands as they lie, transposed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from bestof.kernels import MatmulPlan, isa, matmul_algorithms
+from bestof.kernels.addresses import c_calls, plan_address
+from bestof.torch.convolution.alternative import ErrorBound
+from bestof.torch.product.originals import Originals
+from bestof.torch.product.problem import ProductProblem
+from bestof.torch.product.row import Row, Strides
+from bestof.torch.shim import NativeProduct, planned_product
+
+
+def rows() -> tuple[Row, ...]:
+    """Return a row for each algorithm of float32 operands."""
+    every = matmul_algorithms((1, 1), (1, 1))  # each of them computes the smallest product
+    return tuple(
+        Row(
+            f"native {name}",
+            product(name),
+            supports(name),
+            bound(name),
+            "relaxed" if promise.algorithm.relaxed else "float32",
+            compiled(name),
+        )
+        for name, promise in every.items()
+    )
+
+
+def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
+    """Return the test for problems that an algorithm computes, and not by emulation."""
+
+    def answer(problem: ProductProblem) -> bool:
+        found = matmul_algorithms(*_shapes(problem)).get(algorithm)
+        return found is not None and not found.algorithm.emulated
+
+    return answer
+
+
+def bound(algorithm: str) -> Callable[[ProductProblem], ErrorBound]:
+    """Return the function from a problem to the error that an algorithm promises."""
+
+    def answer(problem: ProductProblem) -> ErrorBound:
+        promise = matmul_algorithms(*_shapes(problem))[algorithm]
+        return ErrorBound(promise.error_bound, promise.maximum_bound)
+
+    return answer
+
+
+def product(algorithm: str) -> Callable[..., Tensor]:
+    """Return the function (originals, problem, bias, a, b) -> C."""
+
+    def run(
+        _originals: Originals, _problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        plan = _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), isa())
+        c = torch.empty(plan.out_shape, dtype=a.dtype, device="cpu")
+        plan.run(a.data_ptr(), b.data_ptr(), c.data_ptr(), 0 if bias is None else bias.data_ptr())
+        return c
+
+    return run
+
+
+def compiled(algorithm: str) -> Callable[[ProductProblem, Strides, Strides], NativeProduct]:
+    """Return the function from a problem and strides to the kernel for calls without Python."""
+
+    def make(problem: ProductProblem, a: Strides, b: Strides) -> NativeProduct:
+        return _kernel(algorithm, *_shapes(problem), a, b, isa())
+
+    return make
+
+
+@lru_cache(maxsize=4096)
+def _kernel(
+    algorithm: str, a: Strides, b: Strides, a_strides: Strides, b_strides: Strides, used: str
+) -> NativeProduct:
+    plan = _plan(algorithm, a, b, a_strides, b_strides, used)
+    return planned_product(plan, c_calls(), plan_address(plan))
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    algorithm: str,
+    a: Sequence[int],
+    b: Sequence[int],
+    a_strides: Strides,
+    b_strides: Strides,
+    _isa: str,
+) -> MatmulPlan:
+    """Return the plan; it holds for the instruction set in use."""
+    return MatmulPlan(a, b, a_strides=a_strides, b_strides=b_strides, algorithm=algorithm)
+
+
+def _shapes(problem: ProductProblem) -> tuple[Strides, Strides]:
+    a, b = (problem.m, problem.k), (problem.k, problem.n)
+    return ((problem.batch, *a), (problem.batch, *b)) if problem.is_batched else (a, b)
