@@ -28,7 +28,7 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether maximum pooling is chosen too.
-        product: whether matrix products are chosen too.
+        product, attention: whether matrix products and attention are chosen too.
     `memory`: keep_freed: whether freed memory stays in the process.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
@@ -42,6 +42,7 @@ class Configuration:
     packed_mib: int = 512
     pooling: bool = True
     product: bool = True
+    attention: bool = True
     keep_freed: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
@@ -173,6 +174,7 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "packed_mib": _parse_size,
         "pooling": _parse_switch,
         "product": _parse_switch,
+        "attention": _parse_switch,
     },
     "memory": {"keep_freed": _parse_switch},
     "dataloader": {

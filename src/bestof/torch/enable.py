@@ -18,6 +18,7 @@ from bestof.configuration import (
 from bestof.errors import InvalidArgument
 from bestof.selection.registry import Defaults
 from bestof.torch.allocator import hand_back_freed, keep_freed
+from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
@@ -33,6 +34,7 @@ class _State:
     cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
     pooling: MaxPoolOverride | None = None
     product: ProductOverride | None = None
+    attention: AttentionOverride | None = None
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -49,8 +51,8 @@ def enable(config: ConfigurationLike = None) -> None:
     """Choose every 2-D convolution among alternatives from now on, in training and inference.
 
     This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, maximum
-    pooling and matrix products are chosen too. With glibc, freed memory stays in the process: later
-    allocations meet no page faults, but the process stays as large as at its peak.
+    pooling, matrix products and attention are chosen too. With glibc, freed memory stays in the
+    process: later allocations meet no page faults, but the process stays as large as at its peak.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -96,9 +98,9 @@ def set_config(config: ConfigurationLike) -> None:
     """Configure the whole process: a dict, the path of a JSON file, or None for all but ranks.
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
-    "product": true}, "memory": {"keep_freed": true}, "dataloader": {"enable": true,
-    "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`. Omitted
-    keys take their defaults; data loading and the agreement of ranks are off by default.
+    "product": true, "attention": true}, "memory": {"keep_freed": true}, "dataloader": {"enable":
+    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`.
+    Omitted keys take their defaults; data loading and the agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -106,6 +108,7 @@ def set_config(config: ConfigurationLike) -> None:
     packed_mib: the most memory for packed weights in inference; 0 for none.
     pooling: choose for maximum pooling too. Its results are the same bits.
     product: choose for float32 matrix products too: linear layers, `matmul`, `einsum`.
+    attention: choose for float32 attention too: `scaled_dot_product_attention`.
     keep_freed: keep freed memory in the process until `disable`. Settings of the user in the
         environment variables of the C library stand above it.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
@@ -155,6 +158,11 @@ def product_override() -> ProductOverride | None:
     return _State.product
 
 
+def attention_override() -> AttentionOverride | None:
+    """Return the override of attention; None if it was never enabled."""
+    return _State.attention
+
+
 def keeps_freed_memory() -> bool:
     """Return whether freed memory stays in the process at present."""
     return _State.keeps_freed
@@ -192,6 +200,10 @@ def _apply() -> None:
             _State.product = ProductOverride()
         if _State.product is not None:
             _State.product.configure(within)
+        if wanted.attention and _State.attention is None:
+            _State.attention = AttentionOverride()
+        if _State.attention is not None:
+            _State.attention.configure(within)
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -210,6 +222,8 @@ def _remove_all() -> None:
         pooling.remove()
     if _State.product is not None:
         _State.product.remove()
+    if _State.attention is not None:
+        _State.attention.remove()
     _keep_freed(False)
     only = _State.loaders_only
     follow(None if only is None else _bounds(only))

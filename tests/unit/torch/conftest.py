@@ -19,6 +19,7 @@ def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_State, "override", None)
     monkeypatch.setattr(_State, "pooling", None)
     monkeypatch.setattr(_State, "product", None)
+    monkeypatch.setattr(_State, "attention", None)
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
