@@ -1,4 +1,4 @@
-"""Measure what it costs to have a function selected, settled or on trial."""
+"""Measures what a call of a selector costs, settled and during trials."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bestof.selection.policy import Policy
 from bestof.selection.winner import PythonWinner
 
 THREADS = 8
-_DEPTH = 200  # frames below a deep trial
-_TRIALS = 8  # of each problem, after the first one; too few to end a race of equals
+_DEPTH = 200  # frames on the stack below a deep trial
+_TRIALS = 8  # trials of each problem after the first one; too few to end a race of equals
 _TRIAL_REACH = 2e-6
 _NAMES = ("first", "second")
 
@@ -32,14 +32,13 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class DispatchTime:
-    """Seconds a call, medians over the repeats; `spread` is half the distance between the
+    """Seconds a call, as medians over the repeats. `spread` is half the distance between the
     quartiles.
 
-    For the direct call, `seconds` is all that it takes: problem function, alternative and loop. For
-    the others it is what the call takes beyond that, and beyond its policy. `threaded` is the same
-    for THREADS threads that call at once: elapsed seconds over the calls of all. Each thread has a
-    selector of its own for its trials. `reach` is the promised limit of `seconds`, None if there is
-    none.
+    For the direct call, `seconds` is the whole call: problem function, alternative and loop. For
+    the others, it is the additional time, without that of the policy. `threaded` is the same for
+    THREADS threads that call at once: elapsed seconds divided by the calls of all. For trials, each
+    thread has its own selector. `reach` is the promised limit of `seconds`, or None.
     """
 
     name: str
@@ -59,10 +58,10 @@ class Case:
 
 
 def measure(repeats: int = 25, calls: int = 8000) -> list[DispatchTime]:
-    """Measure every case `repeats` times, in turn, so that a slow moment of the machine meets all
-    of them.
+    """Measure every case `repeats` times. Cases take turns, so that a slow moment affects all of
+    them.
 
-    `calls` is how many calls each case makes each time; several threads share them. Raises
+    `calls` is the number of calls of each measurement; several threads share them. Raises
     InvalidArgument for fewer than two repeats, or for fewer calls than threads.
     """
     if repeats < 2:
@@ -96,7 +95,7 @@ def _answer(value: int) -> int:
 
 
 def _elapsed(works: Sequence[Work]) -> float:
-    """Return the seconds until all works are done: one in this thread, several in a thread each."""
+    """Return the seconds until all works are done. Several works run in one thread each."""
     if len(works) == 1:
         started = time.perf_counter()
         works[0]()
@@ -117,7 +116,7 @@ def _elapsed(works: Sequence[Work]) -> float:
     return time.perf_counter() - started
 
 
-# Each loop is written out: a wrapper around the call would cost as much as the call.
+# Each loop is written separately, because a wrapper would cost as much as the call itself.
 
 
 def _call_direct(calls: int) -> None:
@@ -161,7 +160,7 @@ def _call_problems(function: Callable[[int], Any], problems: Sequence[int]) -> N
 
 
 def _nothing(calls: int) -> None:
-    """Do nothing: the direct call is measured against this."""
+    """Do nothing. The direct call is measured against this."""
 
 
 def _seconds(
@@ -181,15 +180,15 @@ def _calls(
 
 
 def _trials(policy: Policy, around: Callable[[Work], Work], calls: int, threads: int) -> float:
-    # One trial for 32 calls, 0.6 ms in all. Longer measurements would be preempted more often.
+    # One trial for 32 calls takes 0.6 ms in all. Longer measurements would be preempted more often.
     problems = range(max(1, calls // (32 * _TRIALS)))
     selectors = [_on_trial(policy) for _ in range(threads)]
     for selector in selectors:
-        _call_problems(selector, problems)  # each is met for the first time here
+        _call_problems(selector, problems)  # the first call of each problem
     before = sum(selector.trials for selector in selectors)
     order = [problem for problem in problems for _ in range(_TRIALS)]
-    # Some trials first bring the code into the caches. The loops of the other rows are long enough
-    # to do that themselves.
+    # Some trials first load the code into the caches. The loops of the other rows are long enough
+    # to do that.
     around(partial(_call_problems, _on_trial(policy), order[: 4 * _TRIALS]))()
     took = _elapsed([around(partial(_call_problems, selector, order)) for selector in selectors])
     took -= _elapsed([partial(_call_direct, len(order))] * threads)
@@ -204,9 +203,7 @@ def _on_trial(policy: Policy) -> BestOf:
 
 
 def _policy_alone(policy: Policy, selector: BestOf) -> Work:
-    """Return the work that the policy did in a selector's trials, apart from each problem's first
-    one.
-    """
+    """Return the work of the policy in a selector's trials, without each problem's first one."""
     searches: dict[Hashable, Any] = {}
     steps = []
     for entry in selector.journal.entries():
@@ -242,7 +239,7 @@ def _inside_a_trial(work: Work) -> Work:
     outer = BestOf(
         "outer", [(name, called) for name in _NAMES], lambda: None, policy=Rounds(), store="off"
     )
-    outer()  # the first call meets the problem, which is not measured
+    outer()  # the first call of the problem is not measured
     todo.append(work)
     return outer
 

@@ -1,4 +1,4 @@
-"""Measurements in a file, one a line, so that a long table can be measured in parts."""
+"""Keeps measurements in a file, one per line, so that a long table can be measured in parts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CONDITIONS = "conditions"
 class Kept(Generic[_Result]):
     """A file of measurements.
 
-    `to_json` and `from_json` turn a result into a dict and back; `from_json` raises ValueError,
-    TypeError or KeyError for a dict of another kind. Every line begins with `beginning`.
-    `conditions` are what the times depend on beside the result itself: lines of other conditions
-    are passed over. A line that holds something else raises `refusal`.
+    `to_json` and `from_json` turn a result into a dict and back. `from_json` raises ValueError,
+    TypeError or KeyError for another dict. Every line begins with `beginning`. `conditions` are
+    what the times depend on beside the result itself; lines with other conditions are skipped. A
+    line with other content raises `refusal`.
     """
 
     path: Path
@@ -32,9 +32,10 @@ class Kept(Generic[_Result]):
     refusal: type[BestofError] = InvalidArgument
 
     def read(self) -> list[_Result]:
-        """Return the results; none if there is no file.
+        """Return the results. Without a file there are none.
 
-        The last line may be cut off, as by a process that was killed: it is passed over.
+        The last line may be cut off, for example because the process was killed. It is then
+        skipped.
         """
         if not self.path.exists():
             return []
@@ -49,15 +50,15 @@ class Kept(Generic[_Result]):
                 result = self.from_json(content)
             except (ValueError, TypeError, KeyError) as error:
                 raise self.refusal(
-                    f"{self.path}, line {number}: no measurement of this version, "
-                    "or of another table; name another file"
+                    f"{self.path}, line {number}: no measurement of this version, or of another "
+                    "table; give another path"
                 ) from error
             if conditions == self.conditions:
                 results.append(result)
         return results
 
     def add(self, result: _Result) -> None:
-        """Append a result, in the place of a line that was cut off."""
+        """Append a result. It replaces a line that was cut off."""
         content = self.to_json(result)
         if self.conditions is not None:
             content = {**content, _CONDITIONS: self.conditions}
@@ -69,8 +70,7 @@ class Kept(Generic[_Result]):
             file.write((json.dumps(content) + "\n").encode())
 
     def _is_cut_off(self, line: str) -> bool:
-        """Return whether the line is the beginning of one of ours; a line of somebody else is not
-        lost.
-        """
+        """Return whether the line is the beginning of a line of this file, not of another
+        program's."""
         ours = line.startswith(self.beginning) or self.beginning.startswith(line)
         return ours and not line.endswith("\n")

@@ -1,6 +1,6 @@
-"""Runs towards the two ceilings of this machine, for any benchmark to time.
+"""Measures two ceilings of this machine, for other benchmarks.
 
-`multiply_adds` waits for no memory; `copies` move more than a cache holds.
+`multiply_adds` needs no memory. `copies` move more bytes than the caches hold.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy
 
 from bestof import kernels
 
-# Elements of the copy: 64 MiB on either side.
+# The number of elements of a copy: 64 MiB on either side.
 _COPIED = 1 << 24
 
-# Multiply-adds of a thread: about 5 ms.
+# The number of multiply-adds of a thread: about 5 ms.
 _STEPS = 1 << 18
 
 
@@ -40,9 +40,9 @@ def multiply_adds() -> Ceiling:
 
 
 def copies(threads: int | None = None) -> dict[str, Ceiling]:
-    """Return copies of 64 MiB and the bytes that each reads plus writes.
+    """Return copies of 64 MiB, and the bytes that each reads plus writes.
 
-    `memcpy` is the C library's, on `threads` threads; `kernels` is that of the native
+    `memcpy` is the copy of the C library, on `threads` threads. `kernels` is that of the native
     transposition.
     """
     threads = threads or openmp_threads()

@@ -1,4 +1,4 @@
-"""A peer: one way to do what a benchmark measures."""
+"""A peer: one way to do the work that a benchmark measures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Peer:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Those of `needs` that cannot be imported here."""
+        """The modules in `needs` that cannot be imported here."""
         return tuple(name for name in self.needs if find_spec(name) is None)
 
     def load(self) -> Any:
@@ -43,7 +43,7 @@ _Row = TypeVar("_Row", bound=Peer)
 
 
 def find_rows(table: Sequence[_Row], names: Sequence[str]) -> tuple[_Row, ...]:
-    """Return the rows of these names in the order of the table. Raises InvalidArgument."""
+    """Return the rows of these names, in the order of the table. Raises InvalidArgument."""
     known = [peer.name for peer in table]
     for name in names:
         if name not in known:

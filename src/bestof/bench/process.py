@@ -1,4 +1,4 @@
-"""The process of a peer, seen from the process that measures."""
+"""Runs a peer in its own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PeerProcess:
     """
 
     def __init__(self, worker: str, argument: str, threads: int) -> None:
-        # A file and not a pipe: a pipe that is read too late would block its writer.
+        # A file, not a pipe: the writer of a full pipe would block.
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-m", worker, argument],
@@ -49,7 +49,7 @@ class PeerProcess:
         """End the process: ask it to by the end of its input, and kill it after five seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(BrokenPipeError):  # it died before it read its last order
+        with suppress(BrokenPipeError):  # it died before it read the last order
             self._process.stdin.close()
         try:
             self._process.wait(5)

@@ -1,6 +1,6 @@
-"""Where the time of a PyTorch program goes: capture, breakdown, comparison and projection.
+"""Shows where the time of a PyTorch program goes: capture, breakdown, comparison and projection.
 
-Reading logs and profiles needs no PyTorch; it is imported when something is captured or replayed.
+Reading logs and profiles needs no PyTorch. It is imported when something is captured or replayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["Log", "Profile", "Span", "Step", "capture", "from_log", "load_profil
 
 
 def capture(title: str = "region") -> Recorder:
-    """Return a capture for a `with` block; its attribute `profile` holds the profile afterwards."""
+    """Return a capture for a `with` block. Afterwards, its attribute `profile` holds the
+    profile."""
     from bestof.profile.recorder import Recorder  # noqa: PLC0415  imports torch
 
     return Recorder(title)

@@ -1,5 +1,4 @@
-"""The ways in which one distinct problem of a profile can be computed: oneDNN's, MKL's and
-bestof's."""
+"""The ways to compute one problem of a profile: by oneDNN, by MKL and by bestof."""
 
 from __future__ import annotations
 
@@ -19,15 +18,18 @@ from bestof.profile.onednn_library import Unsupported, library
 from bestof.profile.onednn_primitive import Primitive, primitives_of
 from bestof.profile.work import bytes_of, sizes_of
 
-# Names of implementations that are never the fastest, and take seconds.
+# Implementations that are never the fastest and take seconds.
 _REFERENCES = ("ref", "ref_int8", "gemm_ref", "simple")
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way: `kind` is `same` (the call as it was logged), `onednn` (its free choice),
-    `implementation` (another one of oneDNN's) or `bestof`. `bind` returns a function on buffers of
-    its own; `free` ends it."""
+    """One way to compute a problem.
+
+    `kind` is `same` (the call as it was logged), `onednn` (oneDNN's free choice), `implementation`
+    (another one of oneDNN's) or `bestof`. `bind` returns a function on its own buffers, and `free`
+    frees them.
+    """
 
     kind: str
     name: str
@@ -37,13 +39,14 @@ class Alternative:
 
 
 def alternatives_of(line: Line) -> Iterator[Alternative]:
-    """Yield the ways, the logged call first; ProfileError where not even that can be replayed."""
+    """Yield the ways, the logged call first. Raises ProfileError if not even that can be
+    replayed."""
     if line.source == "mkl":
         yield _product(line)
     elif line.primitive == "rnn":
         yield _recurrent(line)
     elif line.source == "bestof":
-        # The call itself ran a kernel of bestof: it is among those below.
+        # The logged call ran a kernel of bestof, which is among those below.
         if line.primitive != "convolution" or _native_sizes(line) is None:
             raise Unsupported(f"{line.primitive} is not replayed")
     else:
@@ -79,8 +82,10 @@ _TYPES = {"f32": torch.float32, "f64": torch.float64}
 
 
 def _product(line: Line) -> Alternative:
-    """A matrix product of MKL, by PyTorch, with its transpositions; MKL counts by columns, so
-    operands swap."""
+    """Return a matrix product of MKL, computed by PyTorch, with its transpositions.
+
+    MKL counts by columns, so the operands are swapped.
+    """
     dtype = _TYPES.get(dtype_of(line.implementation))
     if line.primitive != "matmul" or dtype is None:
         raise Unsupported(f"{line.implementation} is not replayed")
@@ -103,7 +108,7 @@ def _product(line: Line) -> Alternative:
 
 
 def _batch(line: Line, dtype: torch.dtype) -> Alternative:
-    """A batch of products; the line does not tell which operands were transposed."""
+    """Return a batch of products. The line does not say which operands were transposed."""
     shapes = [tuple(map(int, text.split("x"))) for text in line.problem.split(":")]
 
     def bind() -> Callable[[], None]:
@@ -119,7 +124,7 @@ def _of_mkl(line: Line, bind: Callable[[], Callable[[], None]]) -> Alternative:
 
 
 def _recurrent(line: Line) -> Alternative:
-    """One layer of a recurrent cell, by PyTorch, which calls oneDNN."""
+    """Return one layer of a recurrent cell, computed by PyTorch, which calls oneDNN."""
     size = sizes_of(line.problem)
     kind = {"vanilla_lstm": torch.nn.LSTM, "lbr_gru": torch.nn.GRU}.get(
         next((word for word in ("vanilla_lstm", "lbr_gru") if word in line.auxiliary), "")
@@ -142,7 +147,7 @@ def _recurrent(line: Line) -> Alternative:
 
 @dataclass(frozen=True, slots=True)
 class _Native:
-    """Shapes as the kernels take them: x NHWC, w OHWI, y NHWC."""
+    """Shapes as the native kernels take them: x NHWC, w OHWI, y NHWC."""
 
     x: tuple[int, int, int, int]
     w: tuple[int, int, int, int]
@@ -164,7 +169,7 @@ def _native_sizes(line: Line) -> _Native | None:
         after = (
             (one["o"] - 1) * one["s"] + (one["k"] - 1) * (one["d"] + 1) + 1 - one["i"] - one["p"]
         )
-        # The kernels pad both sides alike; a last row that no window reaches is the same to them.
+        # The kernels pad both sides equally. This is the same if no window reaches the last row.
         if not -one["s"] < after - one["p"] <= 0:
             return None
     return _Native(
@@ -183,13 +188,13 @@ _DIRECTIONS = {
     "forward_inference": ("forward",),
     "backward_data": ("backward_input",),
     "backward_weights": ("backward_weight",),
-    # A line of bestof may stand for both gradients.
+    # One line of bestof may cover both gradients.
     "backward_data+backward_weights": ("backward_input", "backward_weight"),
 }
 
 
 def _native(line: Line) -> Iterator[Alternative]:
-    """The kernels of bestof that are no less exact than float32."""
+    """Yield the kernels of bestof that are as exact as float32."""
     one = _native_sizes(line)
     directions = _DIRECTIONS.get(line.direction)
     if one is None or directions is None:

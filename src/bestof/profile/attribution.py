@@ -1,8 +1,8 @@
-"""Tell which module each operation belongs to, that of the backward pass included.
+"""Finds the module of each operation, also in the backward pass.
 
-In the forward pass the innermost range of a module encloses the operation. In the backward pass the
-node of autograd carries the number that it was given in the forward pass, and so the module of the
-operation that made it.
+In the forward pass, the innermost range of a module encloses the operation. In the backward pass,
+the node of autograd has the number that it got in the forward pass. The operation with this number
+made the node, so its module is the module of the node.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from bestof.profile.operation import BACKWARD, KERNEL, MODULE, Operation
 
-Module = tuple[str, str]  # its path, and its class
+Module = tuple[str, str]  # path and class
 
 NO_MODULE: Module = ("", "")
 
 
 def modules_of(operations: Sequence[Operation]) -> dict[Operation, Module]:
-    """Return the module of each operation; the operations are in the order of their beginnings."""
+    """Return the module of each operation. Operations are in the order in which they began."""
     found: dict[Operation, Module] = {}
     made: dict[tuple[int, int], Module] = {}
     for one in operations:
@@ -30,8 +30,7 @@ def modules_of(operations: Sequence[Operation]) -> dict[Operation, Module]:
         elif one.name.startswith(BACKWARD):
             module = made.get((one.forward_thread, one.sequence), module)
         elif one.sequence >= 0 and not _in_backward(one):
-            # The last operation with a number made the node: those before it had peeked at the
-            # number.
+            # The last operation with a number made the node. Earlier ones only read the number.
             made[one.thread, one.sequence] = module
         found[one] = module
     return found

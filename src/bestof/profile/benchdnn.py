@@ -1,4 +1,4 @@
-"""Command lines of benchdnn, oneDNN's own benchmark, for the problems of a profile."""
+"""Makes command lines of benchdnn, oneDNN's own benchmark, for the problems of a profile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BIASED = {"FWD_D": "FWD_B", "BWD_W": "BWD_WB"}
 
 
 def benchdnn_line(line: Line) -> str | None:
-    """Return the command line for a line of oneDNN, None for a primitive that has none here."""
+    """Return the command line for a line of oneDNN, or None for an unsupported primitive."""
     make = {"convolution": _convolution, "reorder": _reorder, "matmul": _matmul}.get(line.primitive)
     return None if make is None or line.source != "onednn" else make(line)
 

@@ -1,5 +1,5 @@
-"""Sum a steady step by one or more fields of its spans: module, operation, primitive, direction,
-and so on."""
+"""Sums a steady step by fields of its spans: module, operation, primitive, direction, and
+others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bestof.profile.steady import Steady
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a breakdown. `share` is that of the wall time of a step.
+    """One line of a breakdown. `share` is its part of the wall time of a step.
 
-    `rate` is FLOP/s and `bandwidth` bytes/s, over the time of the spans whose work is known; None
-    where none is. `roofline` is the least time that the peaks of the machine allow that work, over
-    the time it took.
+    `rate` is in FLOP/s and `bandwidth` in bytes/s, over the time of the spans whose work is known.
+    They are None if no work is known. `roofline` is the least time that the peaks of the machine
+    allow for this work, divided by the time that it took.
     """
 
     keys: tuple[str, ...]
@@ -32,7 +32,7 @@ class Row:
     roofline: float | None
 
 
-# What a breakdown can be taken by, and how a span answers.
+# The fields of a breakdown, and how to read them from a span.
 FIELDS: dict[str, Callable[[Span], str]] = {
     "phase": lambda span: span.phase,
     "module": lambda span: span.module or (f"({span.module_class})" if span.module_class else ""),
@@ -49,7 +49,7 @@ FIELDS: dict[str, Callable[[Span], str]] = {
 
 
 def breakdown(steady: Steady, by: Sequence[str], peak: Peak | None = None) -> list[Row]:
-    """Return the rows, the slowest first; InvalidArgument for a field that does not exist."""
+    """Return the rows, the slowest first. Raises InvalidArgument for an unknown field."""
     for name in by:
         if name not in FIELDS:
             raise InvalidArgument(
@@ -71,7 +71,7 @@ def _row(keys: tuple[str, ...], spans: Sequence[Span], wall: float, peak: Peak |
     least = None if peak is None else sum(peak.least(span) for span in known)
     return Row(
         keys=keys,
-        # An operation whose time its lines explain is no call of its own.
+        # If its lines explain all of its time, an operation does not count as a call.
         calls=sum(1 for span in spans if span.kind == "line")
         or sum(1 for span in spans if span.self_seconds > 0),
         seconds=seconds,

@@ -1,9 +1,9 @@
-"""Divert what C code prints, and nothing else.
+"""Diverts the output of C code, and only that.
 
-oneDNN and MKL write their verbose lines to C's `stdout`. In glibc that is a variable: while it
-points to a file of ours, the lines go there. Descriptor 1 stays as it is, so Python's own output,
-its order, and `isatty` do not change; a program may even close the descriptor. What other C code
-prints meanwhile is handed on to descriptor 1 as soon as `drain` sees it.
+oneDNN and MKL write their verbose lines to C's `stdout`. In glibc this is a variable. While it
+points to a file of bestof, the lines go there. Descriptor 1 stays as it is, so Python's own output,
+its order, and `isatty` do not change. A program may even close the descriptor. Other output of C
+code is passed on to descriptor 1 as soon as `drain` reads it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CHUNK = 1 << 20
 class COutput:
     """Diverts C's stdout between `start` and `stop`, and calls `take` with each complete line.
 
-    `take` returns True for a line that it keeps. The other lines are written to descriptor 1. It is
-    called by one thread at a time.
+    `take` returns True for a line that it keeps. Other lines are written to descriptor 1. One
+    thread at a time calls `take`.
     """
 
     def __init__(self, take: Callable[[str], bool]) -> None:
@@ -38,7 +38,7 @@ class COutput:
         self._before: int | None = None
 
     def start(self) -> None:
-        """Divert; ProfileError where the C library has no variable `stdout`."""
+        """Start diverting. Raises ProfileError if the C library has no variable `stdout`."""
         diversion = _diversion()
         libc, stdout = _library()
         libc.fflush(None)
@@ -48,12 +48,12 @@ class COutput:
         os.register_at_fork(after_in_child=self._in_child)
 
     def stop(self) -> None:
-        """Restore C's stdout, and hand on what is left, an unfinished line included."""
+        """Restore C's stdout, and pass on the rest, including an unfinished line."""
         if self._diversion is None or os.getpid() != self._process:
             return
         libc, stdout = _library()
         libc.fflush(self._diversion.stream)
-        # A program that has diverted stdout by itself meanwhile keeps what it did.
+        # If the program has diverted stdout itself meanwhile, its diversion stays.
         if stdout.value == self._diversion.stream:
             stdout.value = self._before
         self.drain()
@@ -64,7 +64,7 @@ class COutput:
             self._diversion = None
 
     def drain(self) -> None:
-        """Take the lines that have come since."""
+        """Take the lines that have arrived."""
         with self._lock:
             if self._diversion is None:
                 return
@@ -82,11 +82,11 @@ class COutput:
         if not self._take(line.decode("utf-8", errors="replace")):
             try:
                 os.write(1, line)
-            except OSError:  # the program has closed the descriptor, as it may
+            except OSError:  # the program may close the descriptor
                 return
 
     def _in_child(self) -> None:
-        """Give a forked process its own output back: its lines belong to no span of this one."""
+        """Give a forked process its own output back, because its lines belong to no span here."""
         if self._diversion is not None:
             _, stdout = _library()
             if stdout.value == self._diversion.stream:
@@ -96,7 +96,7 @@ class COutput:
 
 @dataclass(frozen=True, slots=True)
 class _Diversion:
-    """A file in memory and the C stream that appends to it."""
+    """A file in memory, and the C stream that appends to it."""
 
     file: int
     stream: int
@@ -104,11 +104,13 @@ class _Diversion:
 
 @cache
 def _diversion() -> _Diversion:
-    """The one of the process. It is never closed: C code may have copied the pointer while it was
-    `stdout`."""
+    """Return the diversion of the process.
+
+    It is never closed, because C code may have copied the pointer while it was `stdout`.
+    """
     libc, _ = _library()
     file = os.memfd_create("bestof-profile", os.MFD_CLOEXEC)
-    # Appending keeps lines of several threads whole.
+    # Append mode keeps lines of several threads whole.
     stream = libc.fdopen(os.dup(file), b"a")
     if not stream:
         raise ProfileError("cannot divert the output of C code: fdopen failed")

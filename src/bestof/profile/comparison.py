@@ -1,5 +1,4 @@
-"""Compare two profiles, normalised by step and by sample: what became slower, what is in one and
-not in the other."""
+"""Compares two profiles by step or by sample: what became slower, and what only one of them has."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from bestof.profile.steady import Steady
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One row of a comparison; seconds of a step, or of a sample. `calls` are those of a step.
+    """One row of a comparison, in seconds of a step or of a sample. `calls` are those of a step.
 
-    A side that does not have the row has no calls and takes no time.
+    If one profile does not have the row, its calls and seconds are 0.
     """
 
     keys: tuple[str, ...]
@@ -25,25 +24,27 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """How much longer the second takes."""
+        """How much longer the second profile takes."""
         return self.seconds[1] - self.seconds[0]
 
     @property
     def only(self) -> str:
-        """`A` or `B` where the other side does not have it, else empty."""
+        """`A` or `B` if only this profile has the row, else empty."""
         return "" if all(self.calls) else "A" if self.calls[0] else "B"
 
 
 def scale_of(steady: Steady, per: str) -> float:
-    """Return what a step's seconds are multiplied by; InvalidArgument where the samples of a step
-    are unknown."""
+    """Return the factor for a step's seconds.
+
+    Raises InvalidArgument for samples if the samples of a step are unknown.
+    """
     if per == "step":
         return 1.0
     if per != "sample":
         raise InvalidArgument(f"profiles are compared by step or by sample; got {per!r}")
     if not steady.samples:
         raise InvalidArgument(
-            "the profiles cannot be compared by sample: one does not tell the batch of a step; "
+            "the profiles cannot be compared by sample: one lacks the batch of a step; "
             "compare by step"
         )
     return 1.0 / steady.samples

@@ -1,7 +1,7 @@
-"""A memory descriptor, as oneDNN's verbose lines write it.
+"""A memory descriptor, as in oneDNN's verbose lines.
 
-Three spellings exist. Since oneDNN 3.6: `src:f32:a:blocked:abcd::f0`. From 1.0 to 3.5:
-`src_f32::blocked:abcd:f0`, with a field for strides since 3.0. An absent tensor has the data type
+There are three forms. Since oneDNN 3.6: `src:f32:a:blocked:abcd::f0`. From 1.0 to 3.5:
+`src_f32::blocked:abcd:f0`, since 3.0 with a field for strides. An absent tensor has the data type
 `undef`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The bytes of one element, by oneDNN's names. Two elements of 4 bits share a byte.
+# The bytes of one element, by oneDNN's names. Two elements of 4 bits share one byte.
 BYTES = {
     **{"f64": 8.0, "f32": 4.0, "s32": 4.0, "bf16": 2.0, "f16": 2.0, "s8": 1.0, "u8": 1.0},
     **{"f8_e5m2": 1.0, "f8_e4m3": 1.0, "e8m0": 1.0, "boolean": 1.0, "s4": 0.5, "u4": 0.5},
@@ -39,8 +39,7 @@ class Descriptor:
 
 
 def parse_descriptors(text: str) -> tuple[Descriptor, ...]:
-    """Parse the field of memory descriptors; ValueError for a word in none of the known
-    spellings."""
+    """Parse the field of memory descriptors. Raises ValueError for an unknown form."""
     return tuple(_parse(word) for word in text.split())
 
 
@@ -59,8 +58,8 @@ def _parse(word: str) -> Descriptor:
 
 
 def _split(head: str) -> tuple[str, str]:
-    """Split `src_f32`; the role may contain an underscore (`src_iter_f32`), and so may the type
-    (`f8_e5m2`)."""
+    """Split `src_f32` into role and type. Both may contain an underscore: `src_iter_f32`,
+    `f8_e5m2`."""
     parts = head.split("_")
     for cut in range(1, len(parts)):
         dtype = "_".join(parts[cut:])

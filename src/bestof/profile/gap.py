@@ -1,5 +1,7 @@
-"""Gaps: stretches of a step in which neither a line nor an operation runs on the main thread.
-Python runs there."""
+"""Finds gaps: parts of a step in which the main thread runs no line and no operation.
+
+Python runs there.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from bestof.profile.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One gap; `before` and `after` name the operations around it, `phase` is that of the one after
-    it."""
+    """One gap.
+
+    `before` and `after` name the operations around it. `phase` is the phase of the one after it.
+    """
 
     step: int
     phase: str
@@ -24,7 +28,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """The gaps of a phase: how many a step, their seconds a step, and the longest."""
+    """The gaps of a phase: their number and seconds in a step, and the longest one."""
 
     phase: str
     count: float
@@ -33,8 +37,10 @@ class Fragmentation:
 
 
 def gaps_of(profile: Profile) -> list[Gap]:
-    """Return the gaps inside of steps, in the order of time; the first step is left out where there
-    are others."""
+    """Return the gaps inside steps, in the order of time.
+
+    If there are several steps, the first one is left out.
+    """
     first = 1 if len(profile.steps) > 1 else 0
     found = []
     ended, before, step = 0.0, "", -1

@@ -1,8 +1,9 @@
-"""One line that a library printed about one call: oneDNN's verbose line, MKL's, or bestof's own.
+"""One verbose line of oneDNN, MKL or bestof, which reports one call.
 
-A line is read once, from text, and never changed. It says what ran (primitive, implementation,
-direction), on which problem (descriptors, attributes, problem text), for how long, and, where the
-library tells, when it began. Breakdowns count its work, projections replay it.
+A line is parsed once from text, and never changed. It says what ran (primitive, implementation,
+direction), on which problem (descriptors, attributes, problem text), and for how long. Some
+libraries also print when the call began. Breakdowns count the work of lines, and projections replay
+them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from bestof.profile.descriptor import Descriptor
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A call that was executed. `began` is seconds since the epoch, None where the line has no
-    timestamp."""
+    """One executed call. `began` is seconds since the epoch, or None without a timestamp."""
 
     source: str  # onednn, mkl, bestof
     primitive: str
@@ -31,13 +31,12 @@ class Line:
     text: str = ""
 
     def descriptor(self, role: str) -> Descriptor | None:
-        """Return the descriptor of a role, None where the primitive has no such tensor."""
+        """Return the descriptor of a role, or None if the primitive has no such tensor."""
         return next((one for one in self.descriptors if one.role == role and not one.absent), None)
 
     @property
     def dtype(self) -> str:
-        """The data types of the tensors that are there, without repetition: `f32`, or
-        `u8:s8:s32`."""
+        """The data types of its tensors, each once: `f32`, or `u8:s8:s32`."""
         present = (one.dtype for one in self.descriptors if not one.absent and one.role != "bia")
         return ":".join(dict.fromkeys(present))
 
@@ -50,8 +49,10 @@ class Line:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two lines the same call on the same problem; times and implementations are
-        left out."""
+        """Two lines with equal keys are the same call on the same problem.
+
+        The key leaves out times and implementations.
+        """
         tensors = " ".join(
             f"{one.role}:{one.dtype}:{one.tag}:{one.strides}" for one in self.descriptors
         )

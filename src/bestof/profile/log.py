@@ -1,8 +1,7 @@
-"""A log of verbose lines: what was executed, what was refused, and what could not be understood.
+"""A log of verbose lines: what was executed, what was refused, and what could not be parsed.
 
-A log is read leniently. A line of another program is passed over; a line of oneDNN or MKL that
-cannot be parsed is counted, and the first few are kept to be shown. Nothing that a file contains
-raises an error.
+A log is read leniently. Lines of other programs are ignored. A line of oneDNN or MKL that cannot be
+parsed is counted, and the first few are kept as examples. No content of a file raises an error.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from bestof.errors import ProfileError
 from bestof.profile import mkl, onednn
 from bestof.profile.line import Line
 
-# Lines that were not understood are counted without end, and this many are kept.
+# Lines that cannot be parsed are all counted; this many of them are kept.
 _SHOWN = 5
 
-# In front of every line of oneDNN and MKL; the rest of the text is another program's.
+# The beginning of every line of oneDNN and MKL. Text before it belongs to other programs.
 _PREFIX = re.compile(f"(?=(?:{'|'.join((*onednn.PREFIXES, mkl.PREFIX))})[, ])")
 
-# A timestamp behind the prefix: without it, equal refusals are told once.
+# A timestamp after the prefix. It is removed, so that equal refusals are listed once.
 _STAMP = re.compile(r"(verbose,(?:v\d+,)?)\d+\.\d+,")
 
-# Words of oneDNN's lines that carry no execution: the header, creations of primitives, checks.
+# Words of lines of oneDNN without an execution: header, creation of primitives, checks.
 _TOLD = ("info", "create", "exec:", "profile_create", "stack", "warn")
 
 
 @dataclass(slots=True)
 class Log:
-    """What a stream of lines contained. `foreign` counts the lines of other programs."""
+    """The content of a stream of lines. `foreign` counts the lines of other programs."""
 
     lines: list[Line] = field(default_factory=list)
     information: list[str] = field(default_factory=list)
@@ -43,8 +42,8 @@ class Log:
     _fields: tuple[str, ...] = onednn.FIELDS
 
     def add(self, text: str) -> bool:
-        """Read one line; return whether oneDNN, MKL or bestof wrote it."""
-        # Threads and processes may write at once: a line then begins in the middle of another.
+        """Read one line. Return whether oneDNN, MKL or bestof wrote it."""
+        # Threads and processes may write at the same time. A line then begins inside another one.
         foreign, *own = _PREFIX.split(text.rstrip("\r\n"))
         self.foreign += bool(foreign.strip()) and not own
         for one in own:
@@ -76,8 +75,7 @@ class Log:
         try:
             self.lines.append(onednn.parse(text, words, fields))
         except ValueError:
-            # A log of several processes may mix versions: the common order is tried before giving
-            # up.
+            # A log of several processes may mix versions. So try the common order too.
             try:
                 self.lines.append(onednn.parse(text, words, onednn.FIELDS))
             except ValueError:
@@ -99,7 +97,7 @@ class Log:
 
 
 def contains_line(text: str) -> bool:
-    """Return whether oneDNN, MKL or bestof wrote the text, or a part of it."""
+    """Return whether oneDNN, MKL or bestof wrote the text or a part of it."""
     return _PREFIX.search(text) is not None
 
 

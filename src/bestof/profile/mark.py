@@ -1,4 +1,4 @@
-"""A mark: something that bestof's selectors did at a moment of a capture."""
+"""A mark: what bestof's selectors did at some moment of a capture."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A trial, a decision, or a drift, by `track`: trials, decisions, drift. Times are seconds of
-    the capture."""
+    """A trial, a decision or a drift; `track` says which. Times are seconds of the capture."""
 
     track: str
     name: str

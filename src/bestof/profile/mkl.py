@@ -1,5 +1,7 @@
-"""Read the verbose lines of MKL: matrix products in float32, and vector functions, go there and not
-to oneDNN."""
+"""Parses the verbose lines of MKL.
+
+PyTorch computes float32 matrix products and vector functions by MKL, not by oneDNN.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ def is_mkl(text: str) -> bool:
 
 
 def is_header(text: str) -> bool:
-    """Return whether the line tells of the library and not of a call."""
+    """Return whether the line describes the library, not a call."""
     return text.startswith((f"{PREFIX} oneMKL", f"{PREFIX} Intel(R)"))
 
 
 def parse(text: str) -> Line:
-    """Parse the line of a call; ValueError where it is not one."""
+    """Parse the line of a call. Raises ValueError for another line."""
     found = _CALL.match(text)
     if found is None:
         raise ValueError("not a call of MKL")
@@ -51,15 +53,16 @@ def parse(text: str) -> Line:
 
 
 def dtype_of(implementation: str) -> str:
-    """Return the data type that the name of a call tells (`mkl:sgemm`: f32), empty for another
-    name."""
+    """Return the data type in the name of a call (`mkl:sgemm`: f32), or an empty text."""
     letter = implementation.removeprefix("mkl:")[:1].upper()
     return _DTYPES.get(letter, "")
 
 
 def _problem(name: str, arguments: list[str]) -> str:
-    """The sizes of a matrix product as `MxKxN`-free text `m10n4k4608`; else every argument that is
-    no address."""
+    """Return the sizes of a matrix product as text `m10n4k4608`.
+
+    For other calls, return every argument that is not an address.
+    """
     if _GEMM.match(name) and len(arguments) >= 5:
         m, n, k = arguments[2:5]
         return f"m{m}n{n}k{k}"

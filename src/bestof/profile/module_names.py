@@ -1,8 +1,7 @@
-"""Ranges in PyTorch's profiler that tell which module runs, by hooks on every module's forward
-pass.
+"""Adds ranges to PyTorch's profiler that name the running modules, by hooks on forward passes.
 
-A module is named by its path within the outermost module that is running, as in `layer3.0.conv1`.
-The hooks are global, so the program's modules are not touched.
+The name of a module is its path inside the outermost running module, such as `layer3.0.conv1`. The
+hooks are global, so the modules of the program are not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bestof.profile.operation import MODULE
 class ModuleNames:
     """Names the running modules between `start` and `stop`.
 
-    `samples` holds the batch of each call of an outermost module, 0 where its first tensor has
+    `samples` holds the batch of each call of an outermost module, or 0 if its first tensor has
     none.
     """
 
@@ -37,12 +36,12 @@ class ModuleNames:
         """Install the hooks."""
         self._handles = [
             register_module_forward_pre_hook(self._before),
-            # Also where the forward pass raises, so that no range stays open.
+            # This hook also runs if the forward pass raises, so that no range stays open.
             register_module_forward_hook(self._after, always_call=True),
         ]
 
     def stop(self) -> None:
-        """Remove the hooks, and close the ranges that are open."""
+        """Remove the hooks, and close open ranges."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -57,11 +56,11 @@ class ModuleNames:
         return stack
 
     def enter(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Begin the range of a module whose call had begun before `start`."""
+        """Begin the range of a module whose call began before `start`."""
         self._before(module, arguments)
 
     def _before(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        # PyTorch has listed the hooks of a call before it runs them: one may come after `stop`.
+        # PyTorch lists the hooks of a call before it runs them, so one may run after `stop`.
         if not self._handles or torch.compiler.is_compiling():
             return
         stack = self._stack()
@@ -77,7 +76,8 @@ class ModuleNames:
         stack = self._stack()
         if not any(one is module for one, _ in stack):
             return
-        # An inner module whose hook did not run, as its pre-hook raised, ends with the outer one.
+        # If the pre-hook of an inner module raised, its hook did not run. It ends with the outer
+        # one.
         while stack:
             one, range_ = stack.pop()
             range_.__exit__(None, None, None)
@@ -85,13 +85,13 @@ class ModuleNames:
                 return
 
     def _learn(self, root: nn.Module) -> None:
-        """Note the names below a module. It may have changed since its last call, so each call
-        looks anew."""
+        """Note the names inside a module, again at each call, because the module may have
+        changed."""
         for name, module in root.named_modules():
             self._names[id(module)] = name
 
 
 def _batch(arguments: tuple[Any, ...]) -> int:
-    """The size of the first tensor's first axis."""
+    """Return the size of the first axis of the first tensor."""
     first = next((one for one in arguments if isinstance(one, torch.Tensor)), None)
     return 0 if first is None or first.ndim == 0 else int(first.shape[0])

@@ -1,7 +1,7 @@
-"""Read the verbose lines of oneDNN, of every version since 1.0.
+"""Parses the verbose lines of oneDNN, of all versions since 1.0.
 
-A `template:` line names the fields of the lines behind it. Where a log has none (oneDNN before 1.8,
-or a log that was cut), the order that all versions share is taken.
+A `template:` line names the fields of the lines after it. If a log has none (oneDNN before 1.8, or
+a log that was cut), the order of fields that all versions share is assumed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bestof.profile.descriptor import parse_descriptors
 from bestof.profile.line import Line
 
-# The last is that of bestof's own lines, which have the same form.
+# The last one is that of bestof's own lines, which have the same form.
 PREFIXES = ("onednn_verbose", "dnnl_verbose", "mkldnn_verbose", "bestof_verbose")
 
 FIELDS = (
@@ -21,7 +21,7 @@ FIELDS = (
 )
 _TEMPLATE = re.compile(r"(?:prim_)?template:(.*)")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?\Z")
-# The level of the line, printed since 3.2, which the template does not name.
+# The level of the line, which is printed since 3.2. The template does not name it.
 _COMPONENTS = ("primitive", "graph", "ukernel", "common")
 
 
@@ -32,7 +32,7 @@ def words_of(text: str) -> list[str]:
 
 
 def template_of(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the fields that a template line for primitives names, None for another line."""
+    """Return the fields that a template line for primitives names, or None for another line."""
     if "graph" in words[:2]:
         return None
     for place, word in enumerate(words[:3]):
@@ -43,13 +43,15 @@ def template_of(words: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def is_execution(words: Sequence[str]) -> bool:
-    """Return whether the line tells of a primitive that ran, which `parse` can read."""
+    """Return whether the line reports an executed primitive, which `parse` can read."""
     return _operation(words)[1][:1] == ["exec"] and _operation(words)[0] != "graph"
 
 
 def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
-    """Parse the line of an executed primitive; ValueError where it does not have the fields of the
-    template."""
+    """Parse the line of an executed primitive.
+
+    Raises ValueError if it does not have the fields of the template.
+    """
     _, rest = _operation(words)
     names = [name for name in fields if name != "timestamp"]
     if len(rest) != len(names):
@@ -75,8 +77,10 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
 
 
 def _operation(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the component, and the words from the operation on; a timestamp and the component
-    stand before it."""
+    """Return the component, and the words from the operation on.
+
+    A timestamp and the component come before the operation.
+    """
     rest = list(words)
     component = ""
     if rest and _NUMBER.match(rest[0]):

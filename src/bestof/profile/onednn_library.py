@@ -1,7 +1,7 @@
-"""The oneDNN inside of PyTorch, by its C functions.
+"""Calls the oneDNN inside PyTorch by its C functions.
 
-PyTorch does not export them, but they stand in the symbol table of its library. A version that is
-not known here, and a reorder of a small tensor that comes out wrong, raise ProfileError: nothing is
+PyTorch does not export these functions, but the symbol table of its library lists them. An unknown
+version raises ProfileError. So does a wrong result of a small reorder, as a test. Nothing is
 replayed by guesswork.
 """
 
@@ -24,7 +24,7 @@ Pointer = ctypes.c_void_p
 _PD = ctypes.POINTER(Pointer)
 _INT = ctypes.c_int
 
-# The functions and their arguments; each returns a status, 0 for success.
+# The functions and their arguments. Each returns a status, which is 0 for success.
 _SIGNATURES: dict[str, tuple[object, ...]] = {
     "dnnl_engine_create": (_PD, _INT, ctypes.c_size_t),
     "dnnl_stream_create": (_PD, Pointer, _INT),
@@ -59,7 +59,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
 _OTHERS = ("dnnl_version", "dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md")
 
 DTYPES = {"f16": 1, "bf16": 2, "f32": 3, "s32": 4, "s8": 5, "u8": 6, "f64": 7}
-# The tag that leaves the layout to oneDNN.
+# The tag with which oneDNN chooses the layout.
 ANY = "any"
 _TAG_ANY = 1
 _IMPLEMENTATION, _SCRATCHPAD = 8, 136
@@ -74,12 +74,11 @@ class _Argument(ctypes.Structure):
 
 
 class Unsupported(ProfileError):
-    """oneDNN has no implementation for what was asked of it."""
+    """oneDNN has no implementation for the request."""
 
 
 class Library:
-    """Calls oneDNN. Descriptors, primitives and memories are addresses, which the caller
-    destroys."""
+    """Calls oneDNN. Descriptors, primitives and memories are addresses, which the caller frees."""
 
     def __init__(self) -> None:
         found = addresses(_LIBRARY, [*_SIGNATURES, *_OTHERS])
@@ -104,13 +103,13 @@ class Library:
         self.stream = self.create("dnnl_stream_create", self.engine, 1)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function; Unsupported where it fails."""
+        """Call a function. Raises Unsupported if it fails."""
         status = self._functions[name](*arguments)
         if status != 0:
             raise Unsupported(f"{name} failed with status {status}")
 
     def create(self, name: str, *arguments: object) -> int:
-        """Call a function that creates something, and return its address."""
+        """Call a function that makes an object, and return the address of the object."""
         made = Pointer()
         self.call(name, ctypes.byref(made), *arguments)
         assert made.value is not None
@@ -119,8 +118,10 @@ class Library:
     def descriptor(
         self, sizes: Sequence[int], dtype: str, tag: str, strides: Sequence[int] = ()
     ) -> int:
-        """Return a memory descriptor; the tag may be `any`. Strides, in elements, take its
-        place."""
+        """Return a memory descriptor.
+
+        The tag may be `any`. Strides, in elements, replace the tag.
+        """
         dimensions = dims(sizes)
         if strides and tag != ANY:
             name = "dnnl_memory_desc_create_with_strides"
@@ -137,27 +138,27 @@ class Library:
         )
 
     def bytes_of(self, descriptor: int) -> int:
-        """Return the bytes of a tensor, padding included."""
+        """Return the bytes of a tensor, with its padding."""
         return int(self._size(descriptor))
 
     def layout(self, primitive: int, what: int) -> int:
-        """Return the descriptor that a primitive descriptor chose for a tensor; 0 where it has
-        none."""
+        """Return the descriptor that a primitive descriptor chose for a tensor, or 0 without
+        one."""
         return int(self._query(primitive, what, 0) or 0)
 
     def scratchpad(self, primitive: int) -> int:
-        """Return the descriptor of a primitive's scratch memory; 0 where it has none."""
+        """Return the descriptor of a primitive's scratch memory, or 0 without one."""
         found = self.layout(primitive, _SCRATCHPAD)
         return found if found and self.bytes_of(found) else 0
 
     def implementation(self, primitive: int) -> str:
-        """Return the name of the implementation that a primitive descriptor stands for."""
+        """Return the name of the implementation of a primitive descriptor."""
         name = ctypes.c_char_p()
         self.call("dnnl_primitive_desc_query", primitive, _IMPLEMENTATION, 0, ctypes.byref(name))
         return (name.value or b"").decode()
 
     def next(self, primitive: int) -> bool:
-        """Move a primitive descriptor on to its next implementation; whether there is one."""
+        """Move a primitive descriptor to its next implementation. Return whether there is one."""
         return bool(self._functions["dnnl_primitive_desc_next_impl"](primitive) == 0)
 
     def execute(self, primitive: int, memories: Mapping[int, int]) -> None:
@@ -168,13 +169,13 @@ class Library:
 
 
 def dims(sizes: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """Return sizes as oneDNN takes them."""
+    """Return sizes in the form that oneDNN takes."""
     return (ctypes.c_int64 * _DIMENSIONS)(*sizes)
 
 
 @cache
 def library() -> Library:
-    """Return the library of this process, tested; ProfileError where it cannot be used."""
+    """Return the tested library of this process. Raises ProfileError if it cannot be used."""
     if not torch._C._has_mkldnn:
         raise ProfileError("this PyTorch was built without oneDNN")
     found = Library()
@@ -183,7 +184,7 @@ def library() -> Library:
 
 
 def _test(one: Library) -> None:
-    """Transpose a matrix by a reorder, and look at the result."""
+    """Transpose a matrix by a reorder, and check the result."""
     source = torch.arange(12, dtype=torch.float32).reshape(3, 4)
     target = torch.zeros(4, 3)
     layouts = [one.descriptor((3, 4), "f32", tag) for tag in ("ab", "ba")]

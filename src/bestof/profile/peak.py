@@ -1,5 +1,4 @@
-"""The peaks of this machine: multiply-adds that wait for nothing, and a copy that no cache
-holds."""
+"""Measures the peaks of this machine: multiply-adds in registers, and a copy beyond the caches."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from time import perf_counter
 
 from bestof.profile.span import Span
 
-# Multiply-adds of a thread: about 5 ms. Bytes of the copy on either side.
+# Multiply-adds of a thread, about 5 ms. Bytes of the copy, on either side.
 _STEPS = 1 << 18
 _COPIED = 1 << 26
 _ROUNDS = 8
@@ -16,27 +15,28 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """FLOP/s in float32, and bytes/s read and written."""
+    """FLOP/s in float32, and bytes/s read plus written."""
 
     flops: float
     bandwidth: float
 
     def least(self, span: Span) -> float:
-        """Return the least seconds that a span's work can take; that of other types than float32 is
-        not known."""
+        """Return the least seconds for a span's work.
+
+        Only float32 work has a known peak.
+        """
         arithmetic = span.flops / self.flops if span.dtype in ("f32", "") else 0.0
         return max(arithmetic, span.bytes / self.bandwidth)
 
 
 def measure_peak() -> Peak:
-    """Measure, with the number of threads that PyTorch uses, for about a second; the best round
-    counts.
+    """Measure for about a second, with PyTorch's number of threads. The best round counts.
 
-    On a machine that other programs load the peaks come out lower than they are.
+    If other programs load the machine, the result is below its peaks.
     """
-    import torch  # noqa: PLC0415  reading logs needs no PyTorch
+    import torch  # noqa: PLC0415 - reading logs needs no PyTorch
 
-    from bestof import kernels  # noqa: PLC0415  needs NumPy
+    from bestof import kernels  # noqa: PLC0415 - needs NumPy
 
     threads = torch.get_num_threads()
     source = torch.ones(_COPIED // 4)

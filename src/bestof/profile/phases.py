@@ -1,5 +1,4 @@
-"""Tell which phase of a step each operation belongs to: loading, preparation, forward, loss,
-backward, optimizer."""
+"""Finds the phase of each operation: loading, preparation, forward, loss, backward, optimizer."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Iterable
 
 from bestof.profile.operation import BACKWARD, MODULE, Operation
 
-# Where an operation stands in no range, the last phase before it tells.
+# An operation outside of all ranges has the phase of the one before it.
 _BEHIND = {
     "loading": "preparation",
     "optimizer": "preparation",
@@ -20,7 +19,7 @@ _BEHIND = {
 
 
 def phases_of(operations: Iterable[Operation]) -> dict[Operation, str]:
-    """Return the phase of each operation; the operations are in the order of their beginnings."""
+    """Return the phase of each operation. Operations are in the order in which they began."""
     phases: dict[Operation, str] = {}
     last: dict[int, str] = {}
     operations = list(operations)
@@ -36,8 +35,8 @@ def phases_of(operations: Iterable[Operation]) -> dict[Operation, str]:
             if own == "loss" and not trains:
                 own = "other"
         elif one.parent is not None and phases[one.parent] in ("loading", "backward", "optimizer"):
-            # A forward pass that runs again in the backward pass (checkpoints), or a closure's in
-            # the optimizer.
+            # A forward pass may run again in the backward pass (checkpoints), or in the optimizer
+            # (closures).
             own = phases[one.parent]
         phases[one] = own
         if one.parent is None:
@@ -46,7 +45,7 @@ def phases_of(operations: Iterable[Operation]) -> dict[Operation, str]:
 
 
 def _own(one: Operation) -> str | None:
-    """The phase that the name of an operation tells."""
+    """Return the phase that the name of an operation implies, or None."""
     if one.name.startswith(BACKWARD):
         return "backward"
     if not one.annotation:

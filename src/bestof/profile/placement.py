@@ -1,8 +1,8 @@
-"""Place the lines of a log into the operations of PyTorch that issued them.
+"""Finds the operation of PyTorch that issued each line of a log.
 
-A line of oneDNN tells when it began: it belongs to the innermost operation that was running then. A
-line of MKL tells no time: it stands between its neighbours of oneDNN, and its sizes are those of an
-operand of the operation.
+A line of oneDNN has a time. It belongs to the innermost operation that was running when the line
+began. A line of MKL has no time. It lies between its neighbours of oneDNN, and its sizes are those
+of an operand of the operation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bestof.profile.line import Line
 from bestof.profile.operation import Operation
 from bestof.profile.work import sizes_of
 
-# Lines begin up to this many nanoseconds outside of their operations, as two clocks are read.
+# A line may begin this many nanoseconds outside of its operation, because two clocks are read.
 _SLACK = 3_000
 
-# Operations that call one matrix product, and operations that call any number of them.
+# Operations that call one matrix product, and those that call any number of them.
 _PRODUCTS = frozenset(
     f"aten::{name}"
     for name in (
@@ -26,7 +26,7 @@ _PRODUCTS = frozenset(
         *("_addmm_activation", "addbmm", "_int_mm"),
     )
 )
-# A line whose operation is not known here must not take one far behind it.
+# A line with an unknown operation must not take one that is far away.
 _AHEAD = 16
 _MANY_PRODUCTS = frozenset(
     f"aten::{name}"
@@ -42,14 +42,14 @@ _MANY_PRODUCTS = frozenset(
         ),
     )
 )
-# Of several threads that were inside of an operation, the one inside of these issued the line.
+# If several threads were inside an operation, the one inside one of these issued the line.
 _ISSUERS = ("conv", "mkldnn", "onednn", "linear", "mm", "matmul", "lstm", "gru", "attention")
 
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A line, its interval in nanoseconds since the epoch, and its operation, None where none was
-    found."""
+    """A line, its interval in nanoseconds since the epoch, and its operation, or None if
+    unknown."""
 
     line: Line
     start: int
@@ -58,8 +58,10 @@ class Placed:
 
 
 def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed]:
-    """Place each line; the lines are in the order of the log, the operations in that of their
-    beginnings."""
+    """Place each line.
+
+    Lines have the order of the log. Operations have the order in which they began.
+    """
     threads: dict[int, list[Operation]] = {}
     for one in operations:
         if not one.annotation:
@@ -80,15 +82,15 @@ def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed
             continue
         owner = products[found]
         next_product = found + 1 if owner.name in _PRODUCTS else found
-        # A product is the last that its operation does: what stands before it prepares the
-        # operands.
+        # The product comes last in its operation. Lines before it prepare the operands.
         start = max(owner.start, owner.end - round(line.seconds * 1e9))
         placed.append(Placed(_sized(line, owner), start, owner.end, owner))
     return placed
 
 
 def _sized(line: Line, owner: Operation) -> Line:
-    """MKL prints a batch of products without its sizes: they are those of the operands."""
+    """Return the line with the sizes of its operands. MKL prints batches of products without
+    sizes."""
     if sizes_of(line.problem).keys() >= {"m", "n", "k"}:
         return line
     shapes = ["x".join(map(str, shape)) for shape in owner.shapes if len(shape) == 3][-2:]
@@ -96,8 +98,7 @@ def _sized(line: Line, owner: Operation) -> Line:
 
 
 def _bounds(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """For each line, the end of the last line with a time before it, and the beginning of the next
-    behind it."""
+    """Return, for each line, the end of the last timed line before it and the start of the next."""
     low, lows = 0, []
     for line in lines:
         lows.append(low)
@@ -139,8 +140,10 @@ def _issues(operation: Operation) -> bool:
 def _product(
     line: Line, products: Sequence[Operation], first: int, low: int, high: int
 ) -> int | None:
-    """The index of the operation whose operands have the sizes of the line; else of one that calls
-    any products."""
+    """Return the index of the operation whose operands have the sizes of the line.
+
+    Without one, return that of an operation that calls any products.
+    """
     wanted = {value for value in sizes_of(line.problem).values() if value > 1}
     fallback = None
     looked = 0

@@ -1,5 +1,4 @@
-"""Ranges in PyTorch's profiler around the steps of plans, which tell algorithm, problem and
-module."""
+"""Adds ranges to PyTorch's profiler around the steps of plans: algorithm, problem and module."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from bestof.torch.plan.step import Step
 
 
 def watch_plan_steps() -> Callable[[], None]:
-    """Begin; the function that is returned ends it."""
+    """Begin. The returned function ends it."""
     before = observer.run_step
 
     def stop() -> None:

@@ -1,7 +1,7 @@
-"""A profile: everything that was captured of a program, or read from a log, on one time line.
+"""A profile: all that was captured of a program, or read from a log, on one time line.
 
-It is a value. `capture` and `read_log` make one, files keep one, and breakdown, comparison, trace
-and projection read it. Times are seconds from the beginning of the capture.
+It is a value. `capture` and `read_log` make it, and files keep it. Breakdown, comparison, trace and
+projection read it. Times are seconds since the start of the capture.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of training, or one call of the model; `samples` is its batch, 0 where it is
-    unknown."""
+    """One step of training, or one call of the model.
+
+    `samples` is its batch, or 0 if unknown.
+    """
 
     start: float
     end: float
@@ -42,12 +44,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`wall` is the time of the capture; 0 for a log without timestamps, whose coverage is unknown.
+    """All spans, steps and marks of a capture or a log.
 
-    `lines` counts the lines of oneDNN, MKL and bestof; `unattributed` those of them that no
-    operation issued, and `unknown` those that could not be understood, with `examples`. `host`
-    tells processor, threads and versions. `marks` are what bestof's selectors did. `peak` is what
-    the machine reaches at most, None where it was not measured.
+    `wall` is the time of the capture. It is 0 for a log without timestamps, which has no coverage.
+    `lines` counts the lines of oneDNN, MKL and bestof. `unattributed` counts those without an
+    operation, and `unknown` those that could not be parsed, with `examples`. `host` describes
+    processor, threads and versions. `marks` are what bestof's selectors did. `peak` holds the peaks
+    of the machine, or None if they were not measured.
     """
 
     title: str
@@ -66,7 +69,7 @@ class Profile:
     peak: Peak | None = None
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON; ProfileError where the file cannot be written."""
+        """Write it as JSON. Raises ProfileError if the file cannot be written."""
         content = {"format": _FORMAT, **asdict(self), "host": dict(self.host)}
         try:
             Path(path).write_text(json.dumps(content), encoding="utf-8")
@@ -77,7 +80,7 @@ class Profile:
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Read a profile that `save` wrote; ProfileError for another file."""
+    """Read a profile that `save` wrote. Raises ProfileError for another file."""
     try:
         content = json.loads(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:
@@ -108,7 +111,7 @@ def _from_content(content: Any, path: str) -> Profile:
 
 
 def _built(kind: type[_Value], content: Mapping[str, Any]) -> _Value:
-    """Return a dataclass from the fields that JSON gave; TypeError for a value of another type."""
+    """Return a dataclass from fields of JSON. Raises TypeError for a value of another type."""
     value = kind(**content)
     for name, types in _plain_fields(cast("Hashable", kind)):
         found = getattr(value, name)
@@ -120,7 +123,7 @@ def _built(kind: type[_Value], content: Mapping[str, Any]) -> _Value:
 
 
 def _texts(name: str, content: Any, kind: type[list[Any] | dict[str, Any]]) -> Any:
-    """Return a container of texts as it is; TypeError for anything else."""
+    """Return a container of texts unchanged. Raises TypeError for anything else."""
     if not isinstance(content, kind) or not all(isinstance(one, str) for one in content):
         raise TypeError(f"{name}: expected a {kind.__name__} of texts; got {content!r:.60}")
     return content
@@ -128,6 +131,6 @@ def _texts(name: str, content: Any, kind: type[list[Any] | dict[str, Any]]) -> A
 
 @cache
 def _plain_fields(kind: Any) -> list[tuple[str, tuple[type, ...]]]:
-    """Return the fields of a dataclass that are a text or a number, with the types they take."""
+    """Return the fields of a dataclass that are texts or numbers, with their types."""
     types: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
     return [(one.name, types[one.type]) for one in fields(kind) if one.type in types]

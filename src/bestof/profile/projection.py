@@ -1,8 +1,9 @@
-"""Project a profile: replay every distinct problem alone, and say how fast the step could be.
+"""Projects a profile: replays every problem alone, and computes how fast the step could be.
 
-Each problem is run as it was logged, as oneDNN would choose it, by each other implementation, and
-by bestof's kernels, hot and cold. Weighed by its calls, the best of a ceiling over the observed
-time is the efficiency: a bracket, as caches are neither always hot nor always cold in a program.
+Each problem runs hot and cold: as it was logged, as oneDNN would choose, by each other
+implementation, and by bestof's kernels. A ceiling sums the best times over the calls of a step.
+Divided by the observed time, it gives the efficiency. This is a range, because in a program caches
+are neither always hot nor always cold.
 """
 
 from __future__ import annotations
@@ -24,20 +25,19 @@ from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Disturbance, Times, Watch, times_of
 
-# Of the time for a problem, the replay of the logged call gets this share; the rest is shared by
-# the others.
+# The share of a problem's time for the replay of the logged call. The other ways share the rest.
 _SAME = 0.25
-# More seconds than these a problem gain nothing.
+# The most seconds for a problem. More gain nothing.
 _MOST = 2.0
-# The least seconds of one measurement: two calls are made however long they take.
+# The least seconds of one measurement. Two calls are always made.
 _LEAST = 0.004
-# A ceiling counts if it is this much below the observed time, so that noise names no remedy.
+# A ceiling counts only if it is this much below the observed time, so that noise gives no advice.
 _WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The times of one way to compute a problem, in seconds of a call."""
+    """The times of one way to compute a problem, in seconds per call."""
 
     kind: str  # same, onednn, implementation, bestof
     name: str
@@ -45,16 +45,16 @@ class Measured:
     cold: float | None
 
     def seconds(self, cold: bool) -> float:
-        """Return the hot or the cold time; the hot one where there is no cold one."""
+        """Return the hot or the cold time. Without a cold time, return the hot one."""
         return self.cold if cold and self.cold is not None else self.hot
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One distinct problem of a step: `calls` of them took `seconds` in all, for `modules`.
+    """One distinct problem of a step: `calls` of them took `seconds` in all, in `modules`.
 
-    `reason` tells why it was not replayed; `roofline` is the least seconds of a call by the peaks,
-    None without them.
+    `reason` says why it was not replayed. `roofline` is the least seconds of a call by the peaks,
+    or None without peaks.
     """
 
     key: str
@@ -70,18 +70,18 @@ class Problem:
     reason: str = ""
 
     def ceiling(self, kinds: Sequence[str], cold: bool) -> Measured | None:
-        """Return the fastest way of some kinds."""
+        """Return the fastest way of the given kinds."""
         own = [one for one in self.measured if one.kind in kinds]
         return min(own, key=lambda one: one.seconds(cold), default=None)
 
     @property
     def same_implementation(self) -> bool:
-        """Whether the replay of the logged call ran the implementation of the line."""
+        """Whether the replay of the logged call ran the same implementation as the line."""
         own = self.ceiling(("same",), cold=False)
         return own is not None and self.implementation.split(":", 1)[-1] in own.name
 
 
-# The ceilings, from the logged call to everything that was tried.
+# The ceilings, from the logged call to all that was tried.
 CEILINGS: Mapping[str, tuple[str, ...]] = {
     "as logged, alone": ("same",),
     "oneDNN's choice": ("same", "onednn"),
@@ -91,7 +91,8 @@ CEILINGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What became of the problems of a step. `wall` is the step's, `seconds` that of its lines."""
+    """The replayed problems of a step. `wall` is the time of the step, `seconds` that of its
+    lines."""
 
     wall: float
     problems: tuple[Problem, ...]
@@ -114,8 +115,10 @@ class Projection:
         return self.replayed / self.wall if self.wall > 0 else 0.0
 
     def projected(self, ceiling: str, cold: bool) -> float:
-        """Return the seconds of the replayed lines at a ceiling; no problem counts as slower than
-        it was observed."""
+        """Return the seconds of the replayed lines at a ceiling.
+
+        No problem counts as slower than it was observed.
+        """
         total = 0.0
         for one in self.problems:
             best = one.ceiling(CEILINGS[ceiling], cold)
@@ -124,17 +127,17 @@ class Projection:
         return total
 
     def roofline(self) -> float | None:
-        """Return the seconds of the replayed lines by the peaks; None without peaks."""
+        """Return the seconds of the replayed lines by the peaks, or None without peaks."""
         known = [one for one in self.problems if one.measured]
         if any(one.roofline is None for one in known):
             return None
         return sum(min(one.seconds, one.calls * (one.roofline or 0.0)) for one in known)
 
     def advice(self) -> list[tuple[Problem, Measured, float]]:
-        """Return what to do: the problem, the faster way, and the seconds of a step that it saves;
-        the most first.
+        """Return advice: the problem, the faster way, and the seconds of a step that it saves.
 
-        The greater of the hot and the cold time is taken, so that caches promise nothing.
+        The largest saving comes first. The greater of the hot and the cold time is used, so that
+        savings do not depend on caches.
         """
         found = []
         for one in self.problems:
@@ -152,14 +155,14 @@ def _slower(one: Measured) -> float:
 
 @dataclass(slots=True)
 class Kept:
-    """Measurements of earlier runs in a file, one a line, which a run continues."""
+    """Measurements of earlier runs in a file, one per line. A run continues the file."""
 
     path: Path | None
     known: dict[str, list[Measured]] = field(default_factory=dict)
 
     @classmethod
     def at(cls, path: Path | None) -> Kept:
-        """Read a file where there is one; ProfileError for one that holds something else."""
+        """Read a file if it exists. Raises ProfileError if it holds something else."""
         kept = cls(path)
         if path is not None and path.exists():
             for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -169,12 +172,12 @@ class Kept:
                 except (ValueError, KeyError, TypeError) as error:
                     raise ProfileError(
                         f"{str(path)!r} does not hold measurements in line {number} ({error}); "
-                        "name another file"
+                        "give another path"
                     ) from error
         return kept
 
     def add(self, key: str, measured: Sequence[Measured]) -> None:
-        """Remember the measurements of a problem, and write them at once."""
+        """Keep the measurements of a problem, and write them at once."""
         self.known[key] = list(measured)
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
@@ -183,12 +186,12 @@ class Kept:
 
 
 def problems_of(steady: Steady, threads: int, peak: Peak | None) -> list[tuple[Problem, Line]]:
-    """Return the distinct problems of a step, the longest first, and a line of each."""
+    """Return the distinct problems of a step, the longest first, with one line of each."""
     groups: dict[tuple[str, ...], list[tuple[Span, Line]]] = {}
     for span in steady.spans:
         if span.kind == "line":
             for line in read_lines([span.text]).lines:
-                # The span knows sizes that MKL does not print.
+                # The span has sizes that MKL does not print.
                 sized = replace(line, problem=span.problem)
                 groups.setdefault(sized.key, []).append((span, sized))
     result = []
@@ -217,11 +220,11 @@ def project(
     kept: Kept,
     tell: Callable[[int, int, str], None] = lambda _done, _all, _what: None,
 ) -> Projection:
-    """Replay the problems of a step with as many threads as it had, for about `seconds` in all.
+    """Replay the problems of a step with its number of threads, for about `seconds` in all.
 
-    Problems that no time is left for are not replayed, and counted as such; a later run with the
-    same `kept` continues. `tell` is called with the number of problems done, that of all, and what
-    is next.
+    If time runs out, the remaining problems are not replayed, and counted as such. A later run with
+    the same `kept` continues. `tell` is called with the number of finished problems, the number of
+    all, and the next one.
     """
     found = problems_of(steady, threads, peak)
     ends, watch, calls = perf_counter() + seconds, Watch(), 0
@@ -232,7 +235,7 @@ def project(
         for number, (problem, line) in enumerate(found):
             tell(number, len(found), f"{problem.primitive} {problem.problem}")
             left = ends - perf_counter()
-            # The longest problems come first, and get time by their share of what is left.
+            # The longest problems come first. Each gets its share of the remaining time.
             rest = sum(one.seconds for one, _ in found[number:]) or 1.0
             if problem.key not in kept.known:
                 if left <= 0:
@@ -258,12 +261,14 @@ def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Prob
 
 
 def _measure(line: Line, seconds: float) -> Iterator[Measured]:
-    """Time each way to compute a line; a way that fails is left out, unless it is the logged
-    call."""
+    """Time each way to compute a line.
+
+    A way that fails is left out, unless it is the logged call.
+    """
     names: set[str] = set()
     others = seconds * (1 - _SAME)
     for place, one in enumerate(alternatives_of(line)):
-        # How many ways follow is not known beforehand: each takes an eighth of what is left.
+        # The number of further ways is unknown, so each takes an eighth of the remaining time.
         share = seconds * _SAME if place == 0 else others / 8
         others -= 0.0 if place == 0 else share
         try:

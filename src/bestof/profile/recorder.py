@@ -1,5 +1,4 @@
-"""Capture a region of a program: the lines of oneDNN and MKL, and the operations of PyTorch, at the
-same time."""
+"""Captures a part of a program: lines of oneDNN and MKL, and operations of PyTorch."""
 
 from __future__ import annotations
 
@@ -35,18 +34,16 @@ _LOST = (
     "the program, or record other steps (--skip, --steps)"
 )
 
-# One capture at a time: verbose levels, hooks and the profiler are the process's.
+# Only one capture at a time: verbose levels, hooks and the profiler belong to the process.
 _running = threading.Lock()
 
 
 class Recorder:
-    """A capture between `start` and `stop`; also a context manager, with the profile in `profile`
-    afterwards.
+    """A capture between `start` and `stop`. As a context manager, it sets `profile` at the end.
 
-    What was captured is kept where the region raises. A second capture inside of one raises
+    If the captured code raises, what was captured is kept. A second capture inside of one raises
     ProfileError, and so does a capture inside of `torch.profiler.profile`. `dispatch` also records
-    why oneDNN refused implementations; it has an effect only where oneDNN has not run before in the
-    process.
+    why oneDNN refused implementations. It works only if oneDNN has not run before in the process.
     """
 
     def __init__(self, title: str = "region", dispatch: bool = False) -> None:
@@ -66,7 +63,7 @@ class Recorder:
 
     @property
     def profile(self) -> Profile:
-        """The profile; ProfileError before the end of the capture."""
+        """The profile. Raises ProfileError before the end of the capture."""
         if self._profile is None:
             raise ProfileError("the capture has not ended; read `profile` after the `with` block")
         return self._profile
@@ -85,11 +82,11 @@ class Recorder:
         except BaseException:
             _running.release()
             raise
-        # oneDNN reads this when it prints its first line. Who asked for lines by himself goes on
-        # getting them.
+        # oneDNN reads this when it prints its first line. If the user asked for lines, these still
+        # appear.
         self._forwards = _level() > 0
         os.environ.setdefault(_STAMP, "1")
-        # Kineto would tell of its own beginning and end.
+        # Kineto would report its own start and end.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         threading.Thread(target=self._drain, name="bestof-capture", daemon=True).start()
         self._names.start()
@@ -99,8 +96,7 @@ class Recorder:
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
         )
         if self._dispatch:
-            # oneDNN has no function for this: it reads the variable when it runs for the first
-            # time.
+            # oneDNN has no function for this. It reads the variable when it first runs.
             self._environment, os.environ[_VERBOSE] = os.environ.get(_VERBOSE), _DISPATCH
         _set_verbose(1, onednn=not self._dispatch and not _asks_for_executions())
         self._profiler.start()
@@ -145,7 +141,7 @@ class Recorder:
         return self._profile
 
     def enter(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Take in a module whose call had begun before `start`."""
+        """Note a module whose call began before `start`."""
         self._names.enter(module, arguments)
 
     def __enter__(self) -> Recorder:
@@ -162,21 +158,21 @@ class Recorder:
             self.stop()
 
     def _take(self, text: str) -> bool:
-        # Reading a line takes 30 us, which the program would wait for: it waits until the end of
-        # the capture.
+        # Parsing a line takes 30 us, so it waits until the end of the capture.
         if not contains_line(text):
             return False
         self._texts.append(text)
         return not self._forwards
 
     def _drain(self) -> None:
-        """Hand the program's own output on while it runs, and keep the memory of the file small."""
+        """Pass on the program's own output while it runs, so that the file in memory stays
+        small."""
         while not self._stop_draining.wait(0.02):
             self._output.drain()
 
 
 def _level() -> int:
-    """The level of oneDNN's lines that the environment asks for."""
+    """Return the level of oneDNN's lines that the environment asks for."""
     for name in ("ONEDNN_VERBOSE", "DNNL_VERBOSE"):
         text = os.environ.get(name, "")
         if text:
@@ -185,8 +181,10 @@ def _level() -> int:
 
 
 def _asks_for_executions() -> bool:
-    """Whether the environment names categories of lines, executions among them: a level would
-    replace these."""
+    """Return whether the environment names categories of lines that include executions.
+
+    A level would replace these categories.
+    """
     return any(word in os.environ.get(_VERBOSE, "") for word in ("all", "profile"))
 
 

@@ -1,7 +1,7 @@
-"""Begin and end a recording by the steps of a program that knows nothing of it.
+"""Starts and ends a recording after some steps of a program, which need not know about it.
 
-A step ends with an optimizer's step. Without gradients it is a call of an outermost module. The
-recording begins and ends where an outermost module is about to be called, so that no range is cut.
+A step ends with an optimizer's step. Without gradients, it is a call of an outermost module. The
+recording starts and ends just before an outermost module is called, so that no range is cut.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bestof.profile.recorder import Recorder
 
 
 class Schedule:
-    """Records `steps` steps after the first `skip`; all, where `steps` is 0.
+    """Records `steps` steps after the first `skip`, or all of them if `steps` is 0.
 
-    The hooks run inside the program, so they raise nothing into it: `stop` raises why a recording
-    failed. A process that the program forks records nothing.
+    The hooks run inside the program, so they never raise. `stop` raises the reason if a recording
+    failed. A forked process records nothing.
     """
 
     def __init__(self, title: str, skip: int, steps: int, dispatch: bool = False) -> None:
@@ -34,13 +34,13 @@ class Schedule:
         self._steps = steps
         self._done = 0
         self._depth = threading.local()
-        self._state = "waiting"  # then running, ended, or failed
+        self._state = "waiting"  # later running, ended, or failed
         self._error: BestofError | None = None
         self._process = os.getpid()
         self._handles: list[Any] = []
 
     def start(self) -> None:
-        """Watch for steps, and begin at once where none is to be skipped."""
+        """Watch for steps. If none is skipped, start at once."""
         self._handles = [
             register_module_forward_pre_hook(self._before),
             register_module_forward_hook(self._after, always_call=True),

@@ -1,7 +1,7 @@
-"""Observe bestof's selectors during a capture: their trials, decisions and drift.
+"""Observes bestof's selectors during a capture: their trials, decisions and drift.
 
-Selectors tell decisions and drift to the logger `bestof`, with the time. The journal of trials has
-no times: each trial is placed at the next operation with its sizes that took at least as long.
+Selectors log decisions and drift, with the time, to the logger `bestof`. The journal of trials has
+no times. So each trial is placed at the next operation with its sizes that took at least as long.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOGGER = logging.getLogger("bestof")
 
 
 class Selectors(logging.Filter):
-    """Observes between `start` and `stop`, as a filter of the logger: it lets pass what passed
-    before."""
+    """Observes between `start` and `stop`, as a filter of the logger. Other records pass
+    unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,13 +43,13 @@ class Selectors(logging.Filter):
         _LOGGER.setLevel(self._level)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Note a record; whether it would have been handled without the capture."""
+        """Note a record. Return whether it would be handled without the capture."""
         self._records.append((record.created, record.getMessage()))
         return record.levelno >= self._shown
 
     def marks(self, operations: Sequence[Operation], began: int) -> list[Mark]:
-        """Return what was observed; `began` is the beginning of the capture in nanoseconds since
-        the epoch."""
+        """Return what was observed. `began` is the start of the capture in nanoseconds since the
+        epoch."""
         marks = [
             Mark("drift" if ": drift: " in text else "decisions", text, created - began / 1e9)
             for created, text in self._records
@@ -72,8 +72,8 @@ def _of(selector: BestOf) -> list[TrialEntry]:
 def _placed(
     name: str, trials: Sequence[TrialEntry], operations: Sequence[Operation], began: int
 ) -> Iterator[Mark]:
-    """The trials of one selector, each at an operation of its own; one that fits nowhere is left
-    out."""
+    """Yield the trials of one selector, each at its own operation. Leave out those that fit
+    nowhere."""
     kind = "aten::convolution" if name.endswith("forward") else "aten::convolution_backward"
     candidates = [(one, operation_notation(one)) for one in operations if one.name == kind]
     place = 0

@@ -1,8 +1,8 @@
-"""A span: one piece of a profile's time line, with everything that is known of it.
+"""A span: one part of a profile's time line, with all that is known about it.
 
 There are two kinds. A *line* is a call that oneDNN, MKL or bestof reported. An *operation* is one
-of PyTorch's, with `self_seconds` for what no line and no inner operation explains. The self times
-of all spans of a thread add up to the time that is explained; a breakdown sums them by one of the
+of PyTorch's. Its `self_seconds` are the time that no line and no inner operation explains. The self
+times of all spans of a thread add up to the explained time. A breakdown sums them by one of the
 fields.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Times are seconds; `start` counts from the beginning of the capture. Unknown text is
-    empty."""
+    """Times are seconds. `start` counts from the start of the capture. Unknown text is empty."""
 
     kind: str  # line, operation
     source: str  # onednn, mkl, bestof, pytorch
@@ -23,11 +22,11 @@ class Span:
     seconds: float
     self_seconds: float
     thread: int = 0
-    step: int = -1  # -1 outside of all steps
+    step: int = -1  # -1: outside of all steps
     phase: str = "other"
     module: str = ""
     module_class: str = ""
-    operation: str = ""  # the innermost operation of PyTorch that the time belongs to
+    operation: str = ""  # the innermost operation of PyTorch around it
     direction: str = ""
     implementation: str = ""
     dtype: str = ""
@@ -46,7 +45,8 @@ class Span:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes spans of different steps the same: everything but times and implementation."""
+        """Spans of different steps with equal keys are the same. The key leaves out times and
+        the implementation."""
         return (
             *(self.source, self.name, self.module, self.phase, self.operation, self.direction),
             *(self.dtype, self.problem, self.attributes, self.auxiliary),

@@ -1,8 +1,7 @@
-"""The steady step of a profile: what one step takes when nothing disturbs it.
+"""The steady step of a profile: the time of a step without disturbances.
 
-Steps that issue the same spans in the same order are aligned, and the least time of each position
-is taken. A profile whose steps all differ is represented by the step of median time; one without
-steps, by all of it.
+Steps with the same spans in the same order are combined, with the least time of each position. If
+all steps differ, the step of median time is used. Without steps, the whole profile is used.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from bestof.profile.span import Span
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """The spans of one step; `aligned` of `steps` steps were the same.
+    """The spans of one step. `aligned` of `steps` steps were the same.
 
-    `coverage` is the share of the steps' wall time that their spans on the main thread explain,
-    None where the wall time is unknown. `wall` is such that the spans of the main thread cover that
-    share of it. `samples` is 0 where the batch is unknown.
+    `coverage` is the share of the steps' wall time that spans on the main thread explain, or None
+    if the wall time is unknown. `wall` is scaled so that the spans of the main thread have this
+    share of it. `samples` is 0 if the batch is unknown.
     """
 
     spans: tuple[Span, ...]
@@ -40,7 +39,7 @@ def steady_of(profile: Profile) -> Steady:
     for span in profile.spans:
         if span.step >= 0:
             by_step[span.step].append(span)
-    # The first step builds what the others find: compiled kernels, memory, the optimizer's state.
+    # The first step makes what the others use: compiled kernels, memory, the optimizer's state.
     numbers = list(range(1 if len(by_step) > 1 else 0, len(by_step)))
     keys = {number: tuple(span.key for span in by_step[number]) for number in numbers}
     usual, count = Counter(keys.values()).most_common(1)[0]
@@ -71,7 +70,7 @@ def steady_of(profile: Profile) -> Steady:
 
 
 def _least(spans: Sequence[Span]) -> Span:
-    """The span of one position, with the least self time and the least time of all steps."""
+    """Return the span of one position with the least times of all steps."""
     return replace(
         min(spans, key=lambda one: one.self_seconds), seconds=min(one.seconds for one in spans)
     )

@@ -1,5 +1,5 @@
-"""Time a function alone: hot, on the same memory again and again, and cold, on memory that no cache
-holds."""
+"""Times a function alone: hot, always on the same memory, and cold, on memory outside the
+caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from time import perf_counter
 
-# Buffers of a cold run together take this many times the last-level cache.
+# All buffers of a cold run together are this many times the last-level cache.
 _ROTATED = 2.0
 _MOST_SETS = 64
 _MOST_BYTES = 2 << 30
@@ -19,8 +19,10 @@ _FALLBACK_CACHE = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The least seconds of a call, hot and cold. `cold` is None where one set of buffers was too
-    large to rotate."""
+    """The least seconds of a call, hot and cold.
+
+    `cold` is None if one set of buffers was too large to rotate.
+    """
 
     hot: float
     cold: float | None
@@ -28,7 +30,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What else happened meanwhile: the share of the processors that others took, and page faults a
+    """Disturbances of a measurement: the processor share of other processes, and page faults a
     call."""
 
     others: float
@@ -36,17 +38,17 @@ class Disturbance:
 
 
 def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float) -> Times:
-    """Time a function that `bind` binds to fresh buffers of `bytes_`, for about `seconds`, one half
-    hot, one cold.
+    """Time a function that `bind` binds to new buffers of `bytes_`, for about `seconds`.
 
-    The least time is taken: others can only make a call slower.
+    One half of the time is hot, the other cold. The least time is used, because disturbances only
+    make calls slower.
     """
     first = bind()
-    first()  # pages are touched, and code is loaded
+    first()  # this touches pages and loads code
     hot = _least([first], seconds / 2)
     wanted = int(_ROTATED * last_level_cache() / max(bytes_, 1)) + 2
     sets = min(wanted, _MOST_SETS, max(1, _MOST_BYTES // max(bytes_, 1)))
-    # Too few sets would stay in the cache.
+    # Too few sets would stay in the caches.
     if sets < min(wanted, 2):
         return Times(hot, None)
     runs = [first, *(bind() for _ in range(sets - 1))]
@@ -56,7 +58,7 @@ def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float
 
 
 def _least(runs: list[Callable[[], None]], seconds: float) -> float:
-    """The least time of a call; each of the runs is called at least twice, unless that takes too
+    """Return the least time of a call. Each run is called at least twice, unless that takes too
     long."""
     least, ends, turn = float("inf"), perf_counter() + seconds, 0
     while True:
@@ -72,7 +74,7 @@ def _least(runs: list[Callable[[], None]], seconds: float) -> float:
 
 @cache
 def last_level_cache() -> int:
-    """Return the bytes of the last-level cache, 32 MiB where the system does not tell."""
+    """Return the bytes of the last-level cache, or 32 MiB if the system does not tell."""
     sizes = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()
@@ -84,13 +86,13 @@ def last_level_cache() -> int:
 
 
 class Watch:
-    """Observes other processes and page faults between its creation and `read`."""
+    """Observes other processes and page faults from its creation to `read`."""
 
     def __init__(self) -> None:
         self._before = _state()
 
     def read(self, calls: int) -> Disturbance:
-        """Return what happened since, over `calls` calls."""
+        """Return what happened since the creation, over `calls` calls."""
         (busy, total, own, faults), after = self._before, _state()
         passed = max(after[1] - total, 1e-9)
         others = (after[0] - busy) - (after[2] - own)
@@ -98,8 +100,8 @@ class Watch:
 
 
 def _state() -> tuple[float, float, float, int]:
-    """Seconds that all processors were busy, that have passed on all of them, of this process; its
-    page faults."""
+    """Return the busy and the elapsed seconds of all processors, and this process's, with page
+    faults."""
     with open("/proc/stat", encoding="utf-8") as file:
         fields = [int(one) / 100 for one in file.readline().split()[1:9]]
     idle = fields[3] + fields[4]

@@ -1,7 +1,8 @@
-"""Suspects: what a profile shows that usually can be had for less, each with its reason and remedy.
+"""Finds suspects: parts of a profile that usually have a cheaper form.
 
-One function looks for one thing, and one row of `_RULES` names it. A rule tells what the time is at
-stake, not what the remedy saves: that is for a projection, or a second profile, to say.
+Each suspect has a reason and a remedy. One function finds one kind of suspect, and one row of
+`_RULES` names the function. A suspect shows the time that is at stake, not the time that the remedy
+saves. A projection or a second profile shows that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bestof.profile.steady import Steady, steady_of
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """`seconds` of a step are at stake."""
+    """One suspect. `seconds` of a step are at stake."""
 
     name: str
     seconds: float
@@ -25,7 +26,7 @@ class Suspect:
     remedy: str
 
 
-# What takes less of a step than this is not worth a reader's time.
+# Suspects with a smaller share of a step are not reported.
 _SHARE = 0.01
 
 _ELEMENTWISE = frozenset(
@@ -48,7 +49,7 @@ _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 
 def suspects_of(profile: Profile) -> list[Suspect]:
-    """Return what a profile alone shows, the most expensive first."""
+    """Return the suspects of one profile, the most expensive first."""
     steady = steady_of(profile)
     found = [one for rule in _RULES for one in rule(steady)]
     found += _threads(profile, steady)
@@ -57,7 +58,8 @@ def suspects_of(profile: Profile) -> list[Suspect]:
 
 
 def suspects_between(first: Steady, second: Steady) -> list[Suspect]:
-    """Return what stands out in the second profile beside the first, the most expensive first."""
+    """Return suspects of the second profile in comparison with the first, the most expensive
+    first."""
     found = [*_weight_gradients(first, second), *_fallen_back(first, second)]
     return sorted(found, key=lambda one: -one.seconds)
 
@@ -93,7 +95,7 @@ def _references(steady: Steady) -> Iterator[Suspect]:
             _seconds(spans),
             f"oneDNN runs {name} of {module or 'no module'} ({spans[0].problem}) by "
             f"{spans[0].implementation}, which is not optimized",
-            "ONEDNN_VERBOSE=dispatch tells why the others refused; change the layout, the type "
+            "ONEDNN_VERBOSE=dispatch shows why the others refused; change the layout, the type "
             "or the pads",
         )
 
@@ -127,7 +129,7 @@ def _half_loss(steady: Steady) -> Iterator[Suspect]:
     if spans:
         yield Suspect(
             "loss in half precision",
-            # Accuracy is at stake, not time: it is told however short the loss is.
+            # This is about accuracy, not time, so it is reported however short the loss is.
             max(_seconds(spans), _SHARE * steady.wall),
             f"{len(spans)} operations of the loss compute in {spans[0].dtype}",
             "compute the loss from logits.float(), outside of autocast",
@@ -146,8 +148,7 @@ def _optimizer(steady: Steady) -> Iterator[Suspect]:
 
 
 def _chains(steady: Steady) -> Iterator[Suspect]:
-    """Runs of elementwise operations of one module and phase: each reads and writes memory
-    again."""
+    """Yield runs of elementwise operations of one module and phase. Each accesses memory again."""
     chain: list[Span] = []
     chains: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in [*steady.spans, None]:
@@ -191,7 +192,7 @@ def _threads(profile: Profile, steady: Steady) -> Iterator[Suspect]:
 
 
 def _weight_gradients(first: Steady, second: Steady) -> Iterator[Suspect]:
-    """Layers that get a weight gradient in the second profile alone."""
+    """Yield layers that have a weight gradient in the second profile only."""
     sides = [_modules_with(one, "backward_weights") for one in (first, second)]
     forward = _modules_with(first, "forward")
     extra = {
@@ -217,7 +218,8 @@ def _modules_with(steady: Steady, direction: str) -> Mapping[str, Sequence[Span]
 
 
 def _fallen_back(first: Steady, second: Steady) -> Iterator[Suspect]:
-    """Layers that computed in a half type in the first profile, and in float32 in the second."""
+    """Yield layers that compute in a half type in the first profile, and in float32 in the
+    second."""
     dtypes: list[dict[tuple[str, str], Span]] = [{}, {}]
     for side, steady in zip(dtypes, (first, second), strict=True):
         for span in steady.spans:

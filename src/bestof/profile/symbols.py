@@ -1,7 +1,7 @@
-"""Addresses of functions that a loaded library contains and does not export.
+"""Finds addresses of functions that a loaded library contains but does not export.
 
-The symbol table of an ELF file (`.symtab`) lists local functions too, until somebody strips it.
-Their address in the process is the table's value plus the place where the library is loaded.
+The symbol table of an ELF file (`.symtab`) also lists local functions, unless it was stripped. The
+address in the process is the value in the table plus the address at which the library is loaded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 def addresses(library: str, wanted: Collection[str]) -> dict[str, int]:
     """Return the addresses, in this process, of the wanted functions that the library has.
 
-    `library` is the end of its file name. Raises ProfileError where it is not loaded, or has no
-    symbol table.
+    `library` is the end of its file name. Raises ProfileError if the library is not loaded or has
+    no symbol table.
     """
     path, base = _loaded(library)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -44,7 +44,7 @@ def addresses(library: str, wanted: Collection[str]) -> dict[str, int]:
 
 
 def _loaded(library: str) -> tuple[Path, int]:
-    """The file, and the address of its first byte in memory."""
+    """Return the file, and the address of its first byte in memory."""
     with open("/proc/self/maps", encoding="utf-8") as file:
         for text in file:
             span, _, offset, _, _, *name = text.split(maxsplit=5)
@@ -66,8 +66,8 @@ def _values(content: mmap.mmap, wanted: frozenset[str], path: str) -> dict[str, 
     text_start, text_size = sections[table[6]][4], sections[table[6]][5]
     functions = symbols[((symbols["info"] & 0xF) == _FUNCTION) & (symbols["value"] > 0)]
     names = bytes(content[text_start : text_start + text_size])
-    del symbols  # holds the map open
-    # The names are searched for, and not the symbols walked: there are 400,000 of these.
+    del symbols  # it holds the map open
+    # Search for the names instead of reading all 400,000 symbols.
     places = {}
     for name in wanted:
         at = names.find(b"\0" + name.encode() + b"\0")

@@ -1,4 +1,5 @@
-"""Merge the lines of a log and the operations of PyTorch's profiler into spans on one time line."""
+"""Merges the lines of a log and the operations of PyTorch's profiler into spans on one time
+line."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from bestof.profile.profile import Profile, Step
 from bestof.profile.span import Span
 from bestof.profile.work import bytes_of, flops_of
 
-# The profiler's names of data types, as oneDNN spells them.
+# The profiler's data types, by oneDNN's names.
 _DTYPES = {
     **{"float": "f32", "double": "f64", "c10::BFloat16": "bf16", "c10::Half": "f16"},
     **{
@@ -30,7 +31,7 @@ _DTYPES = {
     },
 }
 
-# What a step of a plan is called among the operations.
+# The beginning of the names of plan steps among the operations.
 _STEP = "bestof::step"
 
 
@@ -46,8 +47,8 @@ def merge(
 ) -> Profile:
     """Make the profile of a capture from `began` to `ended`, in nanoseconds since the epoch.
 
-    `samples` holds the batch of each call of an outermost module, in their order; `decisions` what
-    bestof chose.
+    `samples` holds the batch of each call of an outermost module, in order. `decisions` are those
+    of bestof.
     """
     placed = place(log.lines, operations)
     placed += own_lines(operations, placed, decisions)
@@ -87,8 +88,8 @@ def merge(
 
 
 def from_log(title: str, log: Log) -> Profile:
-    """Make a profile of a log alone: without modules and phases, and without what reaches neither
-    oneDNN nor MKL."""
+    """Make a profile from a log only. It has no modules and phases, and only calls of oneDNN and
+    MKL."""
     stamps = [line.began for line in log.lines if line.began is not None]
     began = min(stamps, default=0.0)
     clock, spans = 0.0, []
@@ -98,7 +99,7 @@ def from_log(title: str, log: Log) -> Profile:
         spans.append(_of_line(line, start, line.seconds, line.seconds))
     return Profile(
         title=title,
-        # Without timestamps nobody knows what passed between the lines.
+        # Without timestamps, the time between the lines is unknown.
         wall=max((span.end for span in spans), default=0.0) if stamps else 0.0,
         spans=tuple(spans),
         lines=len(log.lines),
@@ -113,8 +114,7 @@ def from_log(title: str, log: Log) -> Profile:
 def _silent(
     operations: Sequence[Operation], inside: Mapping[Operation, Sequence[Placed]]
 ) -> Iterator[str]:
-    """Tell where oneDNN ran and printed nothing: the program may have set the level of its
-    lines."""
+    """Yield a message if oneDNN ran and printed nothing. The program may have changed its level."""
     calls = [one for one in operations if one.name == "aten::mkldnn_convolution"]
     silent = sum(one not in inside for one in calls)
     if silent:
@@ -125,7 +125,7 @@ def _silent(
 
 
 def _main_thread(operations: Sequence[Operation]) -> int:
-    """The thread whose outermost operations took longest."""
+    """Return the thread whose outermost operations took longest."""
     busy: Counter[int] = Counter()
     for one in operations:
         if one.parent is None:
@@ -136,8 +136,11 @@ def _main_thread(operations: Sequence[Operation]) -> int:
 def _steps(
     operations: Sequence[Operation], thread: int, samples: Sequence[int], began: int
 ) -> list[Step]:
-    """Steps end with an optimizer's step; where there is none, each call of the outermost module is
-    one."""
+    """Return the steps.
+
+    A step ends with an optimizer's step. Without an optimizer, each call of the outermost module is
+    a step.
+    """
     calls = [one for one in operations if one.parent is None and one.name.startswith(MODULE)]
     batches = dict(zip(calls, samples, strict=False))
     models = [one for one in calls if not one.name.split(":")[1].endswith("Loss")]
@@ -163,14 +166,14 @@ def _steps(
 def _spans(
     one: Operation, lines: Sequence[Placed], module: Module, phase: str, began: int
 ) -> list[Span]:
-    """The span of an operation and of the lines that it issued itself."""
+    """Return the span of an operation, and of the lines that it issued itself."""
     inner = sum(child.end - child.start for child in one.children if not child.annotation)
-    # Ranges inside of an operation (a checkpoint's modules) are transparent: what they hold is
-    # inside too.
+    # Ranges inside an operation (modules of a checkpoint) are transparent: their content is inside
+    # it too.
     inner += sum(_held(child) for child in one.children if child.annotation)
     free = max(0, one.end - one.start - inner)
     printed = sum(placed.end - placed.start for placed in lines)
-    # Calls that ran on several threads at once add up to more than their operation took.
+    # Calls on several threads at the same time add up to more than their operation took.
     scale = min(1.0, free / printed) if printed else 1.0
     step = one.name.startswith(KERNEL)
     own = Span(
@@ -261,7 +264,8 @@ def _of_line(
 
 
 def _in_steps(spans: Sequence[Span], steps: Sequence[Step]) -> list[Span]:
-    """The same spans with the numbers of their steps; both are in the order of time."""
+    """Return the same spans with the numbers of their steps. Both lists are in the order of
+    time."""
     result, number = [], 0
     for span in spans:
         while number < len(steps) and span.start >= steps[number].end:

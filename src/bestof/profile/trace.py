@@ -1,7 +1,7 @@
-"""Write a profile as a trace in Chrome's format, which Perfetto and chrome://tracing open.
+"""Writes a profile as a trace in Chrome's format, for Perfetto and chrome://tracing.
 
-Each thread of the program is a track of nested operations; modules, phases, lines, and trials and
-decisions of bestof stand on tracks of their own. Times are microseconds.
+Each thread of the program is a track of nested operations. Modules, phases, lines, and trials and
+decisions of bestof have tracks of their own. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bestof.profile.profile import Profile
 from bestof.profile.span import Span
 
 _PROCESS = 1
-# The tracks below the program's threads.
+# The tracks after the program's threads.
 _TRACKS = {
     "steps": 1_000_001,
     "phases": 1_000_002,
@@ -34,7 +34,7 @@ Event = dict[str, Any]
 
 
 def trace_events(profile: Profile) -> list[Event]:
-    """Return the events: one complete event (`X`) a span, and the names of the tracks."""
+    """Return the events: a complete event (`X`) for each span, and the names of the tracks."""
     events = [*_names(profile)]
     for number, step in enumerate(profile.steps):
         events.append(
@@ -52,7 +52,7 @@ def trace_events(profile: Profile) -> list[Event]:
 
 
 def write_trace(profile: Profile, path: str | Path) -> None:
-    """Write the trace as JSON; ProfileError where the file cannot be written."""
+    """Write the trace as JSON. Raises ProfileError if the file cannot be written."""
     content = {"traceEvents": trace_events(profile), "displayTimeUnit": "ms"}
     try:
         Path(path).write_text(json.dumps(content), encoding="utf-8")
@@ -92,14 +92,13 @@ def _event(
 
 
 def _stretches(profile: Profile, track: str, fields: Sequence[str]) -> Iterator[Event]:
-    """Runs of spans of the main thread that have the same fields, each as one event."""
+    """Yield runs of spans of the main thread with the same fields, each as one event."""
     begun: tuple[float, tuple[str, ...]] | None = None
     end = 0.0
     for span in [*(one for one in profile.spans if one.thread == profile.thread), None]:
         key = None if span is None else tuple(getattr(span, name) for name in fields)
         if begun is not None and (key != begun[1] or span is None):
-            # The next stretch cuts one whose last span reaches into it, as a track holds no
-            # overlap.
+            # A run ends where the next one begins, because events of a track must not overlap.
             until = end if span is None else min(end, span.start)
             if any(begun[1]):
                 name = " ".join(word for word in begun[1] if word)
@@ -111,7 +110,7 @@ def _stretches(profile: Profile, track: str, fields: Sequence[str]) -> Iterator[
 
 
 def _arguments(span: Span) -> dict[str, Any]:
-    """What is known of a span, for Perfetto's details."""
+    """Return all that is known of a span, for Perfetto's details."""
     known = {
         "module": span.module,
         "operation": span.operation,

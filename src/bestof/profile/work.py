@@ -1,7 +1,8 @@
-"""Count the work of a line exactly: floating-point operations, and bytes that must be moved.
+"""Counts the work of a line exactly: floating-point operations, and bytes that must be moved.
 
-A convolution multiplies only where its window meets the image: taps on the padding are not counted.
-The bytes are each tensor once, read or written; a kernel that fits no cache moves more.
+A convolution multiplies only where its window meets the image, so taps on the padding do not count.
+Each tensor counts once, read or written. If a problem exceeds the caches, kernels move more bytes
+than this.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from bestof.profile.line import Line
 from bestof.profile.mkl import dtype_of
 
 _NAMED = re.compile(r"([a-z]+)(\d+)")
-# The operands of a product, as oneDNN writes them.
+# The operands of a product, by oneDNN's names.
 _SHAPES = re.compile(r"\d+(x\d+)+:\d+(x\d+)+")
 _CONVOLUTIONS = ("convolution", "deconvolution")
 
 
 def sizes_of(problem: str) -> dict[str, int]:
-    """Parse a problem such as `mb2_ic8oc8_ih32oh30kh3sh1dh0ph0`: the sizes by their names."""
+    """Parse a problem such as `mb2_ic8oc8_ih32oh30kh3sh1dh0ph0` into sizes by name."""
     return {name: int(value) for name, value in _NAMED.findall(problem)}
 
 
 def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: int) -> int:
-    """Count the pairs of result and tap, on one axis, that meet the image; `dilation` is 0 for a
-    dense window."""
+    """Count the pairs of result and tap on one axis that meet the image.
+
+    `dilation` is 0 for a dense window.
+    """
     total = 0
     for place in range(results):
         first = place * stride - pad
@@ -36,10 +39,12 @@ def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: 
 
 
 def flops_of(line: Line) -> int:
-    """Return the floating-point operations of a call; 0 where the primitive moves data or its sizes
-    are unknown."""
+    """Return the floating-point operations of a call.
+
+    0 if the primitive only moves data, or if its sizes are unknown.
+    """
     if line.primitive in _CONVOLUTIONS:
-        # A line of bestof may stand for both gradients: each does the work of the forward pass.
+        # One line of bestof may cover both gradients. Each does as much work as the forward pass.
         passes = line.direction.count("+") + 1
         return passes * _convolution(sizes_of(line.problem), line.primitive == "deconvolution")
     count = _FLOPS.get(line.primitive)
@@ -52,7 +57,7 @@ def flops_of(line: Line) -> int:
 
 
 def bytes_of(line: Line) -> int:
-    """Return the bytes of all tensors of a call, each once; 0 where the line tells no sizes."""
+    """Return the bytes of all tensors of a call, each once, or 0 if the line has no sizes."""
     if line.source == "mkl":
         width = BYTES.get(dtype_of(line.implementation), 4.0)
         if _SHAPES.fullmatch(line.problem):
@@ -98,8 +103,10 @@ def _matmul(line: Line) -> int:
 
 
 def _matrices(line: Line) -> tuple[list[int], list[int]]:
-    """The shapes of `2x3x4:2x4x5`; since 1.x the result's may follow, or `mb2k3n4` stand
-    instead."""
+    """Return the shapes of `2x3x4:2x4x5`.
+
+    Since 1.x, the shape of the result may follow, or the text may be `mb2k3n4`.
+    """
     shapes = [_shape(text) for text in line.problem.split(":")[:2]]
     if len(shapes) < 2:
         raise ValueError(line.problem)
@@ -120,8 +127,8 @@ def _inner_product(line: Line) -> int:
     return 2 * size["mb"] * size["ic"] * size["oc"] * image
 
 
-# The gates of each kind of recurrent cell: as many products of the state and of the input are taken
-# in each step.
+# The gates of each kind of recurrent cell. Each step takes as many products of the state and of the
+# input.
 _GATES = {"vanilla_rnn": 1, "vanilla_lstm": 4, "vanilla_gru": 3, "lbr_gru": 3}
 
 
@@ -144,7 +151,7 @@ _FLOPS: dict[str, Callable[[Line], int]] = {
 
 
 def _elements(line: Line) -> dict[str, int]:
-    """The number of elements of each tensor, by its role."""
+    """Return the number of elements of each tensor, by its role."""
     size = sizes_of(line.problem)
     if line.primitive in (*_CONVOLUTIONS, "inner_product"):
         return _convolution_elements(size, line.primitive == "inner_product")

@@ -1,7 +1,7 @@
-"""Tables, trees, pages and pictures: all of it drawn from plain values; nothing is measured here.
+"""Tables, trees, pages and pictures, made from plain values. Nothing is measured here.
 
-Text is drawn by rich if it is installed (`pip install 'bestof[view]'`), and plainly if not. rich is
-imported when the first text is drawn: programs under `bestof run` do not pay its 60 ms.
+Text is drawn by rich if it is installed (`pip install 'bestof[view]'`), or plainly. rich is
+imported when the first text is drawn, so that programs under `bestof run` do not pay its 60 ms.
 """
 
 from __future__ import annotations
@@ -50,14 +50,12 @@ def render(
 
 
 def report(format: Literal["text", "json", "html"] = "text") -> str:
-    """Return what is known of every selector of the process: tables and the tree of decisions, JSON
-    or HTML.
-    """
+    """Return what is known of every selector of the process, as text, JSON or HTML."""
     return render(report_all(), format)
 
 
 def print_report(report: Report) -> None:
-    """Print the report to the standard output; on a terminal in colour and full width."""
+    """Print the report to the standard output. A terminal gets colours and full width."""
     if _rich() and sys.stdout.isatty():
         from bestof.view.text import print_text, terminal  # noqa: PLC0415  optional and slow
 
@@ -67,8 +65,7 @@ def print_report(report: Report) -> None:
 
 
 def print_chosen(report: Report) -> None:
-    """Print the tree of decisions to the standard output, for all problems of the selectors that
-    nest.
+    """Print the tree of decisions to the standard output, for all selectors that nest.
 
     A line shows the chosen alternative, its time, and its speed-up over the first alternative.
     Without rich, the whole report is printed.
@@ -82,9 +79,7 @@ def print_chosen(report: Report) -> None:
 
 
 def print_records(records: Sequence[Record], url: str, now: float) -> None:
-    """Print what the store of this URL holds to the standard output; `now` is seconds since the
-    epoch.
-    """
+    """Print the content of the store at this URL. `now` is seconds since the epoch."""
     records = [printable_record(one) for one in records]
     if _rich():
         from bestof.view.text import print_records, terminal  # noqa: PLC0415  optional and slow

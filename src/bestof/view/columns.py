@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return the lines of a table. The first `left` columns begin at their left edge, the numbers
-    end at the right.
-    """
+    """Return the lines of a table. The first `left` columns are aligned left, numbers right."""
     cells = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [

@@ -1,4 +1,4 @@
-"""Names and reasons made safe to show: a name may hold anything, also what steers a terminal."""
+"""Makes names and reasons safe to print. A name may contain anything, even control characters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _Text = TypeVar("_Text", str, "str | None")
 
 
 def printable(text: _Text, most: int | None = _MOST) -> _Text:
-    """Return the text with each character that cannot be printed written as its escape, such as
-    \x1b.
+    r"""Return the text with each unprintable character written as its escape, such as \x1b.
 
-    A text of more than `most` characters loses its middle. What stands there instead holds a
-    checksum, so that two long names which differ in the middle stay apart. None stays None.
+    The middle of a text of more than `most` characters is replaced by a note with a checksum, so
+    that long names which differ in the middle stay different. None stays None.
     """
     if text is None:
         return text
@@ -39,9 +38,7 @@ def _escaped(character: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return the same JSON with the characters that cannot be printed escaped, apart from line
-    ends.
-    """
+    """Return the same JSON with unprintable characters escaped, except for line ends."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
@@ -53,7 +50,7 @@ def printable_report(report: Report, most: int | None = _MOST) -> Report:
 
 
 def printable_record(record: Record) -> Record:
-    """Return the record with the names that a table shows made printable."""
+    """Return the record with the names that tables show made printable."""
     return replace(
         record,
         selector=printable(record.selector),

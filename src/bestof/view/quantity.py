@@ -1,4 +1,4 @@
-"""Quantities in words."""
+"""Writes quantities in words."""
 
 from __future__ import annotations
 

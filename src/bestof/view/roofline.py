@@ -1,4 +1,4 @@
-"""Rooflines: kernels below the two ceilings of a machine, its multiply-adds and its memory."""
+"""Draws rooflines: kernels below the two ceilings of a machine, multiply-adds and memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One kernel on one problem. `intensity` is FLOPs a byte that must be moved, `rate` FLOPs a
-    second.
+    """One kernel on one problem.
 
-    `label` names the problem, `panel` the kind of problem, `series` the kernel.
+    `intensity` is FLOPs per byte that must be moved, and `rate` is FLOPs a second. `label` names
+    the problem, `panel` the kind of problem, `series` the kernel.
     """
 
     panel: str
@@ -39,20 +39,20 @@ class Roof:
     savings: tuple[tuple[str, float], ...] = ()
 
 
-# Colours that are told apart in grey and by the colour-blind, and a shape for each as well.
+# Colours that stay distinct in grey and for the colour-blind, each with its own shape.
 _MARKS = (
     *(("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"), ("#cc79a7", "D")),
     *(("#56b4e9", "v"), ("#e69f00", "P"), ("#000000", "X"), ("#999999", "*")),
 )
 
-# The paper behind a label: no line runs through it.
+# The background of a label, which hides lines behind it.
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 _TICKS = tuple(step * 10**power for power in range(-1, 5) for step in (1, 2, 5))
 
 
 def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -> None:
-    """Draw a panel for each kind of problem, side by side, to `path`; its ending tells the format.
+    """Draw a panel for each kind of problem, side by side. The ending of `path` gives the format.
 
     Needs matplotlib.
     """
@@ -81,7 +81,7 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
 def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof: Roof) -> None:
     left = 0.6 * min(point.intensity for point in points)
     right = 1.7 * max(point.intensity for point in points)
-    # Draw the savings only if some kernel is above the plain peak; a 1x1 never is.
+    # Draw the savings only if some kernel is above the plain peak. A 1x1 never is.
     savings = [("multiply-add", 1.0), *roof.savings]
     if max(point.rate for point in points) < 1.2 * roof.peak:
         savings = savings[:1]
@@ -146,9 +146,8 @@ def _draw_axes(axes: Axes, across: tuple[float, float], limits: tuple[float, flo
 
 
 def _label(axes: Axes, points: Sequence[Point], span: float) -> None:
-    """Write the names of the problems above their highest kernels; those of one intensity
-    together.
-    """
+    """Write the names of the problems above their highest kernels. Equal intensities share a
+    label."""
     by_place: dict[float, list[Point]] = {}
     for point in sorted(points, key=lambda point: point.intensity):
         by_place.setdefault(float(f"{point.intensity:.3g}"), []).append(point)

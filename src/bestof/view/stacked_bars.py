@@ -1,4 +1,4 @@
-"""Stacked bars: where the time of several things goes, by kind."""
+"""Draws stacked bars: how the time of several things divides, by kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar; `parts` are the seconds of each kind, drawn from left to right in the order of the
-    legend.
-    """
+    """One bar. `parts` are the seconds of each kind, in the order of the legend from left to
+    right."""
 
     label: str
     parts: dict[str, float]
 
 
-# Colours that are told apart in grey and by the colour-blind; what is not named is grey.
+# Colours that stay distinct in grey and for the colour-blind. Other kinds are grey.
 _COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#6a3d9a"),
     *("#b15928", "#1b9e77"),
@@ -36,10 +35,10 @@ def draw_stacked_bars(
     unit: str = "ms a step",
     kinds: int = 8,
 ) -> None:
-    """Draw to `path`, in the format of its ending. Needs matplotlib.
+    """Draw to `path`, whose ending gives the format. Needs matplotlib.
 
-    Panels stand one above the other, each with a scale of its own. The `kinds` that take longest
-    have a colour each; the rest is summed as others.
+    Panels stand one above the other, each with its own scale. The `kinds` that take longest have a
+    colour each. The rest is summed as others.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  optional, and slow to import
     from matplotlib.patches import Patch  # noqa: PLC0415  as above

@@ -1,4 +1,4 @@
-"""Reports as text for a terminal, drawn by rich."""
+"""Draws reports as text for a terminal, by rich."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bestof.view.words import (
     status_text,
 )
 
-# A longer name is folded, so that a reason still has room at 80 columns.
+# A longer name is folded, so that a reason still fits into 80 columns.
 _NAME_WIDTH = 24
 
 # Wide enough for whole lines of most stores.
@@ -57,9 +57,7 @@ def text(report: Report, width: int | None, color: bool) -> str:
 
 
 def terminal() -> Console:
-    """Return a console for the standard output. If that is no terminal, its lines are long and not
-    cut.
-    """
+    """Return a console for the standard output. If that is no terminal, long lines are not cut."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
@@ -128,8 +126,7 @@ def _rule(title: str) -> Rule:
 def _selector(selector: SelectorReport) -> RenderableType:
     alternatives = [one for problem in selector.problems for one in problem.alternatives]
     rows = [_cells(one) for one in alternatives]
-    # A column has one width over all problems of the selector, so that times stand below each
-    # other.
+    # A column has the same width for all problems of the selector, so that times are aligned.
     name = min(_NAME_WIDTH, max([len("alternative"), *(len(one.name) for one in alternatives)]))
     widths = [
         max(len(heading), *(len(row[i]) for row in rows), 0) for i, heading in enumerate(_HEADINGS)
@@ -214,7 +211,7 @@ def _tree(node: Node) -> RenderableType:
 
 def _grow(tree: Tree, node: Node, dim: bool = False) -> None:
     for branch in node.branches:
-        # Before a decision, no alternative is second choice.
+        # Before there is a decision, all alternatives look the same.
         aside = dim or (node.settled and not branch.chosen)
         twig = tree.add(_branch_label(branch, aside), guide_style="dim")
         for inner in branch.nodes:

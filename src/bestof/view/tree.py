@@ -24,9 +24,9 @@ class Branch:
 class Node:
     """One problem of one selector.
 
-    `shown` tells where its branches are: `here`; `above`, for a problem that is met in several
-    places and shown in the first; `cycle`, for a problem that is met inside itself; or `absent`, if
-    the report does not hold it. `source` says where the decision came from, as in the report.
+    `shown` says where its branches are: `here`; `above`, if the problem is met in several places
+    and shown in the first one; `cycle`, if it is met inside itself; or `absent`, if the report does
+    not contain it. `source` says where the decision comes from, as in the report.
     """
 
     selector: str
@@ -44,12 +44,11 @@ class Node:
 
 
 def decision_trees(report: Report) -> tuple[Node, ...]:
-    """Return the trees of all problems of the selectors that nest, from the outermost; none if none
-    nest.
+    """Return the trees of all problems of the selectors that nest, from the outermost.
 
-    A selector nests if one of its problems holds others, or was met inside another one. Its other
-    problems are trees of one node: a problem to which only one alternative applies makes no trial,
-    so nothing is known of what is inside. Selectors that hold others come before those that were
+    A selector nests if one of its problems contains others, or was met inside another one. Its
+    other problems are trees of one node. A problem with only one alternative makes no trial, so
+    nothing is known of what is inside. Selectors that contain others come before those that were
     met inside.
     """
     problems = {
@@ -61,7 +60,7 @@ def decision_trees(report: Report) -> tuple[Node, ...]:
     inner = {child for key in holders for child in _children(problems[key])}
     outer = [key for key in problems if key not in inner]
     holding, held = {selector for selector, _ in holders}, {selector for selector, _ in inner}
-    # All problems of a circle are inner. The first one stands in for the missing root.
+    # If all problems of a cycle are inner ones, the first one replaces the missing root.
     order = [
         *(key for key in outer if key[0] in holding),
         *holders,

@@ -17,9 +17,7 @@ NOT_NESTED = (
 
 
 def selector_line(selector: SelectorReport) -> str:
-    """Return how many problems there are, how many of them are settled, and what the search
-    cost.
-    """
+    """Return the number of problems, how many of them are settled, and the cost of the search."""
     count = len(selector.problems)
     unsettled = sum(not problem.settled for problem in selector.problems)
     parts = [plural(count, "problem"), f"{unsettled} unsettled" if unsettled else "all settled"]
@@ -42,9 +40,8 @@ def selector_line(selector: SelectorReport) -> str:
 
 
 def problem_state(problem: ProblemReport) -> str:
-    """Return the source of the decision, or that there is none, and how often drift reopened the
-    race.
-    """
+    """Return the source of the decision or that there is none, and how often drift reopened the
+    race."""
     state = (problem.source or "settled") if problem.settled else "unsettled"
     return f"{state}, {plural(len(problem.history), 'drift')}" if problem.history else state
 
@@ -57,7 +54,7 @@ def status_text(alternative: AlternativeReport) -> str:
 
 
 def node_state(node: Node) -> str:
-    """Return what stands behind a node of the tree."""
+    """Return the text after a node of the tree."""
     if node.shown == "absent":
         return "not in this report"
     state = node.decision if node.decision is not None else "unsettled"

@@ -1,4 +1,4 @@
-"""A convolution to be measured, in a form that every peer understands."""
+"""A convolution to measure, in a form that every peer understands."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Case:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Case:
-        """Return the case that `dataclasses.asdict` wrote, after a way through JSON."""
+        """Return the case that `dataclasses.asdict` wrote, also after a round trip through JSON."""
         pairs = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return cls(**{**fields, **pairs})
 
     def of(self, direction: str, batch: int) -> Case:
-        """Return the same layer in another pass and of another batch."""
+        """Return the same layer with another pass and batch."""
         return replace(self, direction=direction, batch=batch)
 
     @property
@@ -132,7 +132,7 @@ class Operands:
 def aligned(shape: tuple[int, ...]) -> Array:
     """Return float32 memory that begins at a cache line, as PyTorch's does.
 
-    Half a line off, every vector of a kernel would touch two lines.
+    With an offset of half a line, every vector of a kernel would touch two lines.
     """
     size = math.prod(shape)
     memory = numpy.empty(size + 16, numpy.float32)
@@ -141,6 +141,6 @@ def aligned(shape: tuple[int, ...]) -> Array:
 
 
 def samples_of(result: Array) -> list[float]:
-    """Return some 256 elements of a result (NHWC or OHWI), by which the sides are compared."""
+    """Return about 256 elements of a result (NHWC or OHWI). Peers are compared by them."""
     flat = result.reshape(-1)
     return [float(value) for value in flat[:: max(1, flat.size // 256) | 1]]

@@ -1,4 +1,4 @@
-"""The layers that are measured beside peers, and the promised ratio to oneDNN of each."""
+"""The layers that are measured with peers, and the promised ratio to oneDNN for each."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ LAYERS = (
     ),
 )
 
-# One layer of each kind, small enough to be measured in a minute.
+# One layer of each kind. All are small enough to be measured within a minute.
 QUICK = (
     "i128x56x56,k128x3x3,p1",
     "i512x14x14,k512x3x3,p1",

@@ -1,4 +1,4 @@
-"""Measure convolutions by all peers in turn, round by round."""
+"""Measures convolutions by all peers in turn, round by round."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bestof.errors import BenchError, WrongResult
 
 _OURS = (MACHINE.name, NATIVE.name)
 
-# Seconds until the threads of an OpenMP pool stop spinning: 300,000 pauses of 140 cycles last 17
-# ms.
+# The seconds after which threads of an OpenMP pool stop spinning: 300,000 pauses of 140 cycles take
+# 17 ms.
 _PAUSE = 0.02
 
-# After so many rounds, native algorithms leave that are twice as slow as another one. One round
-# could be a slow minute of the machine.
+# After this many rounds, native algorithms leave that take twice as long as another one. A single
+# round may be a slow moment of the machine.
 _TRIED = 2
 
 # The largest difference between the sides, relative to the rms. It is ten times what Winograd F(6)
@@ -42,10 +42,10 @@ class _Runner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The peers that take part in a measurement.
+    """The peers of a measurement.
 
-    `running`: the processes that answered, those of one number of threads after the other.
-    `missing` says why another peer did not.
+    `running` holds the processes that answered, grouped by number of threads. `missing` says why
+    other peers did not answer.
     """
 
     running: tuple[Side, ...]
@@ -54,9 +54,9 @@ class Sides:
 
     @classmethod
     def start(cls, threads: Sequence[int], stack: ExitStack, dtype: str = "float32") -> Sides:
-        """Start every peer that measures cases of `dtype`; the processes end with `stack`.
+        """Start every peer that measures cases of `dtype`. The processes end with `stack`.
 
-        Raises BenchError if the native side, or the one of the machine, does not answer.
+        Raises BenchError if the native peer, or that of the machine, does not answer.
         """
         peers = [peer for peer in PEERS if dtype in peer.dtypes]
         running: list[Side] = []
@@ -87,11 +87,11 @@ def measure(
     seconds: float,
     pause: Callable[[float], None] = sleep,
 ) -> tuple[LayerTimes, ...]:
-    """Measure one case with each number of threads that `sides` have; return a result for each
-    number.
+    """Measure one case with each number of threads in `sides`. Return a result for each number.
 
-    In a round, all runs follow each other, each for `seconds`: a slow minute of the machine slows
-    all of them. Raises WrongResult if a native algorithm disagrees with a peer.
+    In each round, all runs follow one after the other, each for `seconds`. A slow moment of the
+    machine thus affects all of them. Raises WrongResult if a native algorithm disagrees with a
+    peer.
     """
     by_key = {(side.threads, side.name): side for side in sides.running}
     prepared: dict[_Runner, Prepared] = {}
@@ -126,7 +126,7 @@ def measure(
 
 
 def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
-    """Return the native runs whose best round took more than twice as long as another's."""
+    """Return the native runs whose best round took more than twice as long as that of another."""
     first = {
         runner: min(samples) for runner, samples in times.items() if runner.side == NATIVE.name
     }
@@ -138,7 +138,8 @@ def _slow(times: dict[_Runner, list[float]]) -> set[_Runner]:
 
 
 def _compare(case: Case, layer: str, prepared: dict[_Runner, Prepared]) -> None:
-    """Raise WrongResult if a side disagrees with the others: a fast wrong one must not win."""
+    """Raise WrongResult if a peer disagrees with the others, so that a fast wrong one cannot
+    win."""
     rows = [
         (runner, one.samples) for runner, one in prepared.items() if runner.side != MACHINE.name
     ]

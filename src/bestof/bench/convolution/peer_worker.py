@@ -12,14 +12,15 @@ from bestof.bench.convolution.peers.table import peer_named
 from bestof.bench.convolution.run import Run
 from bestof.bench.worker import serve
 
-# A run is called once before the calls that count. A call as long as this is not: then neither
-# caches nor sleeping threads matter.
+# A run is called once before the timed calls, unless a call takes this long. Then neither caches
+# nor sleeping threads matter.
 _LONG = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a peer tells of one of its runs: see `Run`. `seconds` is its second call."""
+    """What a peer reports about one of its runs (see `Run`). `seconds` is the time of the second
+    call."""
 
     seconds: float
     samples: list[float]
@@ -36,11 +37,11 @@ class PeerWorker:
         self._expected: dict[str, float] = {}
 
     def version(self) -> str:
-        """Return what is measured."""
+        """Return the name and version of what is measured."""
         return str(self._peer.version())
 
     def prepare(self, case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Forget the last case; return what there is to run for this one, each run called twice."""
+        """Drop the last case. Return the runs for this case, after calling each of them twice."""
         self._runs = {}  # before the new operands take memory
         self._runs = self._peer.prepare(Case.from_json(case))
         prepared = {name: _prepared(run) for name, run in self._runs.items()}
@@ -48,7 +49,7 @@ class PeerWorker:
         return {name: asdict(one) for name, one in prepared.items()}
 
     def time(self, run: str, seconds: float) -> list[float]:
-        """Return the seconds of each call of a prepared run, made for about `seconds`."""
+        """Return the seconds of each call of a prepared run. Calls take about `seconds` in all."""
         call = self._runs[run].call
         if self._expected[run] < _LONG:
             call()

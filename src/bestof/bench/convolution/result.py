@@ -1,4 +1,4 @@
-"""What was measured of convolutions, as plain values that survive a file."""
+"""Measurements of convolutions, as plain values that can be written to a file."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class LayerTimes:
 
     @property
     def key(self) -> tuple[str, str, int, str, int]:
-        """What tells two measurements apart."""
+        """What distinguishes this measurement from others."""
         return self.notation, self.direction, self.batch, self.dtype, self.threads
 
     @property
     def best(self) -> Time:
-        """The fastest native algorithm of those that were measured to the end.
+        """The fastest native algorithm, of those that were measured in all rounds.
 
-        If all have a ratio to the reference peer, the largest ratio wins: a ratio compares times of
-        one round, and a slow minute of the machine is one for both.
+        If all have a ratio to the reference peer, the largest ratio wins. A ratio compares times of
+        the same round, so a slow moment of the machine affects both.
         """
         own = [one for one in self.times if one.side == NATIVE.name]
         rounds = max(one.rounds for one in own)
@@ -86,9 +86,9 @@ class LayerTimes:
         return min(ended, key=lambda one: one.seconds.middle)
 
     def gflops(self, time: Time) -> float:
-        """Return the FLOPs of the direct algorithm over the time, in 1e9 a second.
+        """Return the FLOPs of the direct algorithm divided by the time, in 1e9 a second.
 
-        All sides can be compared by it; Winograd's may exceed the peak.
+        This compares all peers. Winograd's algorithms may exceed the peak.
         """
         return self.flops / time.seconds.middle / 1e9
 

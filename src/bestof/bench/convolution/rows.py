@@ -1,4 +1,4 @@
-"""Results as rows of a table, beside the promised figures."""
+"""Converts results to rows of a table, with the promised figures."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def _reach(result: LayerTimes) -> float | None:
 
 
 def reaches(results: Sequence[LayerTimes]) -> list[Reach]:
-    """Return every promise of `LAYERS` that the float32 results speak to.
+    """Return every promise of `LAYERS` for which there are float32 results.
 
-    These are the ratios to the reference peer with more than one thread, and the scaling.
+    These are the ratios to the reference peer with several threads, and the scaling.
     """
     results = [one for one in results if one.dtype == "float32"]
     rows = [row for row in rows_of(results) if row.best]

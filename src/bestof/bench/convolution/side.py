@@ -38,7 +38,7 @@ class Side:
         return {name: Prepared(**fields) for name, fields in answer.items()}
 
     def time(self, run: str, seconds: float) -> list[float]:
-        """Return the seconds of each call of a prepared run, made for about that long."""
+        """Return the seconds of each call of a prepared run. Calls take about `seconds` in all."""
         return [float(one) for one in self._ask("time", run=run, seconds=seconds)]
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ def check_device(name: str) -> None:
 
 
 def waited_for(prepared: Prepared, device: str) -> Prepared:
-    """Return the same model, but let a call end only when the device has done its work."""
+    """Return the same model with calls that end only when the device has finished."""
     if device == "cpu":
         return prepared
     replaced = prepared.replaced

@@ -1,4 +1,4 @@
-"""What a peer is to run."""
+"""A job: what a peer runs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SELECTORS = ("convolution", "cuda convolution")
 def convolution_notations(model: nn.Module, images: Tensor) -> list[str]:
     """Return the distinct 2-D convolutions of a model, in the order of the forward pass.
 
-    They are written as `bestof bench conv` writes them.
+    The notation is that of `bestof bench conv`.
     """
     found: dict[str, None] = {}
 
@@ -55,9 +55,7 @@ def convolution_notations(model: nn.Module, images: Tensor) -> list[str]:
 
 
 def layer_times(content: Any, order: Sequence[str]) -> tuple[LayerTimes, ...]:
-    """Return the passes of a report's convolutions: all of one pass together, in this order of
-    layers.
-    """
+    """Return the passes of a report's convolutions, pass by pass, with layers in this order."""
     report = report_from_dict(content)
     rows = []
     for name in ("forward", "input gradient", "weight gradient"):

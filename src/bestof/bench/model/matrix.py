@@ -1,4 +1,4 @@
-"""Check that no model is slower with bestof than without: both in one process, in turn."""
+"""Checks that no model is slower with bestof: with and without it in one process, in turn."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ def measure_matrix(
     alone: Alone = nullcontext,
     progress: Progress = silent,
 ) -> tuple[MatrixRow, ...]:
-    """Measure every job by every peer of bestof that can run it; in the order of jobs, then of
-    peers.
+    """Measure every job by every peer of bestof that can run it, in the order of jobs and peers.
 
-    `kept`: rows that need not be measured again; of equal ones the last counts. `keep` is called
-    with every new row that has a time.
+    `kept` holds rows that need not be measured again; of equal rows the last one counts. `keep` is
+    called with every new row that has a time.
     """
     pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
     known = {(row.job, row.name): row for row in kept}

@@ -1,4 +1,4 @@
-"""Measure how fast a model runs by each peer: in processes of their own, in turn."""
+"""Measures how fast peers run a model, each in its own process, in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bestof.bench.process import PeerProcess
 from bestof.bench.quartiles import Quartiles, spread
 from bestof.errors import BenchError, InvalidArgument
 
-# The losses of so many steps are compared. A wrong gradient does not show in the first one.
+# The number of steps whose losses are compared. A wrong gradient does not show in the first one.
 _COMPARED_STEPS = 3
 _ROUNDED = "reference-bfloat16.npy"
 _MEMORY_CALLS = 3
@@ -32,9 +32,9 @@ _MEMORY_CALLS = 3
 class Effort:
     """How much is measured.
 
-    In each of `rounds`, every peer runs for `seconds` and at least `calls` times. `settle`: seconds
-    after which a peer that still makes trials is timed unsettled. `steps`: how many calls, from the
-    first one, keep their times at least. `patience`: seconds for the preparation of a peer.
+    In each of `rounds`, every peer runs for `seconds`, and at least `calls` times. After `settle`
+    seconds, a peer that still makes trials is timed unsettled. The times of the first `steps`
+    calls, at least, are kept. `patience` is the limit for the preparation of a peer, in seconds.
     """
 
     rounds: int = 7
@@ -54,18 +54,18 @@ class Effort:
 
 
 Alone = Callable[[], AbstractContextManager[object]]
-"""Entered around what is timed: whoever shares the machine waits there until it is quiet."""
+"""A context around each measurement. On a shared machine, it can wait for a quiet moment."""
 Progress = Callable[[str, int, int], object]
-"""Told what is going on, and which step of how many that is."""
+"""Called with a text on the current step, its number, and the number of steps."""
 
 
 def silent(_text: str, _step: int, _steps: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(slots=True)
 class _Runner:
-    """One peer during a measurement: its process until it fails, and what is known so far."""
+    """One peer during a measurement: its process until it fails, and the results so far."""
 
     peer: ModelPeer
     process: PeerProcess | None = None
@@ -80,7 +80,7 @@ class _Runner:
         return [seconds for one in self.rounds for seconds in one]
 
     def ask(self, order: str, patience: float, **arguments: Any) -> dict[str, Any] | None:
-        """Return the answer of the peer's process; None if the peer failed, now or before."""
+        """Return the answer of the peer's process, or None if the peer has failed."""
         if self.process is None or self.reason is not None:
             return None
         try:
@@ -102,9 +102,9 @@ def measure_model(
 ) -> ModelTimes:
     """Measure one job by these peers.
 
-    PyTorch eager runs in any case, because all results are compared with its. A peer that is
-    missing, fails or is wrong has a reason instead of a time. `layers`: also keep what the first
-    peer of bestof measured for each convolution.
+    PyTorch eager always runs, because all results are compared with its. A peer that is missing,
+    fails or is wrong has a reason instead of a time. With `layers`, the measurements of the first
+    peer of bestof for each convolution are kept too.
     """
     peers = [
         peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)
@@ -121,7 +121,8 @@ def measure_model(
                 progress(f"{runner.peer.label}: settles", len(runners) + number, steps)
                 _settle(runner, effort)
             for number in range(effort.rounds):
-                # Rotate: a peer inherits the caches and the clock rate of the one before it.
+                # Rotate the order, because a peer starts with the caches and the clock rate of the
+                # previous one.
                 for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
                     progress(
                         f"round {number + 1}: {runner.peer.label}", 2 * len(runners) + number, steps
@@ -164,7 +165,7 @@ def _prepare(
     runner.first = first["seconds"]
     if runner.peer is REFERENCE and not job.train:
         runner.ask("rounded", effort.patience, file=str(reference.with_name(_ROUNDED)))
-        runner.reason = None  # measure the model even if autocast cannot run it
+        runner.reason = None  # the model is measured even if autocast cannot run it
     _compare(runner, job, file, reference)
 
 
@@ -182,7 +183,7 @@ def _settle(runner: _Runner, effort: Effort) -> None:
 
 
 def _check_again(runner: _Runner, job: Job, effort: Effort, folder: Path, reference: Path) -> None:
-    """Compare results once more: what bestof chose at last must compute the same too."""
+    """Compare results once more, because the final choice of bestof must be correct too."""
     if job.train or not runner.peer.ours:
         return
     file = folder / f"{runner.peer.name}-again.npy"
@@ -212,9 +213,8 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
 
 
 def _weigh(runner: _Runner, effort: Effort) -> None:
-    """Ask for the memory, as the last order of a process. A peer that cannot tell keeps its
-    time.
-    """
+    """Ask for the memory. This is the last order to a process. The peer keeps its time if it
+    cannot tell."""
     before = runner.reason
     answer = runner.ask("memory", effort.patience, calls=_MEMORY_CALLS)
     runner.reason = before

@@ -1,4 +1,4 @@
-"""The peak of this process's memory, as Linux counts it."""
+"""Reads the peak of this process's memory from Linux."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def peak_bytes() -> int | None:
 
 
 def restart_peak() -> bool:
-    """Start a new peak from the memory that is in use now; return whether the system can do
-    that.
-    """
+    """Start a new peak from the memory in use. Return whether the system supports this."""
     try:
         (_PROCESS / "clear_refs").write_text("5")
     except OSError:
@@ -34,9 +32,8 @@ def restart_peak() -> bool:
 
 
 def trim() -> None:
-    """Free unreachable objects, and return freed memory to the system, so that it is not
-    counted.
-    """
+    """Free unreachable objects, and return freed memory to the system, so that it does not
+    count."""
     gc.collect()
     release = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if release is not None:

@@ -1,6 +1,4 @@
-"""The process of one model peer: `python -m bestof.bench.model.peer_worker JOB`, the job in
-JSON.
-"""
+"""The process of a model peer: `python -m bestof.bench.model.peer_worker JOB` (the job as JSON)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from bestof.bench.model.step import training_step
 from bestof.bench.worker import serve
 from bestof.selection import report_all
 
-# After so many calls in a row without a trial, a peer that chooses counts as settled.
+# After this many calls in a row without a trial, a peer that makes choices counts as settled.
 _QUIET_CALLS = 3
 _WARM_CALLS = 2
 
@@ -46,7 +44,7 @@ class PeerWorker:
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:
-        """Make the model ready; return the seconds that it took and the peak of memory.
+        """Prepare the model. Return the seconds that this took, and the peak of memory.
 
         Compilers may do their work in the first call instead.
         """
@@ -105,18 +103,18 @@ class PeerWorker:
         return {"seconds": seconds, "settled": quiet >= wanted, "trials": max(count, 0)}
 
     def time(self, seconds: float, least: int) -> dict[str, Any]:
-        """Call for so many seconds, at least `least` times; return the seconds of each call.
+        """Call for `seconds`, at least `least` times. Return the seconds of each call.
 
-        One call before is not counted.
+        One call before these is not timed.
         """
-        self._timed()  # another process has filled the caches
+        self._timed()  # another process has used the caches
         return {"seconds": _times(self._ready.run, seconds, least)}
 
     def pair(self, rounds: int, seconds: float, least: int) -> dict[str, Any]:
-        """Measure in turn with what the peer replaces, in one process.
+        """Measure this peer in turn with what it replaces, in one process.
 
-        Return the medians of the rounds of both, in seconds, and the largest difference of their
-        results as `relative_error` has it; 0 for training, whose result is a loss.
+        Return the medians of both in each round, in seconds, and the largest difference of their
+        results (see `relative_error`). For training, whose result is a loss, the difference is 0.
         """
         assert self._ready.replaced is not None
         own, replaced, error = [], [], 0.0
@@ -138,9 +136,9 @@ class PeerWorker:
         }
 
     def memory(self, calls: int) -> dict[str, Any]:
-        """Return the bytes at the peak of so many calls; None if the system does not tell.
+        """Return the bytes at the peak of some calls, or None if the system does not tell.
 
-        This is the last order: the process first lets go of everything that the calls do not need.
+        This is the last order. The process first frees all that the calls do not need.
         """
         run, alone = self._ready.run, self._ready.alone
         del self._model

@@ -1,4 +1,4 @@
-"""The promises for whole models, and how far measurements keep them."""
+"""The promises for whole models, and how measurements compare with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bestof.bench.model.result import ModelTimes, PeerTime
 from bestof.bench.reach import Reach
 
 THREADS = 2
-# The BestOf paper's setting: tuning is paid once, in a training of so many steps.
+# The setting of the BestOf paper: tuning is paid once in a training of this many steps.
 PRICE_STEPS = 240
 PRICE = 0.03
 # Memory of the process at the peak of a call, over that of PyTorch eager.
@@ -35,8 +35,8 @@ def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> 
 
 
 def _training(model: str, batch: int, ratio: float) -> Promise:
-    # `enable` replaces PyTorch eager, and the user chooses the layout with both. So the better
-    # layout of each counts.
+    # `enable` replaces PyTorch eager, and the user chooses the layout. So the better layout of each
+    # counts.
     job = Job(model, batch, THREADS, train=True)
     return Promise(job, ("enable", "enable-last"), ratio, ("eager", "eager-last"))
 
@@ -63,7 +63,7 @@ def promised_jobs() -> tuple[Job, ...]:
 
 
 def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
-    """Return every promise that the results speak to."""
+    """Return every promise for which there are results."""
     return tuple(reach for one in results for reach in _reaches(one))
 
 
@@ -121,10 +121,9 @@ def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
 
 
 def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
-    """Return what the unsettled steps took beyond settled ones, over the time of `steps` settled
-    ones.
+    """Return the extra time of unsettled steps, divided by the time of `steps` settled ones.
 
-    None if the peer did not settle, or took more than `steps` steps to.
+    Return None if the peer did not settle, or needed more than `steps` steps to settle.
     """
     if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= steps:
         return None

@@ -1,4 +1,4 @@
-"""Results of models as dicts and lines, for JSON and CSV, and back."""
+"""Converts results of models to dicts and lines, for JSON and CSV, and back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def to_dict(times: Any) -> dict[str, Any]:
 
 
 def times_from_dict(content: Any) -> ModelTimes:
-    """Return the result that `to_dict` wrote, after a way through JSON.
+    """Return the result that `to_dict` wrote, also after a round trip through JSON.
 
     Raises InvalidArgument for any other content.
     """
@@ -73,7 +73,7 @@ def times_from_dict(content: Any) -> ModelTimes:
 
 
 def merged(results: Iterable[ModelTimes]) -> tuple[ModelTimes, ...]:
-    """Return the last result of every job, in the order in which the jobs came first."""
+    """Return the last result of every job. Jobs keep the order in which they first appeared."""
     kept: dict[Job, ModelTimes] = {}
     for one in results:
         kept[one.job] = one
@@ -94,16 +94,16 @@ def row_from_dict(content: Any) -> MatrixRow:
 
 
 def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
-    """Return what `keep` wrote to the file with this effort and these kernels; nothing without a
-    file.
+    """Return the results that `keep` wrote with this effort and these kernels.
 
-    Raises InvalidArgument for a line of another kind. A last line that was cut off is passed over.
+    Without a file there are none. Raises InvalidArgument for a line of another kind. A last line
+    that was cut off is skipped.
     """
     return merged(_kept(path, effort, times_from_dict).read())
 
 
 def read_kept_rows(path: Path, effort: Effort) -> tuple[MatrixRow, ...]:
-    """Return the kept rows of the matrix likewise."""
+    """Return the kept rows of the matrix in the same way."""
     return tuple(_kept(path, effort, row_from_dict).read())
 
 
@@ -114,7 +114,7 @@ def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
 
 
 def _kept(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> Kept[_Result]:
-    """Return the file. Times of another effort, or of other kernels, may not stand in one table."""
+    """Return the file. A table must not mix times of different efforts or kernels."""
     conditions = {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
     return Kept(path, to_dict, parse, '{"job": {', conditions)
 

@@ -1,4 +1,4 @@
-"""Results of models: plain values that tables, pictures and files are made of."""
+"""Results of models, as plain values for tables, pictures and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bestof.bench.model.job import Job
 
 PROMISE = 0.98
-"""No settled model is slower than this part of the speed of what ours replaces."""
+"""The promise: no settled model is slower than this fraction of the speed without bestof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PeerTime:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """One job by every peer. `best` is the fastest peer that is not bestof."""
+    """One job by every peer. `best` is the fastest peer other than bestof."""
 
     job: Job
     best: str | None
@@ -65,11 +65,11 @@ class ModelTimes:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One job by one peer of bestof, beside what the peer replaces.
+    """One job by one peer of bestof, compared with what the peer replaces.
 
-    `seconds` and `replaced_seconds` are medians a call. `ratio`: how many times faster than what it
-    replaces, the median over the rounds, with the quartiles `low` and `high`. `reason` says why
-    there is none.
+    `seconds` and `replaced_seconds` are medians a call. `ratio` says how many times faster the peer
+    is: the median over the rounds, with the quartiles `low` and `high`. `reason` says why there is
+    no ratio.
     """
 
     job: Job
@@ -86,5 +86,5 @@ class MatrixRow:
 
     @property
     def below(self) -> bool:
-        """Whether the promise is broken even by the upper quartile."""
+        """Whether even the upper quartile breaks the promise."""
         return self.high is not None and self.high < PROMISE

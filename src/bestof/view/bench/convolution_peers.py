@@ -32,7 +32,7 @@ def peer_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
-    # A peer that takes part in some cases only has no column in the tables of the others.
+    # A peer has no column in the tables of cases in which it takes no part.
     shown = [
         peer
         for peer in PEERS
@@ -103,7 +103,7 @@ def draw_peers(results: Sequence[LayerTimes], titles: Mapping[str, str], path: P
             rate = one.flops / time.seconds.middle
             series = peer_named(side).label
             points.append(Point(panel, series, one.layer, one.flops / one.bytes, rate))
-    # The most that was ever measured: a ceiling that a slow minute lowers is none.
+    # The most that was measured. A ceiling from a slow moment of the machine would be too low.
     peak = max(one.peak for one in results)
     bandwidth = max(one.bandwidth for one in results)
     first = results[0]

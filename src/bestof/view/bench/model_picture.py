@@ -1,4 +1,4 @@
-"""Pictures of measured models, drawn by matplotlib."""
+"""Draws pictures of measured models, by matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bar on the terminal that tells what is being measured."""
+"""Shows what is being measured, as a bar on the terminal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 Progress = Callable[[str, int, int], object]
-"""Told what is going on, and which step of how many that is."""
+"""Called with a text on the current step, its number, and the number of steps."""
 
 
 def _silent(_text: str, _step: int, _steps: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a bar on the standard error if that is a terminal and rich is installed; else
-    nothing.
-    """
+    """Show a bar on the standard error, if that is a terminal and rich is installed."""
     if find_spec("rich") is None or not sys.stderr.isatty():
         yield _silent
         return

@@ -1,4 +1,4 @@
-"""Promised figures beside measured ones, as lines."""
+"""Prints promised figures beside measured ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bestof.bench.reach import Reach
 
 
 def print_reaches(found: Sequence[Reach]) -> None:
-    """Print a line for each promise under a heading; nothing if there is none."""
+    """Print a heading and a line for each promise, or nothing if there is none."""
     if not found:
         return
     width = max(len(one.what) for one in found)

@@ -1,4 +1,4 @@
-"""Tables of benchmarks: by rich if it is installed, plainly if not."""
+"""Tables of benchmarks, drawn by rich if it is installed, or plainly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of text. The first `left` columns are words, set to the left; the others are numbers.
+    """A table of text. The first `left` columns are words, aligned left. The others are numbers.
 
-    A row that begins with a star is the best one, a row that begins with an exclamation mark is a
+    A row that begins with a star is the best one. A row that begins with an exclamation mark is a
     failure. A row without numbers may have a sentence in its first column of numbers.
     """
 
@@ -23,7 +23,7 @@ class Table:
     left: int = 2
 
     def is_measured(self, row: tuple[str, ...]) -> bool:
-        """Return whether the row has numbers, and not a sentence in their place."""
+        """Return whether the row has numbers instead of a sentence."""
         return any(row[self.left + 1 :])
 
 
@@ -63,7 +63,7 @@ def _plain(table: Table) -> Iterator[str]:
     if table.title:
         yield table.title
     lines = [table.headings, *table.rows]
-    # A sentence in place of numbers may be as long as it likes: it does not widen its column.
+    # A sentence in place of numbers may have any length. It does not widen its column.
     measured = [table.headings, *filter(table.is_measured, table.rows)]
     widths = [
         max(len(row[place]) for row in (lines if place < table.left else measured))
