@@ -76,14 +76,16 @@ Sums naive(const Product& p, const float* a, const float* b, const float* bias,
   return sums;
 }
 
-bool close(const Product& p, const float* c, const Sums& wanted) {
+bool close(const Product& p, const float* c, const Sums& wanted, bool rounds) {
   long at = 0;
   for (long matrix = 0; matrix < p.batch; ++matrix) {
     for (long i = 0; i < p.rows; ++i) {
       for (long j = 0; j < p.columns; ++j, ++at) {
         const double error = c[place(p.c, matrix, i, j)] - wanted.value[at];
-        // Rounding errs by 2^-24 for each sum and each product.
-        const double bound = std::ldexp(static_cast<double>(p.depth + 3), -24);
+        // Rounding errs by 2^-24 for each sum and each product, and by 2^-8 for each operand of
+        // bfloat16.
+        const double bound = std::ldexp(static_cast<double>(p.depth + 3), -24) +
+                             (rounds ? 2.02 * std::ldexp(1.0, -8) : 0.0);
         if (!(std::fabs(error) <= bound * wanted.magnitude[at])) return false;
       }
     }
@@ -128,7 +130,7 @@ int try_product(const Kernels& kernels, std::mt19937& random, std::vector<long>&
                       offset ? bias.get() : nullptr, add ? residual.get() : nullptr,
                       Activation::kNone, 0.0f, scratch.get(), threads});
     ++computed[i];
-    if (!close(p, c.get(), wanted)) return fail(kernels, row.name, p);
+    if (!close(p, c.get(), wanted, row.rounds == Rounds::kBoth)) return fail(kernels, row.name, p);
   }
   return 0;
 }

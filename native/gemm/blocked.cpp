@@ -13,10 +13,8 @@ namespace {
 
 // Tiles of a block of rows: about 168 rows of 768 floats take half of an L2 of 1 MiB.
 constexpr long kBlockTiles = 168 / kTileRows;
-// Columns that are packed at once, and, if all rows are one block, that are packed just before they
-// are used.
+// Columns that are packed for several blocks of rows.
 constexpr long kColumnBlock = 1024;
-constexpr long kNearColumns = 2 * kPanel;
 // Parts of the depth are at least this long.
 constexpr long kLeastDepth = 256;
 
@@ -70,8 +68,7 @@ struct Scratch {
 
 Scratch scratch_of(const Orientation& o, const Cut& cut, bool packed) {
   const long most = kBlockTiles * kTileRows, rows = divide_up(o.rows, cut.rows);
-  const long columns =
-      smaller(round_up(o.columns, kPanel), rows <= most ? kNearColumns : kColumnBlock);
+  const long columns = smaller(round_up(o.columns, kPanel), rows <= most ? kPanel : kColumnBlock);
   const long length = smaller(kDepthBlock, round_up(o.depth, 16));
   return {cut.depth > 1 ? round_up(cut.depth * o.batch * o.rows * o.columns, 16) : 0,
           smaller(rows, most) * kCopyStride, packed ? 0 : columns * length};
@@ -84,8 +81,8 @@ struct Part {
   long packed_columns;  // how many columns these are
   long first_column;    // of the part, among them
   long row_count, column_count, depth;
-  long length;    // of the blocks of depth
-  Target target;  // of result (0, 0) after the last block of depth
+  long length;           // of the blocks of depth
+  Target<float> target;  // of result (0, 0) after the last block of depth
   float* row_buffer;
   float* column_buffer;
 };
@@ -104,15 +101,6 @@ bool copies_rows(const Part& part, long blocks) {
   return blocks > 1 || collide || part.rows.along != 1;
 }
 
-BESTOF_INLINE Target target_at(const Target& t, long i, long j) {
-  Target moved = t;
-  const long at = t.turned ? j * t.stride + i : i * t.stride + j;
-  moved.c += at;
-  if (t.added) moved.added += at;
-  if (t.bias) moved.bias += t.bias_of_rows ? i : j;
-  return moved;
-}
-
 // Copies the rows of a block of `depth` steps.
 View copy_block(const TileCut& tiles, const BlockRows& block, const View& rows, long depth,
                 float* buffer) {
@@ -125,29 +113,64 @@ View copy_block(const TileCut& tiles, const BlockRows& block, const View& rows, 
   return by_depth ? View{buffer, 1, 0} : View{buffer, kCopyStride, 1};
 }
 
-// Multiplies a block of rows by panels of `depth` steps.
-void multiply_block(const TileCut& tiles, const BlockRows& block, const float* panels, long columns,
-                    long depth, const Target& target) {
+// What tile `tile` of a block asks for: its share of kPanel x depth floats at `next`, or nothing.
+// The first tile of a panel would otherwise wait for L3 or memory.
+Fetch fetch_of(const float* next, long tile, long tiles, long depth) {
+  const long step = divide_up(kPanel, tiles);
+  return {next + smaller(tile * step, kPanel) * depth, step};
+}
+
+// Multiplies a tile by a panel.
+BESTOF_INLINE void multiply_tile(const BlockRows& block, long begin, long height,
+                                 const Panel& panel, long depth, long columns,
+                                 const Target<float>& to, const Fetch& fetch) {
   const View& rows = block.view;
-  for (long j = 0; j < columns; j += kPanel, panels += depth * kPanel) {
-    const long count = smaller(columns - j, kPanel);
+  const long copied = begin - block.begin;
+  if (block.copied && rows.along == 1) {
+    product_tile_of<Lie::kCopied>(height, rows.data + copied * kCopyStride, 0, panel, depth,
+                                  columns, to, fetch);
+  } else if (block.copied) {
+    product_tile_of<Lie::kByDepth>(height, rows.data + copied * depth, height, panel, depth,
+                                   columns, to, fetch);
+  } else if (rows.along == 1) {
+    product_tile_of<Lie::kByRow>(height, rows.data + begin * rows.across, rows.across, panel, depth,
+                                 columns, to, fetch);
+  } else {
+    product_tile_of<Lie::kByDepth>(height, rows.data + begin, rows.along, panel, depth, columns, to,
+                                   fetch);
+  }
+}
+
+// The columns that a block of rows is multiplied by: panels that lie `step` apart. If `packed` is
+// not null, each is packed there, from `source`, when the first tile meets it.
+struct BlockColumns {
+  View source;
+  float* packed;
+  const float* panels;
+  long step, count;
+
+  const float* panel(long j) const { return panels + j / kPanel * step; }
+};
+
+// Multiplies a block of rows by `depth` steps of its columns.
+void multiply_block(const TileCut& tiles, const BlockRows& block, const BlockColumns& columns,
+                    long depth, const Target<float>& target) {
+  for (long j = 0; j < columns.count; j += kPanel) {
+    const long count = smaller(columns.count - j, kPanel);
+    const long next = j + kPanel < columns.count ? j + kPanel : j;
+    float* to = columns.packed ? columns.packed + j / kPanel * columns.step : nullptr;
+    const bool passing = to && count == kPanel && columns.source.across == 1;
+    if (to && !passing) pack_columns(columns.source.at(j, 0), depth, count, to);
+    // Columns that will be turned can be asked for if they lie side by side.
+    const float* coming = columns.panel(to ? j : next);
+    if (to && columns.source.across == depth) coming = columns.source.at(next, 0).data;
     for (long tile = block.first; tile < block.last; ++tile) {
       const long begin = tiles.begin(tile), height = tiles.begin(tile + 1) - begin;
-      const Target to = target_at(target, begin, j);
-      const long copied = begin - block.begin;
-      if (block.copied && rows.along == 1) {
-        product_tile_of<Lie::kCopied, kTileRows>(height, rows.data + copied * kCopyStride, 0,
-                                                 panels, depth, count, to);
-      } else if (block.copied) {
-        product_tile_of<Lie::kByDepth, kTileRows>(height, rows.data + copied * depth, height,
-                                                  panels, depth, count, to);
-      } else if (rows.along == 1) {
-        product_tile_of<Lie::kByRow, kTileRows>(height, rows.data + begin * rows.across,
-                                                rows.across, panels, depth, count, to);
-      } else {
-        product_tile_of<Lie::kByDepth, kTileRows>(height, rows.data + begin, rows.along, panels,
-                                                  depth, count, to);
-      }
+      Panel panel = {columns.panel(j), kPanel, nullptr};
+      if (passing && tile == block.first)
+        panel = {columns.source.data + j, columns.source.along, to};
+      const Fetch fetch = fetch_of(coming, tile - block.first, block.last - block.first, depth);
+      multiply_tile(block, begin, height, panel, depth, count, target_at(target, begin, j), fetch);
     }
   }
 }
@@ -157,32 +180,27 @@ void multiply_depth(const Part& part, long k, long depth, long first, long last)
   const TileCut tiles = cut_rows(part.row_count);
   const long blocks = divide_up(tiles.tiles, kBlockTiles);
   const bool copy = copies_rows(part, blocks);
-  const long step = part.packed || blocks > 1 ? last - first : kNearColumns;
-  Target target = part.target;
+  Target<float> target = target_at(part.target, 0, first);
   if (k > 0) target.added = target.c;
   if (k + depth < part.depth) {
     target.bias = nullptr;
     target.activation = Activation::kNone;
   }
-  View only = part.rows.at(0, k);  // if there is one block, its rows are copied once
-  for (long j = first; j < last; j += step) {
-    const long columns = smaller(step, last - j);
-    const float* panels = part.column_buffer;
-    if (part.packed) {
-      panels = part.packed + k * part.packed_columns + (part.first_column + j) * depth;
-    } else {
-      pack_columns(part.columns.at(j, k), depth, columns, part.column_buffer);
-    }
-    for (long at = 0; at < blocks; ++at) {
-      BlockRows block = {only, copy, part_begin(tiles.tiles, blocks, at),
-                         part_begin(tiles.tiles, blocks, at + 1), 0};
-      block.begin = tiles.begin(block.first);
-      if (copy && (blocks > 1 || j == first)) {
-        block.view = copy_block(tiles, block, part.rows.at(0, k), depth, part.row_buffer);
-        if (blocks == 1) only = block.view;
-      }
-      multiply_block(tiles, block, panels, columns, depth, target_at(target, 0, j));
-    }
+  // Panels that one block of rows uses follow each other in one place.
+  const long step = !part.packed && blocks == 1 ? 0 : kPanel * depth;
+  BlockColumns columns = {part.columns.at(first, k), part.column_buffer, part.column_buffer, step,
+                          last - first};
+  if (part.packed) {
+    columns.packed = nullptr;
+    columns.panels = part.packed + k * part.packed_columns + (part.first_column + first) * depth;
+  }
+  for (long at = 0; at < blocks; ++at) {
+    BlockRows block = {part.rows.at(0, k), copy, part_begin(tiles.tiles, blocks, at),
+                       part_begin(tiles.tiles, blocks, at + 1), 0};
+    block.begin = tiles.begin(block.first);
+    if (copy) block.view = copy_block(tiles, block, block.view, depth, part.row_buffer);
+    multiply_block(tiles, block, columns, depth, target);
+    columns.packed = nullptr;
   }
 }
 
@@ -242,8 +260,8 @@ Part part_of(const Orientation& o, const ProductCall& call, const Cut& cut, cons
   part.column_count = smaller(end, o.columns) - j;
   part.depth = k_end - k;
   part.length = call.packed ? length : block_length(part.depth);
-  Target target = {floats(call.c), o.c_stride(), o.turned(),      floats(call.residual),
-                   call.bias,      o.swapped,    call.activation, call.slope};
+  Target<float> target = {floats(call.c), o.c_stride(), o.turned(),      floats(call.residual),
+                          call.bias,      o.swapped,    call.activation, call.slope};
   target.c += matrix * o.c_batch;
   if (target.added) target.added += matrix * o.c_batch;
   if (cut.depth > 1) {

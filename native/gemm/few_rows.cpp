@@ -248,7 +248,7 @@ void copy_few_rows(const Orientation& o, const View& rows, float* to) {
 
 // Columns [first, last) by sweeps.
 void sweep_columns(const Orientation& o, const float* x, View columns, long first, long last,
-                   const Target& target, float* buffer) {
+                   const Target<float>& target, float* buffer) {
   float* sums = buffer;
   columns = columns.at(first, 0);
   if (way_of(o) == Way::kGather) {
@@ -264,7 +264,7 @@ void sweep_columns(const Orientation& o, const float* x, View columns, long firs
 
 // Columns [first, last) by dot products.
 void dot_all(const Orientation& o, const float* x, const View& columns, long first, long last,
-             const Target& target) {
+             const Target<float>& target) {
   float results[kFewRowsMost * kColumnsAtOnce + kLanes];
   const long stride = row_stride(o.depth);
   for (long j = first; j < last; j += kColumnsAtOnce) {
@@ -283,11 +283,7 @@ void dot_all(const Orientation& o, const float* x, const View& columns, long fir
         for (long i = 0; i < o.rows; ++i) results[i * kColumnsAtOnce + c] = one[i * kColumnsAtOnce];
       }
     }
-    Target to = target;
-    const long at = to.turned ? (j - first) * to.stride : j - first;
-    to.c += at;
-    if (to.added) to.added += at;
-    if (to.bias && !to.bias_of_rows) to.bias += j - first;
+    const Target<float> to = target_at(target, 0, j - first);
     finish_stored(results + (o.columns >= kColumnsAtOnce ? j - from : 0), kColumnsAtOnce, o.rows,
                   count, to);
   }
@@ -321,8 +317,8 @@ void run(const Product& p, const ProductCall& call) {
                             o.column_side.along};
       const float* x = call.scratch + matrix * s.rows;
       const long at = matrix * o.c_batch + first * o.c_column;
-      Target target = {floats(call.c) + at, o.c_stride(), o.turned(),      nullptr,
-                       call.bias,           o.swapped,    call.activation, call.slope};
+      Target<float> target = {floats(call.c) + at, o.c_stride(), o.turned(),      nullptr,
+                              call.bias,           o.swapped,    call.activation, call.slope};
       if (call.residual) target.added = floats(call.residual) + at;
       if (call.bias && !o.swapped) target.bias += first;
       if (way == Way::kDots) {

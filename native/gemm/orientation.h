@@ -47,7 +47,7 @@ BESTOF_INLINE Orientation orient(const Product& p, bool packed) {
   const bool turns = given.column_side.across != 1;
   const bool swap_turns = given.row_side.across != 1;
   if (turns && !swap_turns) return swapped(given);
-  if (turns && given.rows < given.columns / 2) return swapped(given);
+  if (turns && given.rows < given.columns / 32) return swapped(given);
   return given;
 }
 

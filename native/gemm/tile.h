@@ -24,40 +24,86 @@ enum class Lie { kByRow, kByDepth, kCopied };
 
 // Where the results of a tile go. Result (i, j) belongs at c[i * stride + j], or if `turned` at
 // c[j * stride + i].
+template <class Out>
 struct Target {
-  float* c;
+  Out* c;
   long stride;
   bool turned;
-  const float* added;  // added to the results, at the strides of c; or null
-  const float* bias;   // of the columns of the tile, or if `bias_of_rows` of its rows; or null
+  const Out* added;   // added to the results, at the strides of c; or null
+  const float* bias;  // of the columns of the tile, or if `bias_of_rows` of its rows; or null
   bool bias_of_rows;
   Activation activation;
   float slope;
 };
 
-// acc += A[R x depth] B[depth x kPanel], where A lies by depth.
-template <int R>
-BESTOF_INLINE void accumulate_by_depth(Accumulator<R>& acc, const float* a, long stride, long depth,
-                                       const float* b) {
-  for (long k = 0; k < depth; ++k) {
+// What is asked for, into L2, while a tile is multiplied: each step of depth asks for the line at
+// `from`, which then moves on by `step` floats.
+struct Fetch {
+  const float* from;
+  long step;
+};
+
+// A panel of B: packed at `from`, or if `to` is not null kPanel columns as they lie, `stride`
+// apart. These are packed into `to` on the way: a copy beforehand waits for memory, which took a
+// tenth of the time of 64 to 300 rows.
+struct Panel {
+  const float* from;
+  long stride;
+  float* to;
+};
+
+// Rows of B that are asked for in advance, into L2: rows that lie a multiple of 4 KiB apart would
+// push each other out of L1.
+constexpr long kRowsAhead = 24;
+
+// acc += A[R x depth] B[depth x kPanel].
+template <Lie kLie, bool kPack, int R>
+BESTOF_INLINE void accumulate_tile(Accumulator<R>& acc, const float* a, long stride, long depth,
+                                   const Panel& panel, Fetch fetch) {
+  const float* b = panel.from;
+  float* to = panel.to;
+  const long b_stride = kPack ? panel.stride : kPanel;
+  if constexpr (kLie == Lie::kCopied) stride = kCopyStride;
+  for (long k = 0; k < depth; ++k, b += b_stride) {
+    if constexpr (!kPack) {
+      __builtin_prefetch(fetch.from, 0, 2);
+      fetch.from += fetch.step;
+    }
     Vec column[kPanelVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kPanelVectors; ++j) {
-      column[j] = load(b + k * kPanel + j * kLanes);
-      __builtin_prefetch(b + (k + kAhead) * kPanel + j * kLanes, 0, 3);
+      column[j] = load(b + j * kLanes);
+      if constexpr (kPack) {
+        store(to + j * kLanes, column[j]);
+        __builtin_prefetch(b + kRowsAhead * b_stride + j * kLanes, 0, 2);
+      } else {
+        __builtin_prefetch(b + kAhead * kPanel + j * kLanes, 0, 3);
+      }
     }
+    if constexpr (kPack) to += kPanel;
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const Vec row = broadcast(a[k * stride + i]);
+      const Vec row = broadcast(kLie == Lie::kByDepth ? a[k * stride + i] : a[i * stride + k]);
 #pragma GCC unroll 4
       for (int j = 0; j < kPanelVectors; ++j) acc.v[i][j] += row * column[j];
     }
   }
 }
 
+// The target of the results from (i, j) on.
+template <class Out>
+BESTOF_INLINE Target<Out> target_at(const Target<Out>& t, long i, long j) {
+  Target<Out> moved = t;
+  const long at = t.turned ? j * t.stride + i : i * t.stride + j;
+  moved.c += at;
+  if (t.added) moved.added += at;
+  if (t.bias) moved.bias += t.bias_of_rows ? i : j;
+  return moved;
+}
+
 // Asks for the lines that a tile will write, or read, when its sums are complete.
-template <int R>
-BESTOF_INLINE void fetch_target(const float* c, long stride, bool turned, long columns) {
+template <int R, class Out>
+BESTOF_INLINE void fetch_target(const Out* c, long stride, bool turned, long columns) {
   if (turned) {
     for (long j = 0; j < columns; ++j) __builtin_prefetch(c + j * stride, 1, 3);
     return;
@@ -71,7 +117,8 @@ BESTOF_INLINE void fetch_target(const float* c, long stride, bool turned, long c
 }
 
 // Finishes n neighbours at `to`: results (i, j) to (i, j + n - 1), or if turned to (i + n - 1, j).
-BESTOF_INLINE void finish_run(Vec v, const Target& t, long i, long j, long n) {
+template <class Out>
+BESTOF_INLINE void finish_run(Vec v, const Target<Out>& t, long i, long j, long n) {
   const long at = t.turned ? j * t.stride + i : i * t.stride + j;
   if (t.added) v += load_first(t.added + at, n);
   if (t.bias) {
@@ -86,9 +133,10 @@ BESTOF_INLINE void finish_run(Vec v, const Target& t, long i, long j, long n) {
 
 // Finishes rows x columns sums that were stored `sums_stride` apart: of tiles that are turned, end
 // in the middle of a vector, or have an activation that is seldom. Reads whole vectors of sums.
+template <class Out>
 __attribute__((noinline)) inline void finish_stored(const float* sums, long sums_stride, long rows,
-                                                    long columns, const Target& given) {
-  const Target target = given;  // stores cannot change this copy
+                                                    long columns, const Target<Out>& given) {
+  const Target<Out> target = given;  // stores cannot change this copy
   if (!target.turned) {
     for (long i = 0; i < rows; ++i) {
       for (long j = 0; j < columns; j += kLanes)
@@ -112,8 +160,8 @@ __attribute__((noinline)) inline void finish_stored(const float* sums, long sums
   }
 }
 
-template <int R>
-BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target& t, long columns) {
+template <int R, class Out>
+BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, long columns) {
   const bool plain = t.activation == Activation::kRelu || t.activation == Activation::kNone;
   if (t.turned || t.bias_of_rows || columns < kPanel || !plain) {
     float sums[R * kPanel];
@@ -125,8 +173,8 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target& t, long 
     return finish_stored(sums, kPanel, R, columns, t);
   }
   const Vec low = broadcast(t.activation == Activation::kRelu ? 0.0f : -__builtin_inff());
-  float* const c = t.c;
-  const float* const added = t.added;
+  Out* const c = t.c;
+  const Out* const added = t.added;
   Vec bias[kPanelVectors];
 #pragma GCC unroll 4
   for (int j = 0; j < kPanelVectors; ++j) bias[j] = t.bias ? load(t.bias + j * kLanes) : Vec{};
@@ -142,29 +190,27 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target& t, long 
   }
 }
 
-// Computes and finishes one tile of R rows and `columns` <= kPanel columns of the panel `b`.
-template <Lie kLie, int R>
-__attribute__((noinline)) inline void product_tile(const float* a, long stride, const float* b,
-                                                   long depth, long columns, const Target& t) {
+// Computes and finishes one tile of R rows and `columns` <= kPanel columns of a panel.
+template <Lie kLie, bool kPack, int R>
+__attribute__((noinline)) inline void product_tile(const float* a, long stride, const Panel& panel,
+                                                   long depth, long columns, const Target<float>& t,
+                                                   const Fetch& fetch) {
   fetch_target<R>(t.c, t.stride, t.turned, columns);
   Accumulator<R> acc;
   clear(acc);
-  if constexpr (kLie == Lie::kByRow) {
-    accumulate<0>(acc, a, stride, depth, b, nullptr);
-  } else if constexpr (kLie == Lie::kByDepth) {
-    accumulate_by_depth(acc, a, stride, depth, b);
-  } else {
-    accumulate<0>(acc, a, kCopyStride, depth, b, nullptr);
-  }
+  accumulate_tile<kLie, kPack>(acc, a, stride, depth, panel, fetch);
   finish_tile(acc, t, columns);
 }
 
-template <Lie kLie, int R>
-BESTOF_INLINE void product_tile_of(long rows, const float* a, long stride, const float* b,
-                                   long depth, long columns, const Target& t) {
+template <Lie kLie, int R = kTileRows>
+BESTOF_INLINE void product_tile_of(long rows, const float* a, long stride, const Panel& panel,
+                                   long depth, long columns, const Target<float>& t,
+                                   const Fetch& fetch) {
   if constexpr (R > 0) {
-    if (rows == R) return product_tile<kLie, R>(a, stride, b, depth, columns, t);
-    product_tile_of<kLie, R - 1>(rows, a, stride, b, depth, columns, t);
+    if (rows == R && panel.to)
+      return product_tile<kLie, true, R>(a, stride, panel, depth, columns, t, fetch);
+    if (rows == R) return product_tile<kLie, false, R>(a, stride, panel, depth, columns, t, fetch);
+    product_tile_of<kLie, R - 1>(rows, a, stride, panel, depth, columns, t, fetch);
   }
 }
 
