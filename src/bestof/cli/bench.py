@@ -12,6 +12,7 @@ from bestof.cli.command import Command, Subcommand
 BENCHES = (
     Command("dispatch", "bestof.cli.bench_dispatch", "what a call of a selector costs"),
     Command("conv", "bestof.cli.bench_conv", "every alternative of a convolution, for each pass"),
+    Command("gemm", "bestof.cli.bench_gemm", "matrix products, ours beside MKL and oneDNN"),
     Command("model", "bestof.cli.bench_model", "whole models, by bestof and by other libraries"),
     Command("transpose", "bestof.cli.bench_transpose", "changes of layout, compared with a copy"),
 )

@@ -18,7 +18,7 @@ from bestof.bench.convolution.measure import Sides, measure
 from bestof.bench.convolution.record import kept_in
 from bestof.bench.convolution.result import LayerTimes
 from bestof.bench.convolution.rows import reaches, rows_of
-from bestof.cli.options import add_json, add_number, add_passes, parser_of, passes_of
+from bestof.cli.options import add_json, add_number, add_passes, numbers_of, parser_of, passes_of
 from bestof.errors import BenchError, InvalidArgument
 from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
 from bestof.view.bench.reaches import print_reaches
@@ -45,7 +45,7 @@ def call(argv: Sequence[str]) -> int:
     """Parse, measure, print and draw."""
     options = _parser().parse_args(argv)
     cases = _cases(options)
-    threads = _numbers(options.threads, "--threads")
+    threads = numbers_of(options.threads, "--threads")
     if options.roofline is not None and find_spec("matplotlib") is None:
         raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[plot]'")
     kept = kept_in(options.keep) if options.keep else None
@@ -111,16 +111,6 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="print CSV")
 
 
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        numbers = [int(one) for one in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise InvalidArgument(f"{option}: expected positive numbers such as 1,2; got {text!r}")
-    return numbers
-
-
 def _cases(options: argparse.Namespace) -> list[Case]:
     """Return the cases that the options name, by group, then pass, then batch."""
     if options.rounds < 1 or not 0 < options.seconds < inf:
@@ -137,7 +127,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     groups = [
         tuple(replace(parse_case(text), dtype=dtype) for text in one) for one in _notations(options)
     ]
-    batches = _numbers(options.batch, "--batch")
+    batches = numbers_of(options.batch, "--batch")
     return [
         case.of(name, batch)
         for group in groups

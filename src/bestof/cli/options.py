@@ -83,6 +83,17 @@ def passes_of(text: str, known: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def numbers_of(text: str, option: str) -> list[int]:
+    """Return the positive numbers of a list such as 1,2; raise InvalidArgument for other text."""
+    try:
+        numbers = [int(one) for one in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise InvalidArgument(f"{option}: expected positive numbers such as 1,2; got {text!r}")
+    return numbers
+
+
 def check_writable(path: str, what: str = "") -> None:
     """Raise InvalidArgument for a file that cannot be written; leave it as it is.
 

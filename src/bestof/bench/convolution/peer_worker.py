@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from bestof.bench.convolution.case import Case
 from bestof.bench.convolution.peers.table import peer_named
 from bestof.bench.convolution.run import Run
+from bestof.bench.peer import Peer
 from bestof.bench.worker import serve
 
 # A run is called once before the timed calls, unless a call takes this long. Then neither caches
@@ -29,10 +31,13 @@ class Prepared:
 
 
 class PeerWorker:
-    """The peer of this process. Each public method is an order; see `bestof.bench.worker`."""
+    """The peer of this process. Each public method is an order; see `bestof.bench.worker`.
 
-    def __init__(self, name: str) -> None:
-        self._peer = peer_named(name).load()
+    `case_of` makes a case of the peer from the JSON of an order.
+    """
+
+    def __init__(self, peer: Peer, case_of: Callable[[dict[str, Any]], Any]) -> None:
+        self._peer, self._case_of = peer.load(), case_of
         self._runs: dict[str, Run] = {}
         self._expected: dict[str, float] = {}
 
@@ -43,7 +48,7 @@ class PeerWorker:
     def prepare(self, case: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Drop the last case. Return the runs for this case, after calling each of them twice."""
         self._runs = {}  # before the new operands take memory
-        self._runs = self._peer.prepare(Case.from_json(case))
+        self._runs = self._peer.prepare(self._case_of(case))
         prepared = {name: _prepared(run) for name, run in self._runs.items()}
         self._expected = {name: one.seconds for name, one in prepared.items()}
         return {name: asdict(one) for name, one in prepared.items()}
@@ -70,4 +75,4 @@ def _prepared(run: Run) -> Prepared:
 
 
 if __name__ == "__main__":
-    serve(lambda: PeerWorker(sys.argv[1]))
+    serve(lambda: PeerWorker(peer_named(sys.argv[1]), Case.from_json))

@@ -1,38 +1,40 @@
-"""One peer of a measurement of convolutions, with one number of threads."""
+"""One peer of a measurement of convolutions or products, with one number of threads."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bestof.bench.convolution.case import Case
 from bestof.bench.convolution.peer_worker import Prepared
-from bestof.bench.convolution.peers.table import ConvolutionPeer
+from bestof.bench.peer import Peer
 from bestof.bench.process import PeerProcess
 from bestof.errors import BenchError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _WORKER = "bestof.bench.convolution.peer_worker"
 
 
 class Side:
-    """A process that runs the convolutions of a peer with a fixed number of threads.
+    """A process that runs the cases of a peer with a fixed number of threads.
 
     It ends with the `with` block. Every method raises BenchError with the peer's name if the peer
     fails or its process ends.
     """
 
-    def __init__(self, peer: ConvolutionPeer, threads: int) -> None:
+    def __init__(self, peer: Peer, threads: int, worker: str = _WORKER) -> None:
         self.name, self.threads = peer.name, threads
         if peer.missing:
             raise BenchError(f"{self.name}: not installed: {', '.join(peer.missing)}")
-        self._process = PeerProcess(_WORKER, peer.name, threads)
+        self._process = PeerProcess(worker, peer.name, threads)
         try:
             self.version = str(self._ask("version"))
         except BenchError:
             self.close()
             raise
 
-    def prepare(self, case: Case) -> dict[str, Prepared]:
+    def prepare(self, case: DataclassInstance) -> dict[str, Prepared]:
         """Return the runs that the peer has for a case, each called twice; empty if it has none."""
         answer = self._ask("prepare", case=asdict(case))
         return {name: Prepared(**fields) for name, fields in answer.items()}

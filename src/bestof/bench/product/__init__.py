@@ -1,0 +1,1 @@
+"""Matrix products by bestof and by other libraries, measured in turn."""

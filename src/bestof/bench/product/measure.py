@@ -1,0 +1,152 @@
+"""Measure matrix products by all peers in turn, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from time import sleep
+
+from bestof.bench.convolution.peer_worker import Prepared
+from bestof.bench.convolution.side import Side
+from bestof.bench.product.case import Case
+from bestof.bench.product.peers.table import MACHINE, NATIVE, PEERS, REFERENCES
+from bestof.bench.quartiles import Quartiles
+from bestof.errors import BenchError, WrongResult
+
+_WORKER = "bestof.bench.product.peer_worker"
+
+# Seconds until the threads of an OpenMP pool stop spinning.
+_PAUSE = 0.02
+
+# The largest difference between the sides, relative to the rms: ten times the promised error of
+# 16,384 terms.
+_TOLERANCE = 5e-5
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTime:
+    """One run of one side. `ratio`: how many times longer the better peer of PyTorch took, over the
+    pairs of a round; None for a peer. `of_peak`: FLOP/s over the peak of these rounds.
+    """
+
+    case: str
+    threads: int
+    side: str
+    run: str
+    seconds: float
+    gflops: float
+    of_peak: float
+    of_ceiling: float
+    ratio: Quartiles | None
+
+
+def measure(
+    cases: Sequence[Case],
+    threads: Sequence[int],
+    *,
+    rounds: int,
+    seconds: float,
+    tell: Callable[[str], None],
+    pause: Callable[[float], None] = sleep,
+) -> list[ProductTime]:
+    """Measure every case with each number of threads; `tell` gets a line for each step.
+
+    In a round, all runs follow each other, each for `seconds`: a slow minute of the machine slows
+    all of them. A peer that is not there is left out. Raises WrongResult if a side disagrees.
+    """
+    results = []
+    for count in threads:
+        with ExitStack() as stack:
+            sides = _start(count, stack, tell)
+            for number, case in enumerate(cases, 1):
+                tell(f"{number}/{len(cases)} {case}, threads {count}")
+                if count > 1:
+                    pause(_PAUSE)
+                results += _measure(case, count, sides, rounds, seconds, pause)
+    return results
+
+
+def _start(threads: int, stack: ExitStack, tell: Callable[[str], None]) -> list[Side]:
+    sides = []
+    for peer in (MACHINE, NATIVE, *PEERS):
+        try:
+            sides.append(stack.enter_context(Side(peer, threads, _WORKER)))
+        except BenchError as error:
+            if peer in (MACHINE, NATIVE):
+                raise
+            tell(f"without {error}")
+    tell(f"measuring {', '.join(side.version for side in sides)}")
+    return sides
+
+
+def _measure(
+    case: Case,
+    threads: int,
+    sides: Sequence[Side],
+    rounds: int,
+    seconds: float,
+    pause: Callable[[float], None],
+) -> list[ProductTime]:
+    runs = {
+        (side.name, name): (side, one) for side in sides for name, one in side.prepare(case).items()
+    }
+    _compare(case, {key: one for key, (_, one) in runs.items() if key[0] != MACHINE.name})
+    times: dict[tuple[str, str], list[float]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, (side, _one) in runs.items():
+            if threads > 1:
+                pause(_PAUSE)
+            times[key].append(median(side.time(key[1], seconds)))
+    rates = {
+        kind: max(
+            (runs[key][1].work or 0.0) / min(samples)
+            for key, samples in times.items()
+            if key[0] == MACHINE.name and kind in key[1]
+        )
+        for kind in ("multiply-add", "copy")
+    }
+    ceiling = max(case.flops / rates["multiply-add"], case.bytes / rates["copy"])
+    # The better one of what PyTorch has, in each round.
+    references = [
+        samples for key, samples in times.items() if key[0] in {peer.name for peer in REFERENCES}
+    ]
+    best = [min(pair) for pair in zip(*references, strict=True)]
+    results = []
+    for (side_name, name), samples in times.items():
+        if side_name == MACHINE.name:
+            continue
+        middle = median(samples)
+        ratio = None
+        if side_name == NATIVE.name and best:
+            pairs = [other / mine for other, mine in zip(best, samples, strict=True)]
+            ratio = Quartiles.of(pairs)
+        rate = case.flops / middle
+        results.append(
+            ProductTime(
+                str(case),
+                threads,
+                side_name,
+                name,
+                middle,
+                rate / 1e9,
+                rate / rates["multiply-add"],
+                ceiling / middle,
+                ratio,
+            )
+        )
+    return results
+
+
+def _compare(case: Case, runs: dict[tuple[str, str], Prepared]) -> None:
+    """Raise WrongResult if a side disagrees with the others: a fast wrong one must not win."""
+    reference = next(iter(runs.values())).samples
+    rms = (sum(value * value for value in reference) / len(reference)) ** 0.5
+    for (side, name), one in runs.items():
+        worst = max(abs(a - b) for a, b in zip(one.samples, reference, strict=True))
+        if not worst <= _TOLERANCE * rms:
+            raise WrongResult(
+                f"{case}: {side} {name} is {worst / rms:.1e} of the rms away from the others; "
+                f"{_TOLERANCE:.0e} is allowed"
+            )

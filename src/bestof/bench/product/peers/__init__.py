@@ -1,0 +1,1 @@
+"""The peers of the matrix product: one module each."""
