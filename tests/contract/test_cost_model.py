@@ -63,7 +63,7 @@ def test_the_fit_is_reproduced_from_its_data(fit: ModuleType, file: Path) -> Non
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_constants_in_use_leave_out_none_that_was_fastest(fit: ModuleType, file: Path) -> None:
+def test_the_constants_in_use_exclude_no_fastest_alternative(fit: ModuleType, file: Path) -> None:
     lost, problems = fit.left_out(fit.read(file), fit.IN_USE)
     assert (lost, problems > 80) == (0, True)
 

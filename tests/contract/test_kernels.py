@@ -175,7 +175,7 @@ def test_packed_weights_serve_their_own_algorithm_shape_and_instruction_set() ->
             kernels.use_isa(None)
 
 
-def test_a_plan_computes_what_the_call_computes() -> None:
+def test_a_plan_computes_the_same_as_the_call() -> None:
     bias = np.arange(6, dtype=np.float32)
     wanted = kernels.conv2d(X, W, bias, padding=1, activation="relu")
     plan = kernels.Conv2dPlan(X.shape, W.shape, padding=1, algorithm="winograd4", activation="relu")

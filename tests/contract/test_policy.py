@@ -101,7 +101,7 @@ def test_settles_on_the_best_when_the_gap_is_wide(case: str) -> None:
 
 @searching
 @pytest.mark.parametrize("seed", range(5))
-def test_told_again_the_same_times_decide_the_same(case: str, seed: int) -> None:
+def test_the_same_times_lead_to_the_same_decision(case: str, seed: int) -> None:
     told = play(CASES[case](), noisy(seed))
     first, by_alternative = CASES[case]().start(NAMES), CASES[case]().start(NAMES)
     for position, seconds in told:

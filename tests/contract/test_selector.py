@@ -194,7 +194,7 @@ def test_groups_keep_their_passes_whole(options: dict[str, Any]) -> None:
     assert it.explain(1).settled
 
 
-def test_the_report_tells_what_was_chosen(options: dict[str, Any]) -> None:
+def test_the_report_shows_the_choices(options: dict[str, Any]) -> None:
     it = selector(options)
     for _ in range(100):
         it(5)

@@ -124,7 +124,7 @@ def test_a_thread_that_is_held_up_in_a_trial_finishes_it_after_the_decision(make
     assert machine.call(1, 1) == "a1"
 
 
-def test_nobody_takes_the_pass_of_a_thread_that_is_held_up_in_a_reopened_race(make: Make) -> None:
+def test_no_thread_takes_the_pass_of_a_delayed_thread_in_a_reopened_race(make: Make) -> None:
     machine = make(threads=3)
     machine.settle()
     assert machine.call(1, 0) == "b0"
@@ -137,7 +137,7 @@ def test_nobody_takes_the_pass_of_a_thread_that_is_held_up_in_a_reopened_race(ma
     assert machine.selector.trials == trials
 
 
-def test_passes_that_another_thread_finishes_never_fill_the_memory_of_who_begins_them(
+def test_passes_finished_by_another_thread_do_not_fill_memory(
     make: Make,
 ) -> None:
     machine = make(threads=3)

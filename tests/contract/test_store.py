@@ -76,7 +76,7 @@ def test_text_that_utf8_cannot_hold_is_kept_in_some_form(store: Store) -> None:
     assert loaded.decision == "b"
 
 
-def test_what_was_never_saved_is_none(store: Store) -> None:
+def test_an_unknown_record_is_none(store: Store) -> None:
     store.save(record())
     assert store.load("s", "p", "other host") is None
     assert store.load("s", "other", "h") is None
@@ -258,7 +258,7 @@ def test_threads_that_save_and_load_at_once_lose_nothing(store: Store) -> None:
     assert [len(found.evidence) for found in store.records()] == [8] * 20
 
 
-def test_what_was_flushed_is_written(store: Store) -> None:
+def test_a_flush_writes_all_records(store: Store) -> None:
     assert store.flush() is True
     store.save(RECORD)
     assert store.flush(60.0) is True

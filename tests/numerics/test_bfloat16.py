@@ -243,7 +243,7 @@ X, W = np.ones((1, 6, 6, 4), np.uint16), np.ones((3, 3, 3, 4), np.uint16)
         ({"out": np.ones((1, 4, 4, 3), np.float32)}, "out: expected bfloat16"),
     ],
 )
-def test_what_is_of_another_type_is_refused(change: dict[str, Any], said: str) -> None:
+def test_other_types_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(KernelError, match=said):
         kernels.conv2d(**{"x": X, "w": W, "dtype": "bfloat16", **change})
 

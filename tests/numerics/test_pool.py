@@ -120,7 +120,7 @@ def test_bad_arguments() -> None:
     ("kind", "count_padding"), [("max", True), ("average", True), ("average", False)]
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_plan_computes_what_the_call_computes(case: Case, kind: str, count_padding: bool) -> None:
+def test_a_plan_computes_the_same_as_the_call(case: Case, kind: str, count_padding: bool) -> None:
     x = np.random.default_rng(2).standard_normal(case.shape, dtype=np.float32)
     options = {
         "kind": kind,
@@ -136,7 +136,7 @@ def test_a_plan_computes_what_the_call_computes(case: Case, kind: str, count_pad
     np.testing.assert_array_equal(y, wanted)
 
 
-def test_a_plan_refuses_what_cannot_be_pooled() -> None:
+def test_a_plan_refuses_invalid_poolings() -> None:
     with pytest.raises(KernelError, match="x_shape: expected 4 extents"):
         kernels.Pool2dPlan((1, 4, 4), 2)
     with pytest.raises(KernelError, match="x_shape: expected 4 extents"):
@@ -170,7 +170,7 @@ def test_a_plan_refuses_what_cannot_be_pooled() -> None:
         ([-1, 4, 4, 1], [1, 1, 1, 1, 0, 0], "x: expected extents"),
     ],
 )
-def test_the_extension_reads_nothing_past_what_it_is_given(
+def test_the_extension_reads_nothing_beyond_its_arguments(
     shape: list[int], numbers: list[int], said: str
 ) -> None:
     with pytest.raises(KernelError, match=said):

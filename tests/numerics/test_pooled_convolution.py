@@ -89,7 +89,7 @@ def test_a_nan_wins(algorithm: str) -> None:
     assert 0 < np.isnan(got).sum() < got.size
 
 
-def test_what_cannot_be_pooled_is_refused() -> None:
+def test_invalid_poolings_are_refused() -> None:
     x, w = (1, 8, 8, 4), (6, 3, 3, 4)
 
     def plan(

@@ -55,7 +55,7 @@ def test_half_a_reopened_race_leaves_the_store_as_it_was() -> None:
     ],
     ids=["fixed", "window", "switched off", "watched"],
 )
-def test_what_is_not_to_be_raced_again_is_not(options: dict[str, Any]) -> None:
+def test_unwatched_decisions_are_not_raced_again(options: dict[str, Any]) -> None:
     machine = Machine(a=3.0, b=1.0)
     selector = settled(machine, **options)
     machine.seconds["b"] = 40.0
@@ -113,7 +113,7 @@ def test_a_disqualified_alternative_does_not_come_back() -> None:
     assert reason.startswith("raised OSError: gone, on 20")
 
 
-def test_what_no_longer_applies_is_not_raced() -> None:
+def test_an_alternative_that_no_longer_applies_is_not_raced() -> None:
     machine = Machine(a=3.0, b=1.0)
     applies = [True]
     pairs = [

@@ -50,7 +50,7 @@ def reopen(machine: Machine, selector: BestOf) -> None:
         assert [selector(0, 1), selector(1, 1)] == ["b0", "b1"]
 
 
-def test_passes_of_the_hot_path_are_finished_by_who_began_them() -> None:
+def test_passes_of_the_hot_path_are_finished_by_their_alternative() -> None:
     machine, selector = settled_group()
     assert [selector(0, 1) for _ in range(5)] == ["b0"] * 5
     reopen(machine, selector)

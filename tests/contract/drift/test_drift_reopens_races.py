@@ -84,7 +84,7 @@ def test_a_winner_that_is_always_faster_outside_of_races_races_once_for_that() -
     assert selector.explain(1).decision == "a"
 
 
-def test_what_no_race_brings_back_is_raced_ever_more_seldom() -> None:
+def test_a_drift_that_races_do_not_repair_is_raced_ever_more_seldom() -> None:
     machine = Machine(a=1000.0, b=1.0)
     selector = settled(machine)
 
@@ -103,7 +103,7 @@ def test_what_no_race_brings_back_is_raced_ever_more_seldom() -> None:
     assert gaps[-1] > 4 * gaps[0]
 
 
-def test_a_rise_within_the_hysteresis_is_nothing() -> None:
+def test_a_rise_within_the_hysteresis_is_no_drift() -> None:
     machine = Machine(a=3.0, b=1.0)
     selector = settled(machine)
     machine.seconds["b"] = 1.2
@@ -112,7 +112,7 @@ def test_a_rise_within_the_hysteresis_is_nothing() -> None:
     assert selector.trials == 6
 
 
-def test_a_burst_is_nothing() -> None:
+def test_a_burst_is_no_drift() -> None:
     machine = Machine(a=3.0, b=1.0)
     selector = settled(machine)
     for _ in range(20):
@@ -147,7 +147,7 @@ def test_each_problem_has_a_drift_of_its_own() -> None:
     assert (selector.explain(0).decision, selector.explain(1).decision) == ("a", "b")
 
 
-def test_the_story_is_told_everywhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_drift_is_reported_everywhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bestof")
     heard: list[object] = []
     machine = Machine(a=0.003, b=0.001)

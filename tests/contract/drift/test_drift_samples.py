@@ -100,7 +100,7 @@ def test_a_winner_that_raises_when_sampled_raises_and_is_sampled_again() -> None
     assert selector.explain(1).decision == "b"
 
 
-def test_a_sample_calls_the_winner_once_with_the_very_arguments() -> None:
+def test_a_sample_calls_the_winner_once_with_the_same_arguments() -> None:
     seen: list[Any] = []
 
     def keep(*args: Any, **kwargs: Any) -> tuple[Any, ...]:

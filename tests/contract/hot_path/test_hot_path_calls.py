@@ -85,7 +85,7 @@ def test_a_stage_may_be_named(kind: type[PythonHotPath]) -> None:
         *(("1", "'1'"), (1.0, "float"), ([], "list"), (None, "None")),
     ],
 )
-def test_a_stage_that_is_none_is_refused_before_the_problem_function(
+def test_an_invalid_stage_is_refused_before_the_problem_function(
     kind: type[PythonHotPath], stage: Any, got: str
 ) -> None:
     asked = []

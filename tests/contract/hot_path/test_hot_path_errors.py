@@ -82,7 +82,7 @@ def test_a_selector_that_was_never_filled_raises(kind: type[PythonHotPath]) -> N
         kind()(1)
 
 
-def test_the_native_type_refuses_what_it_could_not_read_fast() -> None:
+def test_the_native_type_refuses_wrong_types() -> None:
     if NativeHotPath is None:
         pytest.skip("the native extension was not built")
     selector = make_selector(NativeHotPath)

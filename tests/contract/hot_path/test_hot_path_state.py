@@ -37,7 +37,7 @@ if NativeHotPath is not None:
         """The same, native."""
 
 
-def test_what_is_settled_may_be_swapped_meanwhile(kind: type[PythonHotPath]) -> None:
+def test_the_dict_of_winners_may_be_replaced_during_a_call(kind: type[PythonHotPath]) -> None:
     class Swaps:
         """While it is compared with a key, the dict that holds the key is let go."""
 

@@ -83,7 +83,7 @@ def test_a_timed_call_inside_another_leaves_the_outer_one(timed: Any) -> None:
     assert seen == [1, (outer, [outer], True, False)]
 
 
-def test_a_timed_call_that_ends_elsewhere_or_was_forgotten_harms_nothing(timed: Any) -> None:
+def test_a_timed_call_that_ends_elsewhere_or_was_dropped_is_harmless(timed: Any) -> None:
     trial, other = Trial(None, 1, 0, None), object()
 
     def called() -> None:

@@ -49,7 +49,7 @@ def sharing(own_process: None) -> Iterator[Any]:
         yield override.layer.kept
 
 
-def test_what_is_shared_is_freed_by_its_backward_pass(sharing: Any) -> None:
+def test_a_shared_matrix_is_freed_by_its_backward_pass(sharing: Any) -> None:
     model, x = net(), torch.randn(4, 3, 16, 16)
     loss = model(x).square().sum()
     assert len(sharing) == 3
@@ -57,7 +57,7 @@ def test_what_is_shared_is_freed_by_its_backward_pass(sharing: Any) -> None:
     assert len(sharing) == 0
 
 
-def test_what_is_shared_is_freed_with_the_graph(sharing: Any) -> None:
+def test_a_shared_matrix_is_freed_with_the_graph(sharing: Any) -> None:
     model, x = net(), torch.randn(4, 3, 16, 16)
     for _ in range(3):
         loss = model(x * 1).square().sum()
@@ -75,7 +75,7 @@ def test_evaluation_over_a_living_dataset_keeps_nothing(sharing: Any) -> None:
     assert len(sharing) == 0
 
 
-def test_disable_frees_what_is_shared(sharing: Any) -> None:
+def test_disable_frees_shared_matrices(sharing: Any) -> None:
     model, x = net(), torch.randn(4, 3, 16, 16)
     loss = model(x).square().sum()
     integration.disable()

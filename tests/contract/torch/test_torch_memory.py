@@ -65,7 +65,7 @@ def measured(environment: dict[str, str]) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def test_what_is_freed_is_kept_while_enabled_and_handed_back_at_the_end() -> None:
+def test_freed_memory_is_kept_while_enabled_and_returned_at_the_end() -> None:
     plain, left, kept, handed_back = measured({})
     assert min(plain, left) >= _PAGES
     assert kept < _PAGES / 100
@@ -73,7 +73,7 @@ def test_what_is_freed_is_kept_while_enabled_and_handed_back_at_the_end() -> Non
 
 
 @pytest.mark.long
-def test_what_the_user_set_in_the_environment_holds() -> None:
+def test_settings_in_the_environment_stay() -> None:
     plain, left, kept, handed_back = measured({"MALLOC_MMAP_THRESHOLD_": str(32 << 20)})
     assert min(plain, left, kept) >= _PAGES
     assert handed_back < 0.1 * _PAGES

@@ -97,7 +97,7 @@ def test_outputs(name: str, accuracy: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "wrong"), [("winograd4", 2e-4), ("winograd6", 1e-3), ("matvec_bf16", 0.1)]
 )
-def test_no_more_is_allowed_than_what_was_chosen_promises(
+def test_the_tolerance_is_the_promise_of_the_chosen_algorithm(
     algorithm: str, wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the bound of this file: an error beyond it is found, whatever else `relaxed` would have

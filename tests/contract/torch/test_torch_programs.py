@@ -189,7 +189,7 @@ class Watched(Tensor):
 
 
 @pytest.mark.parametrize("which", ["input", "weight", "gradient"])
-def test_tensor_subclasses_see_what_they_saw_before(which: str, policy: None) -> None:
+def test_tensor_subclasses_see_the_same_calls_as_before(which: str, policy: None) -> None:
     def watched(name: str, tensor: Tensor) -> Tensor:
         return tensor.as_subclass(Watched) if name == which else tensor
 

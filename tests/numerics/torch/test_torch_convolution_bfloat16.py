@@ -126,7 +126,7 @@ def test_weights_of_bfloat16_that_stand_still_are_packed_once_and_watched() -> N
     assert cache.get(weight, "winograd4", 1) is not packed
 
 
-def test_packed_weights_give_what_others_give() -> None:
+def test_packed_weights_give_the_same_results() -> None:
     problem = PROBLEMS["VGG16 conv1_2"]._replace(frozen=True)
     tensors = operands(problem, "relu")
     by_name = {row.name: row for row in FORWARD.applying(problem)}

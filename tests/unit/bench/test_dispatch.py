@@ -74,7 +74,7 @@ def test_trials_run_where_they_say() -> None:
     assert depth - shallow == 200
 
 
-def test_the_policy_is_replayed_as_it_was_told() -> None:
+def test_the_policy_is_replayed_from_its_recorded_times() -> None:
     selector = dispatch._on_trial(Rounds(rounds=3))
     for _ in range(4):
         selector(1)

@@ -39,7 +39,7 @@ def test_every_module_of_a_peer_is_in_the_table(module: object, rows: tuple[Peer
 
 
 @pytest.mark.parametrize("rows", [model.PEERS, CONVOLUTION], ids=["model", "conv"])
-def test_rows_are_told_apart(rows: tuple[Peer, ...]) -> None:
+def test_rows_are_distinguished(rows: tuple[Peer, ...]) -> None:
     for field in ("name", "label", "colour"):
         assert len({getattr(row, field) for row in rows}) == len(rows), field
 

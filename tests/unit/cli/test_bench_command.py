@@ -105,7 +105,7 @@ def test_the_table_is_in_nanoseconds(
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_what_an_enabled_call_costs_beside_the_reach(
+def test_the_cost_of_an_enabled_call_beside_the_reach(
     rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch_dispatch = pytest.importorskip("bestof.bench.torch_dispatch")

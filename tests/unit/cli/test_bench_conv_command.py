@@ -56,7 +56,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         ([SMALL, "--repeats", "0"], "repeats"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_printed(
+def test_wrong_usage_is_reported_before_anything_is_printed(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(

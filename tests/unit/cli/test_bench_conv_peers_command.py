@@ -112,7 +112,7 @@ def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["i4x6x6"], "'k' is missing"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_printed(
+def test_wrong_usage_is_reported_before_anything_is_printed(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InvalidArgument, match=told):

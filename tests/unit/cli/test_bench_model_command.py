@@ -114,7 +114,7 @@ def test_few_peers_unless_more_are_wanted(asked: list[Any]) -> None:
     assert asked[1][1] == ["eager", "ncnn"]
 
 
-def test_what_json_printed_is_read_again_and_later_files_win(
+def test_printed_json_is_read_again_and_later_files_win(
     asked: list[Any], tmp_path: Path, capsys: Any
 ) -> None:
     assert main(["bench", "model", "vgg16", "unet", "--layers", "--json"]) == 0
@@ -132,7 +132,7 @@ def test_what_json_printed_is_read_again_and_later_files_win(
     assert again[1]["peers"][2]["seconds"] == 0.001
 
 
-def test_a_failure_of_ours_ends_with_1_and_one_of_a_peer_with_0(
+def test_a_failure_of_bestof_exits_with_1_and_one_of_a_peer_with_0(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     failed = PeerTime("enable", "bestof enable", True, reason="wrong by 1e+00")
@@ -166,7 +166,7 @@ def test_pictures(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     assert all(one.read_bytes().startswith(b"\x89PNG") for one in tmp_path.iterdir())
 
 
-def test_a_picture_that_cannot_be_made_is_told_before_measuring(
+def test_an_impossible_picture_is_refused_before_measuring(
     asked: list[Any], tmp_path: Path, capsys: Any
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -230,7 +230,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -
         (["--read", "/nowhere.json"], "--read: /nowhere.json cannot be read"),
     ],
 )
-def test_what_cannot_be_used_ends_with_2_and_one_line(
+def test_an_unusable_argument_ends_with_2_and_one_line(
     arguments: list[str], said: str, asked: list[Any], capsys: Any
 ) -> None:
     assert main(["bench", "model", *arguments]) == 2

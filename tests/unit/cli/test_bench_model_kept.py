@@ -12,7 +12,7 @@ from bestof.bench.model import record as model_record
 from bestof.cli import main
 
 
-def test_what_was_kept_is_not_measured_again(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
+def test_kept_results_are_not_measured_again(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "kept.jsonl"
     assert main(["bench", "model", "vgg16", "--batch", "1", "--keep", str(file)]) == 0
     assert main(["bench", "model", "vgg16", "--batch", "1,8", "--keep", str(file)]) == 0
@@ -47,7 +47,7 @@ def test_the_matrix_goes_on_where_it_was_cut_off(
 
 
 @pytest.mark.parametrize("matrix", [False, True])
-def test_what_was_kept_of_another_effort_or_other_kernels_is_measured_again(
+def test_results_of_another_effort_or_other_kernels_are_measured_again(
     matrix: bool,
     asked: list[Any],
     matrix_asked: list[Any],

@@ -44,7 +44,7 @@ def test_wrong_usage_ends_with_2(
 @pytest.mark.parametrize(
     ("error", "status"), [(StoreError("it\nbroke"), 1), (InvalidArgument("it\nbroke"), 2)]
 )
-def test_an_error_of_ours_is_one_line(
+def test_an_error_of_bestof_is_one_line(
     error: BestofError,
     status: int,
     monkeypatch: pytest.MonkeyPatch,

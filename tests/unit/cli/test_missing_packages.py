@@ -51,7 +51,7 @@ def test_a_missing_package_is_one_line(
     assert f"pip install 'bestof[{extra}]'" in done.stderr
 
 
-def test_a_module_of_ours_that_is_missing_is_no_matter_of_extras() -> None:
+def test_a_missing_module_of_bestof_is_not_blamed_on_extras() -> None:
     code = WITHOUT.format(missing=["bestof.bench.transpose"], arguments=["bench", "transpose"])
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False

@@ -87,7 +87,7 @@ def test_a_program_is_profiled_from_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_program_that_fails_keeps_what_was_recorded(tmp_path: Path) -> None:
+def test_a_failing_program_keeps_its_recording(tmp_path: Path) -> None:
     done = bestof(program(tmp_path, "if step == 3: raise KeyError('program')"), "a", "b")
     assert done.returncode == 1
     assert "KeyError: 'program'" in done.stderr
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_at_the_end_costs_nothing_else(tmp_path: P
     assert kept.exists()
 
 
-def test_a_program_without_torch_is_told(tmp_path: Path) -> None:
+def test_a_program_without_torch_gets_a_message(tmp_path: Path) -> None:
     path = tmp_path / "plain.py"
     path.write_text("print('plain')\n")
     done = bestof(path)
@@ -166,7 +166,7 @@ def test_the_command_does_not_import_torch_before_the_program() -> None:
         (["-"], "cannot run '-'"),
     ],
 )
-def test_wrong_usage_is_told(
+def test_wrong_usage_is_reported(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bestof.cli import main  # noqa: PLC0415

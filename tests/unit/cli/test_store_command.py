@@ -77,7 +77,7 @@ def test_show_of_one_selector_as_json(store: OpenStore, capsys: pytest.CaptureFi
     assert record["evidence"][0]["samples"] == [2.0, 2.0]
 
 
-def test_clear_wants_to_be_told_twice(
+def test_clear_asks_before_it_removes(
     store: OpenStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
@@ -119,7 +119,7 @@ def test_clear_asks_at_a_terminal(
         (["report", "--html", "x.pdf"], 2, ".html"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_an_impossible_order_is_one_line(
     store: OpenStore,
     arguments: list[str],
     status: int,

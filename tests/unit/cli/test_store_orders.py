@@ -219,7 +219,7 @@ def test_an_import_is_one_transaction(
         (["conv", "slow", "--problem", "(3,)", "--host", "here"], None),
     ],
 )
-def test_a_pin_that_nobody_obeys_is_told(
+def test_a_pin_without_effect_is_reported(
     stores: Stores, capsys: pytest.CaptureFixture[str], pin: list[str], says: str | None
 ) -> None:
     url = stores.filled("own", *RECORDS)
@@ -262,7 +262,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return content
 
 
-def test_explain_tells_why_when_where_and_what_is_inside(
+def test_explain_shows_reason_time_host_and_inner_choices(
     stores: Stores, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = stores.filled("own", *RECORDS)

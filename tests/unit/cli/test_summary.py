@@ -29,7 +29,7 @@ class Tuned:
     keeps_freed: bool = True
 
 
-def test_saved_says_what_it_counts() -> None:
+def test_the_word_saved_names_what_it_counts() -> None:
     lines = summary_lines("train.py", 13.0, Report(()), Tuned(), None)
     (saved,) = [line for line in lines if line.split()[0] == "saved"]
     assert "7.00 s of the 20.0 s that PyTorch's own kernels would have taken" in saved

@@ -48,7 +48,7 @@ def direct_plan(x_shape: Any = X.shape, **options: Any) -> Conv2dPlan:
         ({"threads": 2**40}, "threads: expected 1 to 4096; got 1099511627776"),
     ],
 )
-def test_what_is_of_another_type_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+def test_arguments_of_other_types_are_refused_by_name(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(KernelError, match=said):
         conv2d(X, W, **arguments)
 

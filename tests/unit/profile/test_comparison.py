@@ -102,7 +102,7 @@ def test_gaps_are_counted_by_phase() -> None:
     assert phases == {"forward": (1, pytest.approx(0.2)), "backward": (1, pytest.approx(0.3))}
 
 
-def test_rows_of_one_side_are_told() -> None:
+def test_rows_of_one_side_are_marked() -> None:
     first, second = (
         profile_of(forward(), weights()),
         profile_of(forward(seconds=0.3, self_seconds=0.3)),
@@ -234,6 +234,6 @@ def test_logs_can_be_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["x", "y"], ["x", "y", "--by", "colour"], ["x", "y", "--rows", "0"]]
 )
-def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *arguments]) == 2
     assert capsys.readouterr().err.startswith("bestof: ")

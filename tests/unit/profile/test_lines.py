@@ -129,7 +129,7 @@ def test_a_log_that_mixes_versions_is_read() -> None:
     assert log.unknown == 0
 
 
-def test_another_engine_is_told_from_the_processor() -> None:
+def test_another_engine_is_distinguished_from_the_processor() -> None:
     log = read_lines([CONVOLUTIONS["3.12"].replace(",cpu,", ",gpu,")])
     assert log.lines[0].engine == "gpu"
 

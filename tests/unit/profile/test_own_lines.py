@@ -86,7 +86,7 @@ def test_the_line_is_read_back_from_its_text() -> None:
     assert flops_of(read) == flops_of(placed.line) > 0
 
 
-def test_what_pytorch_ran_is_no_line_of_bestof() -> None:
+def test_calls_of_pytorch_give_no_line_of_bestof() -> None:
     assert own_lines(forward(children=900), [], DECISIONS) == []
     assert own_lines(forward(), [], {}) == []
 
@@ -99,7 +99,7 @@ def test_what_pytorch_ran_is_no_line_of_bestof() -> None:
         ([True, False, False], "backward_data", "bestof:fake data"),
     ],
 )
-def test_the_gradients_that_were_wanted_are_told(
+def test_the_wanted_gradients_are_recorded(
     mask: list[bool], direction: str, implementation: str
 ) -> None:
     (placed,) = own_lines(backward(mask), [], DECISIONS)

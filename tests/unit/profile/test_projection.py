@@ -215,7 +215,7 @@ def problem(seconds: float, *measured: Measured, roofline: float = 0.1) -> Probl
     )
 
 
-def test_ceilings_add_up_and_never_exceed_what_was_observed() -> None:
+def test_ceilings_add_up_and_never_exceed_the_observed_time() -> None:
     same = Measured("same", "oneDNN jit", 0.4, 0.6)
     onednn = Measured("onednn", "oneDNN brg", 0.3, 0.35)
     own = Measured("bestof", "bestof winograd4", 0.1, 0.45)
@@ -244,7 +244,7 @@ def test_advice_trusts_the_greater_of_both_times() -> None:
     assert saved == pytest.approx(0.5)
 
 
-def test_a_missing_library_is_told() -> None:
+def test_a_missing_library_is_reported() -> None:
     with pytest.raises(ProfileError, match=r"libnothing\.so is not loaded"):
         addresses("libnothing.so", ["f"])
 

@@ -68,7 +68,7 @@ def test_every_line_has_its_module_and_its_operation(trained: profile.Profile) -
     }
 
 
-def test_steps_and_phases_are_told_apart(trained: profile.Profile) -> None:
+def test_steps_and_phases_are_distinguished(trained: profile.Profile) -> None:
     assert [step.samples for step in trained.steps] == [5] * 4
     seen = {span.phase for span in trained.spans if span.self_seconds > 0}
     assert {"forward", "loss", "backward", "optimizer"} <= seen
@@ -165,7 +165,7 @@ def test_the_programs_output_is_untouched(capfd: pytest.CaptureFixture[str]) -> 
     assert out == "before\nbetween\nchild\nafter\n"
 
 
-def test_what_other_c_code_prints_is_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_other_c_code_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     import ctypes  # noqa: PLC0415
 
     with profile.capture() as captured:
@@ -188,7 +188,7 @@ def test_a_region_may_close_its_output(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().out == ""
 
 
-def test_who_asks_for_lines_still_gets_them(
+def test_programs_that_ask_for_lines_still_get_them(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONEDNN_VERBOSE", "1")
@@ -228,7 +228,7 @@ def test_a_module_that_raises_leaves_no_open_range() -> None:
     ]
 
 
-def test_a_program_that_switches_the_lines_off_is_told_so() -> None:
+def test_a_program_that_switches_the_lines_off_gets_a_message() -> None:
     with profile.capture() as captured:
         train(1)
         torch._C._verbose.mkldnn_set_verbose(0)
@@ -237,7 +237,7 @@ def test_a_program_that_switches_the_lines_off_is_told_so() -> None:
     assert "2 of 4 calls of oneDNN printed no line" in note
 
 
-def test_a_program_that_runs_pytorchs_profiler_inside_is_told_so() -> None:
+def test_a_program_that_runs_pytorchs_profiler_gets_a_message() -> None:
     with profile.capture() as captured:
         train(1)
         with torch.profiler.profile():

@@ -102,6 +102,6 @@ def test_a_span_tells_its_rate() -> None:
     assert (line["ts"], line["dur"]) == (pytest.approx(0.25e6), pytest.approx(0.05e6))
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot write the trace"):
         write_trace(PROFILE, tmp_path / "missing" / "trace.json")

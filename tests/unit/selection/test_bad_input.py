@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fake_program import Program
-from test_best_of import PAIRS, test_refuses_what_it_cannot_use
+from test_best_of import PAIRS, test_refuses_unusable_arguments
 
 from bestof import BestOf
 from bestof.errors import BestofWarning, InvalidArgument
@@ -17,7 +17,7 @@ from bestof.errors import BestofWarning, InvalidArgument
 
 def test_every_argument_of_the_constructor_is_refused_by_name_somewhere() -> None:
     (mark,) = (
-        mark for mark in test_refuses_what_it_cannot_use.pytestmark if mark.name == "parametrize"
+        mark for mark in test_refuses_unusable_arguments.pytestmark if mark.name == "parametrize"
     )
     says = " ".join(case[2] for case in mark.args[1])
     arguments = set(inspect.signature(BestOf).parameters)
@@ -161,7 +161,7 @@ def test_a_clock_that_stands_still_settles_on_the_first(program: Program) -> Non
     assert selector.saved_seconds == 0.0
 
 
-def test_a_clock_that_raises_is_told_as_it_is_and_blames_nobody(program: Program) -> None:
+def test_an_error_of_the_clock_passes_and_disqualifies_no_alternative(program: Program) -> None:
     def broken() -> float:
         raise OSError("no clock")
 

@@ -122,7 +122,7 @@ PAIRS = [("one", one), ("two", two)]
         ),
     ],
 )
-def test_refuses_what_it_cannot_use(arguments: Any, options: Any, says: str) -> None:
+def test_refuses_unusable_arguments(arguments: Any, options: Any, says: str) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(says)) as raised:
         BestOf(*arguments, **options)
     assert str(raised.value).startswith("BestOf")
@@ -173,7 +173,7 @@ def test_methods_and_callable_objects_are_alternatives(program: Program) -> None
     assert {selector(1) for _ in range(5)} == {"method", "object"}
 
 
-def test_has_what_programs_of_the_original_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_has_the_attributes_of_the_original(capsys: pytest.CaptureFixture[str]) -> None:
     def size(x: int) -> int:
         return x
 
@@ -261,7 +261,7 @@ def test_a_problem_function_that_raises_is_the_callers_affair(program: Program) 
     assert selector(1) == "one"
 
 
-def test_who_does_not_apply_is_not_called(program: Program) -> None:
+def test_an_inapplicable_alternative_is_not_called(program: Program) -> None:
     selector = program.selector(
         [
             Alternative(
@@ -290,7 +290,7 @@ def test_the_only_one_that_applies_is_settled_at_once(program: Program) -> None:
     assert selector.trials == 0
 
 
-def test_nobody_applies(program: Program) -> None:
+def test_no_alternative_applies(program: Program) -> None:
     selector = program.selector([Alternative("none", one, supports=lambda problem: False)])
     with pytest.raises(NoAlternative, match="no alternative supports it; asked none"):
         selector(1)

@@ -18,7 +18,7 @@ def test_an_error_may_pass_and_a_wrong_result_may_not() -> None:
     assert not may_pass("wrong result: off by 4")
 
 
-def test_the_date_and_the_thread_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_date_and_the_thread_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert re.fullmatch(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", circumstances())
     told: list[str] = []
@@ -28,7 +28,7 @@ def test_the_date_and_the_thread_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert told[0].endswith("UTC, in thread loader")
 
 
-def test_the_modes_of_pytorch_are_told() -> None:
+def test_the_modes_of_pytorch_are_recorded() -> None:
     torch = pytest.importorskip("torch")
     with torch.device("meta"), torch.no_grad():
         assert circumstances().endswith("without gradients, under the default device meta")

@@ -77,7 +77,7 @@ def test_a_copied_object_gets_a_selector_of_its_own_methods() -> None:
     assert other.alternatives[0][1].__self__.run is other
 
 
-def test_what_a_program_set_on_a_selector_comes_along() -> None:
+def test_a_copy_has_the_attributes_that_a_program_set() -> None:
     selector = BestOf("it", [("slow", slow)], abs, store="off")
     selector.notes = ["mine"]  # type: ignore[attr-defined]  # a program may
     assert copy.copy(selector).notes is selector.notes  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ COPIES = [copy.copy, copy.deepcopy, lambda selector: pickle.loads(pickle.dumps(s
 
 
 @pytest.mark.parametrize("copied", COPIES)
-def test_what_a_subclass_set_before_the_selector_was_made_and_in_slots_comes_along(
+def test_a_copy_has_early_attributes_and_slots_of_a_subclass(
     copied: Any,
 ) -> None:
     again = copied(copied(Slotted("here")))

@@ -115,7 +115,7 @@ def test_an_error_is_remembered_and_tried_again_once_by_the_next_process(program
     )
 
 
-def test_another_error_is_told(program: Program) -> None:
+def test_another_error_is_reported(program: Program) -> None:
     store, words = DictStore(), ["no"]
 
     def failing(x: int) -> None:
@@ -132,7 +132,7 @@ def passes(selector: BestOf) -> list[tuple[str, str]]:
     return [(selector(0, 1), selector(1, 1)) for _ in range(12)]
 
 
-def test_what_runs_again_is_measured_against_the_stored_times(program: Program) -> None:
+def test_a_retried_alternative_is_compared_with_the_stored_times(program: Program) -> None:
     store, fails = DictStore(), [True]
     costs = {"b0": 1.0, "b1": 1.0}
 
@@ -185,7 +185,7 @@ def test_a_retry_is_left_where_its_failure_would_be_the_users(program: Program) 
     assert set(program.taken()) == {"a"}
 
 
-def test_records_that_leave_nobody_are_not_believed_to_the_end(program: Program) -> None:
+def test_records_that_disqualify_all_alternatives_are_not_used(program: Program) -> None:
     store = DictStore()
     bad = program.failing("b", ValueError("no"))
     for pairs in ([("a", str), ("b", bad)], [("b", str), ("a", bad)]):

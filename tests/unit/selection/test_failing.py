@@ -55,7 +55,7 @@ def test_a_settled_winner_that_raises_is_called_once_and_heard(program: Program)
     assert selector.explain(1).decision == "fast"
 
 
-def test_a_call_that_nobody_can_answer_is_the_callers_fault(program: Program) -> None:
+def test_if_all_alternatives_fail_alike_the_call_is_at_fault(program: Program) -> None:
     first = ValueError("first")
     selector = program.selector(
         [("a", program.failing("a", first)), ("b", program.failing("b", ValueError("second")))]
@@ -98,9 +98,7 @@ def test_a_single_alternative_raises_its_own_error(program: Program) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_what_is_no_failure_passes_with_the_state_intact(
-    error: BaseException, program: Program
-) -> None:
+def test_an_interrupt_passes_with_the_state_intact(error: BaseException, program: Program) -> None:
     interrupting: list[bool] = [True]
 
     def first(x: int) -> str:
@@ -123,7 +121,7 @@ def test_what_is_no_failure_passes_with_the_state_intact(
 @pytest.mark.parametrize(
     "error", [MemoryError(), RecursionError(), StopIteration(), AssertionError()]
 )
-def test_what_is_a_failure_disqualifies(error: Exception, program: Program) -> None:
+def test_a_failure_disqualifies(error: Exception, program: Program) -> None:
     selector = program.selector([("a", program.failing("a", error)), ("b", str)])
     with pytest.warns(BestofWarning, match=f"raised {type(error).__name__}"):
         assert selector(1) == "1"

@@ -52,7 +52,7 @@ def test_a_pin_holds_where_it_says(
     assert selector.best_method_has_been_found(1) is obeyed
 
 
-def test_a_pin_leaves_what_was_measured_and_shows_it(program: Program, store: MemoryStore) -> None:
+def test_a_pin_keeps_and_shows_the_measurements(program: Program, store: MemoryStore) -> None:
     first = program.selector(TWO, store=store)
     for _ in range(8):
         first(1)
@@ -117,7 +117,7 @@ def refused_alternatives(program: Program) -> list[Alternative]:
         ("a", "it was disqualified: it was wrong"),
     ],
 )
-def test_a_pin_that_cannot_be_obeyed_is_told_once(
+def test_a_pin_that_cannot_be_obeyed_is_warned_of_once(
     program: Program, store: MemoryStore, name: str, says: str
 ) -> None:
     store.pin("it", name)
@@ -166,7 +166,7 @@ def test_a_disqualification_of_another_version_does_not_count(
     assert selector.explain(1).source == "pinned"
 
 
-def test_what_is_pinned_and_fails_is_answered_by_another(
+def test_if_a_pinned_alternative_fails_another_one_answers(
     program: Program, store: MemoryStore
 ) -> None:
     store.pin("it", "bad")
@@ -216,7 +216,7 @@ def test_force_needs_no_store_and_serves_groups(
     assert selector.explain(1).source == "forced"
 
 
-def test_force_that_does_not_apply_is_told_once(
+def test_an_order_that_does_not_apply_is_warned_of_once(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BESTOF_FORCE", "it=choosy")

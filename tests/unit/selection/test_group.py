@@ -139,7 +139,7 @@ class Layers:
             self.selector(1, layer)
 
 
-def test_hundreds_of_equal_layers_get_each_pass_finished_by_who_began_it(program: Program) -> None:
+def test_hundreds_of_equal_layers_finish_each_pass_with_its_alternative(program: Program) -> None:
     layers = Layers(program)
     for _ in range(4):
         layers.step(300)
@@ -157,7 +157,7 @@ def test_hundreds_of_equal_layers_in_a_reopened_race(program: Program) -> None:
     assert len(layers.selector._knowledge.decisions["it"].history) == 1
 
 
-def test_a_decision_in_the_middle_of_the_forwards_leaves_every_pass_to_who_began_it(
+def test_a_decision_between_forwards_leaves_each_pass_to_its_alternative(
     program: Program,
 ) -> None:
     layers = Layers(program)
@@ -237,7 +237,7 @@ def test_a_stage_of_another_thread_may_finish_a_pass(program: Program) -> None:
     assert decided(selector, 1) == "b"
 
 
-def test_a_pass_that_is_still_in_its_first_stage_is_nobodys_second(program: Program) -> None:
+def test_a_pass_in_its_first_stage_takes_no_second_stage(program: Program) -> None:
     inner: list[str] = []
 
     def first(x: int) -> str:

@@ -112,7 +112,7 @@ class Scale:
         ("a b".split, "a c".split),
     ],
 )
-def test_what_differs_has_another_identity(one: Any, other: Any) -> None:
+def test_different_functions_have_different_identities(one: Any, other: Any) -> None:
     assert version_of([one], ()) == version_of([one], ())
     assert version_of([one], ()) != version_of([other], ())
 
@@ -191,7 +191,7 @@ def test_long_plain_values_differ() -> None:
     assert version_of([holding("\ud800" * 5000)], ())
 
 
-def test_what_raises_when_it_is_read_has_an_identity_all_the_same() -> None:
+def test_an_object_that_raises_when_read_has_an_identity() -> None:
     class Hostile:
         def __getattribute__(self, name: str) -> Any:
             raise OSError(name)
@@ -275,7 +275,7 @@ def test_evidence_of_another_version_orders_the_first_round_and_decides_nothing(
     assert selector("2", a=1.0, b=3.0, c=2.0).journal.entries() == ()
 
 
-def test_two_functions_under_one_name_in_one_program_are_told_once() -> None:
+def test_two_functions_of_one_name_in_a_program_are_warned_of_once() -> None:
     clock, store = Clock(), MemoryStore()
 
     def settle(function: Callable[[int], None]) -> BestOf:

@@ -13,7 +13,7 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.tuning import Tuning
 
 
-def test_what_a_window_left_untried_is_tried_by_the_next_run() -> None:
+def test_the_next_run_tries_what_a_window_left_untried() -> None:
     """The step falls into a trial: the search ends with alternatives that nobody ever called."""
     now, calls, seconds = [0.0], [0], {"a": 10.0, "b": 1.0, "c": 2.0}
     window, store = Window(0, 1, Rounds(3)), MemoryStore()

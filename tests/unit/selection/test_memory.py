@@ -63,7 +63,7 @@ def test_what_is_used_stays(program: Program) -> None:
         assert program.taken() == ["a"]
 
 
-def test_what_was_forgotten_is_found_in_the_store(program: Program) -> None:
+def test_an_evicted_problem_is_found_in_the_store(program: Program) -> None:
     store = DictStore()
     selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=8, store=store)
     for problem in range(50):
@@ -90,7 +90,7 @@ def test_an_unsettled_problem_that_leaves_memory_leaves_its_evidence(program: Pr
     assert selector.explain(0).settled
 
 
-def test_what_is_watched_for_drift_is_bounded(program: Program) -> None:
+def test_the_number_of_watched_problems_is_bounded(program: Program) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, max_problems=8)
     for problem in range(40):
         settle(selector, problem, calls=60)

@@ -21,14 +21,14 @@ def asked(search: OpenSearch, times: tuple[float, ...]) -> list[int]:
     return calls
 
 
-def test_what_is_left_out_is_never_asked_for() -> None:
+def test_alternatives_left_out_are_never_asked_for() -> None:
     search = Neighbour("b", without=frozenset("c")).start(NAMES)
     calls = asked(search, (2.0, 1.0, 0.5))
     assert set(calls) == {0, 1}
     assert search.winner == 1
 
 
-def test_what_was_left_out_comes_back_where_all_others_drop() -> None:
+def test_alternatives_left_out_come_back_if_all_others_drop() -> None:
     search = Neighbour("b", without=frozenset("c")).start(NAMES)
     search.drop(1)
     assert search.ask() is None or search.ask() == 0

@@ -151,7 +151,7 @@ def test_recursion_through_another_selector_with_the_same_problem(program: Progr
     assert selector(1) == "direct"
 
 
-def test_recursion_that_nobody_ends_says_so(program: Program) -> None:
+def test_endless_recursion_raises_an_error_that_says_so(program: Program) -> None:
     selector = program.selector(
         [("a", lambda *args: selector(*args)), ("b", lambda *args: selector(*args))]
     )

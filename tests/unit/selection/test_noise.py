@@ -124,7 +124,7 @@ def test_a_problem_that_its_neighbour_answers_is_said_to_be_rare(program: Progra
     assert (selector.explain(3).settled, selector.explain(3).why) == (True, None)
 
 
-def test_passes_that_nobody_finishes_are_given_as_the_reason(program: Program) -> None:
+def test_unfinished_passes_are_given_as_the_reason(program: Program) -> None:
     pairs = [(n, [program.function(n, 1.0), program.function(n, 1.0)]) for n in "ab"]
     selector = program.selector(pairs, store="off")
     for _ in range(7):
@@ -212,7 +212,7 @@ def test_a_near_tie_inside_does_not_keep_its_parent_calling_a_loser(program: Pro
     assert lost <= 16
 
 
-def test_a_pin_for_a_selector_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_for_an_unknown_selector_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     store.pin("totl", "numpy")
     store.pin("total", "a")
@@ -235,7 +235,7 @@ def test_a_store_that_the_program_closed_is_not_asked_for_pins(tmp_path: Path) -
     assert not [line for line in registry.unmet_orders() if "totl" in line]
 
 
-def test_a_pin_for_an_alternative_that_nobody_has_is_told(program: Program) -> None:
+def test_a_pin_for_an_unknown_alternative_is_warned_of(program: Program) -> None:
     store = DictStore()
     store.pins["it"] = "numpi"
     selector = program.selector({"a": 2.0, "b": 1.0}, store=store)

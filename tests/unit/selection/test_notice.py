@@ -45,7 +45,7 @@ def test_without_a_line_of_the_user_a_warning_points_at_the_library(
 
 
 @pytest.mark.parametrize("asked", ["explain", "best_method_has_been_found"])
-def test_explain_says_what_it_wants(asked: str) -> None:
+def test_explain_names_its_arguments_in_the_error(asked: str) -> None:
     def size(x: list[int], *, flag: bool = False) -> int:
         return len(x)
 

@@ -16,7 +16,7 @@ from bestof.selection.policies import Rounds
 from bestof.selection.report import Report, report_from_dict
 
 
-def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> None:
+def test_every_entry_is_delivered_in_order_and_without_the_lock(program: Program) -> None:
     told: list[object] = []
     held: list[bool] = []
 
@@ -36,14 +36,14 @@ def test_every_entry_is_told_in_order_and_without_the_lock(program: Program) -> 
     assert not any(held)
 
 
-def test_a_decision_without_a_trial_is_told_too(program: Program) -> None:
+def test_a_decision_without_a_trial_is_reported_too(program: Program) -> None:
     told: list[object] = []
     program.selector({"a": 1.0, "b": 1.0}, on_event=told.append, policy="fixed:b")(1)
     program.selector({"a": 1.0}, on_event=told.append)(2)
     assert told == [DecisionEntry((1,), "b", "forced"), DecisionEntry((2,), "a", "only")]
 
 
-def test_a_disqualification_is_told(program: Program) -> None:
+def test_a_disqualification_is_reported(program: Program) -> None:
     told: list[object] = []
     selector = program.selector(
         [("a", program.failing("a", ValueError("no"))), ("b", str), ("c", str)],
@@ -102,7 +102,7 @@ def test_the_price_of_finding_out(program: Program) -> None:
     assert (report.trials, report.trial_seconds, report.loss_seconds) == (8, 16.0, 8.0)
 
 
-def test_what_settled_calls_saved(program: Program) -> None:
+def test_savings_of_settled_calls(program: Program) -> None:
     selector = program.selector({"a": 3.0, "b": 1.0}, rounds=2)
     for problem in (1, 2):
         for _ in range(10):
@@ -118,7 +118,7 @@ def test_what_settled_calls_saved(program: Program) -> None:
         )
 
 
-def test_what_is_forgotten_or_raced_again_stays_counted(program: Program) -> None:
+def test_evicted_and_reopened_problems_stay_counted(program: Program) -> None:
     selector = program.selector({"a": 3.0, "b": 1.0}, max_problems=4)
     for problem in range(30):
         for _ in range(6):
@@ -172,7 +172,7 @@ def test_nothing_is_claimed_where_the_first_was_not_measured(program: Program) -
     assert "settled calls" not in str(selector.report())
 
 
-def test_who_left_the_search_early_is_pruned(program: Program) -> None:
+def test_an_alternative_that_left_early_is_shown_as_pruned(program: Program) -> None:
     selector = program.selector({"a": 1.0, "b": 50.0, "c": 1.5}, policy="rounds:rounds=6")
     for _ in range(30):
         selector(1)

@@ -171,7 +171,7 @@ def _coroutines(program: Program, options: dict[str, Any]) -> list[BestOf]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("listened", [False, True])
-def test_a_plain_trial_books_what_an_attempt_books(
+def test_a_plain_trial_books_the_same_as_an_attempt(
     name: str, listened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_ones = 0

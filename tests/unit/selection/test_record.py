@@ -29,7 +29,7 @@ def test_absorb_keeps_the_decision_where_the_newer_has_none() -> None:
     assert OLD.absorb(newer(None)) == newer("a", *OLD.evidence)
 
 
-def test_absorb_withdraws_a_decision_for_what_is_disqualified_now() -> None:
+def test_absorb_withdraws_a_decision_for_a_disqualified_alternative() -> None:
     refused = Evidence("a", "1", (), "")
     assert OLD.absorb(newer(None, refused)).decision is None
     assert OLD.absorb(newer("a", refused)).decision is None
@@ -41,7 +41,7 @@ def test_absorb_believes_a_decision_over_an_older_disqualification() -> None:
     assert refused.absorb(newer("a")).decision == "a"
 
 
-def test_absorb_keeps_evidence_of_what_a_later_search_left_out() -> None:
+def test_absorb_keeps_evidence_of_alternatives_left_out_later() -> None:
     assert OLD.absorb(newer("a", Evidence("b", "1"))) == newer("a", *OLD.evidence)
     assert OLD.absorb(newer("a", Evidence("b", "2"))) == newer(
         "a", OLD.evidence[0], Evidence("b", "2")

@@ -39,7 +39,7 @@ def selector(device: FakeDevice, seconds: dict[str, float] = SECONDS, **options:
     return BestOf("it", pairs, lambda size: size, timer=device, clock=clock, store="off", **options)
 
 
-def test_times_that_nobody_asks_for_again_are_forgotten_with_their_problems() -> None:
+def test_unclaimed_times_are_dropped_with_their_problems() -> None:
     device = FakeDevice()
     it = selector(device, max_problems=4)
     for size in range(50):
@@ -161,7 +161,7 @@ def test_nothing_is_tried_or_asked_while_a_graph_is_captured() -> None:
 
 
 @pytest.mark.parametrize("when", ["start", "stop", "seconds", "paused"])
-def test_a_lost_device_is_told_once_and_the_best_known_goes_on(
+def test_a_lost_device_warns_once_and_the_best_known_answers(
     when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeDevice()
@@ -200,7 +200,7 @@ def test_a_time_that_says_nothing_does_not_count() -> None:
     assert samples(it, 1)["nonsense"] is None
 
 
-def test_an_alternative_that_fails_is_out_and_who_answered_is_timed_by_itself() -> None:
+def test_a_failing_alternative_is_out_and_the_answering_one_is_timed_alone() -> None:
     device = FakeDevice()
 
     def failing(_: int) -> str:
@@ -238,7 +238,7 @@ def test_a_trial_around_one_that_is_out_does_not_count() -> None:
     assert samples(outer, 1) == {"one": None, "two": None}
 
 
-def test_the_call_is_told_by_its_arguments_and_a_copy_shares_the_timer() -> None:
+def test_the_timer_gets_the_arguments_and_a_copy_shares_it() -> None:
     device = FakeDevice()
     it = copy.deepcopy(selector(device))
     assert it(7) == "slow"

@@ -167,7 +167,7 @@ def test_neighbours_that_cannot_be_had_are_warned_of_once(
 @pytest.mark.parametrize(
     "neighbours", [lambda n: count(100), lambda n: [None, "x", n], lambda n: ()]
 )
-def test_neighbours_that_nobody_knows_are_passed_over(program: Program, neighbours: Any) -> None:
+def test_unknown_neighbours_are_ignored(program: Program, neighbours: Any) -> None:
     selector = program.selector({"a": 2.0, "b": 1.0}, lambda n: n, neighbours=neighbours)
     for _ in range(60):
         selector(1)

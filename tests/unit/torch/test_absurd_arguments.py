@@ -48,9 +48,7 @@ def outcome(x: Tensor, weight: Tensor, arguments: dict[str, Any]) -> tuple[str, 
 
 @pytest.mark.parametrize("arguments", LARGE, ids=str)
 @pytest.mark.parametrize("trained", [False, True])
-def test_absurd_arguments_do_what_they_do_in_pytorch(
-    arguments: dict[str, Any], trained: bool
-) -> None:
+def test_absurd_arguments_act_as_in_pytorch(arguments: dict[str, Any], trained: bool) -> None:
     x = torch.randn(1, 4, 8, 8)
     weight = torch.randn(4, 4, 3, 3, requires_grad=trained)
     expected = outcome(x, weight, arguments)

@@ -160,7 +160,7 @@ def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=7:glibc.malloc.trim_threshold=131072"),
     ],
 )
-def test_what_the_user_has_set_stands(
+def test_settings_of_the_user_stay(
     heard: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)

@@ -25,7 +25,7 @@ from bestof.torch.enable import convolution_override
 @pytest.mark.parametrize(
     "config", [None, {}, {"kernel": None}, {"kernel": {}}, {"memory": None}, {"memory": {}}]
 )
-def test_what_is_left_out_keeps_its_default(config: Any) -> None:
+def test_omitted_keys_keep_their_defaults(config: Any) -> None:
     assert parse_configuration(config) == Configuration(True, "float32", 512, True, True)
 
 
@@ -96,7 +96,7 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("face", [integration.enable, integration.set_config])
-def test_what_cannot_be_used_is_refused_at_once(
+def test_unusable_arguments_are_refused_at_once(
     face: Callable[[Any], None], config: Any, told: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=told):
@@ -113,7 +113,7 @@ def test_a_file_that_is_no_json_is_refused_with_one_line(tmp_path: Path, content
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_what_starts_processes_is_off_unless_it_is_asked_for() -> None:
+def test_settings_that_start_processes_are_off_by_default() -> None:
     assert not parse_configuration(None).dataloader
     assert not parse_configuration({"dataloader": {"tuning_steps": 7}}).dataloader
     on = parse_configuration({"dataloader": {"enable": True, "workers": [1, 3], "seconds": 5}})
@@ -150,7 +150,7 @@ def test_the_innermost_block_holds_until_its_end() -> None:
         assert [one.accuracy for one in met()] == ["relaxed"]
 
 
-def test_levels_allow_what_those_before_them_allow() -> None:
+def test_each_level_allows_all_that_stricter_levels_allow() -> None:
     assert [[allows(level, needed) for needed in ACCURACIES] for level in ACCURACIES] == [
         [True, False, False],
         [True, True, False],

@@ -141,7 +141,7 @@ def test_while_a_graph_is_captured_nothing_is_tried_or_asked(
     assert stream.queue == [SECONDS["cudnn benchmark"]] * 100
 
 
-def test_a_lost_device_is_told_of_once(override: ConvolutionOverride, stream: FakeStream) -> None:
+def test_a_lost_device_is_warned_of_once(override: ConvolutionOverride, stream: FakeStream) -> None:
     x, weight = operands()
     expected = functional.conv2d(x, weight)
     stream.lost = RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -38,7 +38,7 @@ def test_enable_and_disable_twice_are_as_once() -> None:
     assert is_on()
 
 
-def test_what_was_found_out_stays_known() -> None:
+def test_the_override_is_kept_after_disable() -> None:
     integration.enable()
     first = convolution_override()
     integration.disable()
@@ -93,7 +93,7 @@ def test_an_exception_ends_a_block() -> None:
     assert not is_on()
 
 
-def test_a_pytorch_without_get_kernel_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pytorch_without_get_kernel_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.library, "get_kernel")
     with pytest.raises(
         TorchError, match=r"has no torch\.library\.get_kernel.*install torch 2\.13"
@@ -106,7 +106,7 @@ def test_a_pytorch_without_get_kernel_is_told_in_one_line(monkeypatch: pytest.Mo
     assert not is_on()
 
 
-def test_an_accuracy_that_was_ordered_stands_above_what_the_program_enables(
+def test_an_ordered_accuracy_overrides_the_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_State, "ordered", None)

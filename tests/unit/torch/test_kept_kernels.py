@@ -52,7 +52,7 @@ def test_threads_compute_while_it_is_enabled_and_disabled() -> None:
     assert errors == []
 
 
-def test_what_fails_half_way_leaves_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_registration_leaves_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("no")
 

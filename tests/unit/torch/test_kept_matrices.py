@@ -46,7 +46,7 @@ def test_another_tensor_at_the_same_address_gets_nothing() -> None:
     assert kept.take(source, "g") is not None
 
 
-def test_geometries_are_told_apart() -> None:
+def test_geometries_are_distinguished() -> None:
     kept, source = KeptMatrices(), torch.zeros(3)
     for dilation in (1, 2):
         kept.keep(source, dilation, matrix(dilation))

@@ -251,7 +251,7 @@ def test_a_layer_that_winograd_is_far_ahead_on_costs_no_trial_as_a_whole(layout:
     assert not jointly("i512x2x2,k512x3x3,b8,p1", device="cuda")
 
 
-def test_what_is_withdrawn_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:
+def test_a_withdrawn_pair_is_no_longer_computed_jointly(layer: ConvolutionLayer) -> None:
     x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
     convolution = ConvProblem.of(x, weight, False, [1, 1], [0, 0], [1, 1], 1)
     problem, whole = (

@@ -68,7 +68,7 @@ def test_the_first_alternative_is_taken_while_it_is_asked_for(
         assert torch.equal(torch.conv2d(x, weight, bias, **geometry), ours)
 
 
-def test_calls_that_pack_are_not_what_selectors_go_by() -> None:
+def test_selectors_ignore_calls_that_pack() -> None:
     x, weight, bias, geometry = case("channels first")
     override = enable("winograd4")
     with torch.no_grad():

@@ -182,7 +182,7 @@ def test_the_oldest_leave_where_memory_is_short(cache: PackedWeightsCache) -> No
     assert cache.get(weights[0], "winograd4", 1) is None
 
 
-def test_what_cannot_be_watched_is_not_kept(cache: PackedWeightsCache) -> None:
+def test_weights_that_cannot_be_watched_are_not_kept(cache: PackedWeightsCache) -> None:
     with torch.inference_mode():
         assert cache.get(torch.randn(4, 4, 3, 3), "winograd4", 1) is None
     assert cache.get(torch.randn(4, 8, 3, 3)[:, ::2], "winograd4", 1) is None

@@ -34,7 +34,7 @@ __all__ = ["either", "override"]  # fixtures
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("backward", [False, True])
-def test_what_python_raises_comes_out_itself(
+def test_errors_of_python_pass_unchanged(
     override: ConvolutionOverride,
     error: BaseException,
     backward: bool,
@@ -77,7 +77,7 @@ def test_errors_are_pytorchs_own(either: ConvolutionOverride) -> None:
         assert texts[0] == texts[1]
 
 
-def test_what_is_no_2d_convolution_passes_through(either: ConvolutionOverride) -> None:
+def test_other_than_2d_convolutions_pass_through(either: ConvolutionOverride) -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 3, 5, 6, 7)
     calls: list[Callable[[], Tensor]] = [

@@ -102,7 +102,7 @@ CASES = (
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("algorithm", ["direct", "convgemm", "winograd4", "depthwise"])
 @pytest.mark.parametrize("name", CASES)
-def test_they_give_what_python_gives(
+def test_they_give_the_same_as_python(
     name: str, algorithm: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, weight, bias, geometry = case(name)
@@ -246,7 +246,9 @@ def test_what_they_cannot_take_is_answered_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("bias", [torch.randn(10).double(), torch.randn(9), torch.randn(10, 1)])
-def test_what_pytorch_refuses_is_refused(bias: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_pytorch_refuses_are_refused(
+    bias: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, weight, good, geometry = case("channels first")
     integration.disable()
     with pytest.raises(RuntimeError) as expected:

@@ -110,7 +110,7 @@ def test_an_unsettled_problem_of_few_calls_is_rare(calls: int, rare: bool) -> No
     assert [row.rare for row in _summary(layer(settled, calls)).passes] == [False]
 
 
-def test_a_summary_says_what_it_does_not_count() -> None:
+def test_a_summary_names_the_savings_it_does_not_count() -> None:
     row = PassSummary("forward", "i1", None, None, None, 3)
     report = bestof.selection.report.Report(())
     for keeps in (False, True):

@@ -81,7 +81,7 @@ def test_the_tree_shows_what_was_chosen_inside_what() -> None:
     ]
 
 
-def test_the_tree_has_a_line_for_what_holds_nothing() -> None:
+def test_the_tree_has_a_line_for_problems_without_inner_ones() -> None:
     tree = view.render(PARTLY, width=100).split("decision tree")[1].splitlines()[1:]
     assert tree == [
         "layer alone → independent  [only]",
@@ -98,7 +98,7 @@ def test_the_tree_has_a_line_for_what_holds_nothing() -> None:
     ]
 
 
-def test_the_page_has_a_line_for_what_holds_nothing() -> None:
+def test_the_page_has_a_line_for_problems_without_inner_ones() -> None:
     parser = _Balanced()
     parser.feed(view.render(PARTLY, "html"))
     words = [" ".join(word.split()) for word in parser.words]
@@ -156,7 +156,7 @@ def test_json_comes_back_as_it_went(report: Report) -> None:
         {"selectors": [{"problems": [{"alternatives": [{"name": "n", "status": "wonderful"}]}]}]},
     ],
 )
-def test_what_is_not_a_report_is_refused(content: object) -> None:
+def test_other_files_than_reports_are_refused(content: object) -> None:
     with pytest.raises(InvalidArgument, match="not the content of a report"):
         report_from_dict(content)
 
@@ -247,7 +247,7 @@ def test_other_quantities() -> None:
     assert [ratio(None), ratio(2.345)] == ["", "2.35x"]
 
 
-def test_the_tree_alone_shows_what_was_chosen_and_nothing_else(
+def test_the_tree_alone_shows_only_the_choices(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     view.print_chosen(NESTED)
@@ -278,6 +278,6 @@ def test_the_tree_alone_shows_all_problems_of_the_selectors_that_nest(
     ]
 
 
-def test_the_tree_of_what_never_nests_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_nesting_the_tree_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     view.print_chosen(Report(NESTED.selectors[1:]))
     assert capsys.readouterr().out.strip() == NOT_NESTED

@@ -189,7 +189,7 @@ def test_a_peer_that_fails_on_a_layer_is_left_out() -> None:
     assert set(result.best.ratios) == {"onednn"}
 
 
-def test_missing_peers_are_told_and_ourselves_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peers_are_reported_and_bestof_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "PEERS", (absent("absent_peer"),))
     with ExitStack() as stack:
         sides = Sides.start([1], stack)
@@ -227,7 +227,7 @@ def test_rows_hold_reach_scaling_and_ceiling() -> None:
     assert rows[3].of_ceiling is None
 
 
-def test_the_best_is_told_by_times_of_one_round() -> None:
+def test_the_best_is_found_by_times_of_one_round() -> None:
     """Two rounds, the second of which was slow for all: the medians say otherwise."""
     (fast, peer) = made_up(LAYERS[0].notations[0]).times
     other = replace(

@@ -94,7 +94,7 @@ def measure(
     return measure_model(Job("resnet18", **options), peers, Effort(rounds=rounds), alone=alone)
 
 
-def test_ratios_are_against_the_best_that_is_not_ours_round_by_round(script: Script) -> None:
+def test_ratios_are_against_the_best_other_peer_round_by_round(script: Script) -> None:
     script.seconds = {"eager": [8, 8, 8], "ncnn": [4, 6, 4], "enable": [2, 2, 1]}
     times = measure(script, (EAGER, NCNN, ENABLE))
     assert times.best == "ncnn"
@@ -168,7 +168,7 @@ def test_a_peer_that_fails_is_a_row_that_says_so(order: str, script: Script) -> 
     [LOGITS + 0.02, LOGITS * np.nan, LOGITS[:, :2]],
     ids=["another number", "NaN", "another shape"],
 )
-def test_nobody_is_fast_and_wrong(result: Any, script: Script) -> None:
+def test_a_wrong_peer_is_never_the_best(result: Any, script: Script) -> None:
     script.seconds = {"eager": [1, 1, 1], "ncnn": [0.1] * 3, "enable": [1] * 3}
     script.results = {"ncnn": result}
     times = measure(script, (EAGER, NCNN, ENABLE))
@@ -244,7 +244,7 @@ def test_effort_that_cannot_be_made(options: dict[str, int]) -> None:
         Effort(**options)
 
 
-def test_names_are_told_apart() -> None:
+def test_names_are_distinguished() -> None:
     assert len({peer.name for peer in PEERS}) == len(PEERS)
     assert len({model.name for model in MODELS}) == len(MODELS)
     assert PEERS[0].name == "eager"

@@ -74,7 +74,7 @@ def test_the_price_of_tuning_is_what_unsettled_steps_took_beyond_settled_ones() 
     assert (price.most, price.met, price.reach) == (True, False, 0.03)
 
 
-def test_nothing_is_said_of_what_was_not_measured_or_not_promised() -> None:
+def test_promises_without_measurements_are_not_reported() -> None:
     broken = replace(OPTIMIZE, seconds=None, reason="it died")
     assert reaches([ModelTimes(Job("vgg16", 1, THREADS), "eager", (EAGER, broken))]) == ()
     assert reaches([ModelTimes(Job("vgg16", 1, 1), "eager", (EAGER, OPTIMIZE))]) == ()

@@ -33,7 +33,7 @@ def test_never_says_faster_where_it_is_told_so() -> None:
     assert drift.tell(5.1)
 
 
-def test_a_burst_shorter_than_half_the_window_is_nothing() -> None:
+def test_a_burst_shorter_than_half_the_window_is_no_drift() -> None:
     drift = Drift(1.0)
     assert not any(drift.tell(seconds) for seconds in ([1.0] * 9 + [50.0] * 4 + [1.0] * 9) * 3)
 
@@ -90,6 +90,6 @@ def test_times_below_a_microsecond_are_taken_for_one() -> None:
         ({"rest": -1}, "rest"),
     ],
 )
-def test_refuses_what_cannot_be_used(arguments: dict[str, float], name: str) -> None:
+def test_refuses_invalid_arguments(arguments: dict[str, float], name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"Drift: {name}: expected"):
         Drift(**({"baseline": 1.0} | arguments))  # type: ignore[arg-type]  # on purpose

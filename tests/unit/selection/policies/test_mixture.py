@@ -48,7 +48,7 @@ def test_a_near_tie_goes_to_the_decision_so_far() -> None:
         assert "ab"[search.winner or 0] == decision
 
 
-def test_what_was_slower_throughout_is_dropped_early() -> None:
+def test_an_alternative_that_is_always_slower_is_dropped_early() -> None:
     search, calls = Mixture("a").start(["a", "b"]), [0, 0]
     while (position := search.ask()) is not None:
         calls[position] += 1

@@ -49,7 +49,7 @@ def test_makes_the_policy(text: str, policy: Policy) -> None:
         ("fixed", "Fixed: name: expected the name of an alternative"),
     ],
 )
-def test_refuses_what_is_none(text: str, message: str) -> None:
+def test_refuses_invalid_values(text: str, message: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse_policy(text)
     assert str(refused.value).startswith(message)

@@ -42,7 +42,7 @@ def test_exact_ties_go_to_the_first_once_that_is_certain() -> None:
 
 
 @pytest.mark.parametrize(("behind", "winner"), [(1.005, 0), (1.015, 1)])
-def test_what_stays_uncertain_ends_with_the_first_inside_half_the_band(
+def test_an_uncertain_race_ends_with_the_first_inside_half_the_band(
     behind: float, winner: int
 ) -> None:
     noise = [
@@ -87,7 +87,7 @@ def race_of(*times: list[float], **options: float) -> tuple[int | None, list[int
     return search.winner, [calls.count(position) for position in range(len(times))]
 
 
-def test_what_is_far_behind_after_a_slow_first_call_leaves_at_its_second() -> None:
+def test_an_alternative_far_behind_leaves_at_its_second_call() -> None:
     winner, calls = race_of([1.0], [200.0, 7.0, 0.1], [3.0, 1.2])
     assert (winner, calls[1]) == (0, 2)
 
@@ -108,7 +108,7 @@ def test_a_slow_first_call_and_late_ones_do_not_lose_the_race(times: list[float]
     assert winner == 1
 
 
-def test_who_was_once_as_fast_as_the_leader_ever_was_stays() -> None:
+def test_an_alternative_that_was_once_as_fast_as_the_leader_stays() -> None:
     winner, _ = race_of([4.6, 1.0, 29.0, 0.97, 22.0, 1.0], [7.4, 1.58, 1.59, 15.6, 1.62, 1.6])
     assert winner == 0
 
@@ -173,7 +173,7 @@ def test_a_new_alternative_measures_itself() -> None:
     assert wider.winner == 0
 
 
-def test_dropping_the_leader_brings_back_what_lost_to_it() -> None:
+def test_dropping_the_leader_brings_back_its_losers() -> None:
     search = Race().start(["a", "b", "c"])
     play(search, lambda position, call: (1.0, 5.0, 6.0)[position])
     search.drop(0)
@@ -209,12 +209,12 @@ def test_samples_are_bounded() -> None:
         ({"handicaps": (("a", math.nan),)}, "handicaps: a"),
     ],
 )
-def test_refuses_what_cannot_be_used(arguments: dict[str, object], name: str) -> None:
+def test_refuses_invalid_arguments(arguments: dict[str, object], name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"Race: {name}: expected .*[;,] got"):
         Race(**arguments)  # type: ignore[arg-type]  # the wrong types are the point
 
 
-def test_what_has_a_handicap_wins_by_more_than_that_only() -> None:
+def test_an_alternative_must_win_by_more_than_its_handicap() -> None:
     def winner(times: tuple[float, ...], names: list[str]) -> int | None:
         search = Race(handicaps=(("a", 0.5), ("c", 0.5))).start(names)
         while (position := search.ask()) is not None:

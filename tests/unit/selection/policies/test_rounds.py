@@ -42,7 +42,7 @@ def test_settles_after_exactly_rounds_times_alternatives(rounds: int, alternativ
     assert search.winner == 0
 
 
-def test_prunes_after_the_round_what_is_slower_than_the_speedup() -> None:
+def test_prunes_alternatives_slower_than_the_speedup_after_the_round() -> None:
     search = Rounds(rounds=6, pruning_speedup=10.0, prune_after_round=4).start(["a", "b", "c"])
     calls = play(
         search, lambda position, n: (10.0, 1.0, 10.5)[position]
@@ -96,7 +96,7 @@ def test_the_order_of_evidence_does_not_matter() -> None:
     assert answers == {(0, None, 0)}
 
 
-def test_dropping_the_best_brings_back_what_it_pruned() -> None:
+def test_dropping_the_best_brings_back_pruned_alternatives() -> None:
     search = Rounds(rounds=6, prune_after_round=2).start(["a", "b"])
     assert play(search, lambda position, n: (1.0, 50.0)[position]) == [0, 1, 0, 1, 0, 0, 0, 0]
     search.drop(0)
@@ -137,7 +137,7 @@ def test_late_samples_beyond_the_rounds_change_nothing() -> None:
         ),
     ],
 )
-def test_refuses_what_cannot_be_used(arguments: dict[str, object], message: str) -> None:
+def test_refuses_invalid_arguments(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         Rounds(**arguments)  # type: ignore[arg-type]  # the wrong types are the point
     assert str(refused.value) == message

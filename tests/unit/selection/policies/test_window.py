@@ -51,7 +51,7 @@ def test_stored_evidence_counts_before_the_window() -> None:
 
 
 @pytest.mark.parametrize(("told", "winner"), [([], 0), ([(0, 3.0)], 0), ([(0, 3.0), (1, 2.0)], 1)])
-def test_what_is_open_at_the_end_settles_on_its_best_so_far(
+def test_open_searches_settle_on_their_best_at_the_end(
     told: list[tuple[int, float]], winner: int
 ) -> None:
     policy = window(start=0, stop=1)
@@ -86,7 +86,7 @@ def test_a_dropped_first_alternative_is_replaced_by_the_next() -> None:
 
 
 @pytest.mark.parametrize("steps", [(-1, 3), (3, 3), (0, 1.5)])
-def test_refuses_a_window_that_is_none(steps: tuple[int, int]) -> None:
+def test_refuses_invalid_windows(steps: tuple[int, int]) -> None:
     with pytest.raises(
         InvalidArgument, match=r"Window: st(art|op)_step: expected an integer of at least"
     ):

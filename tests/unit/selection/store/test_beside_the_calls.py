@@ -67,7 +67,7 @@ def save_until_told(store: SqliteStore, told: Sequence[object]) -> None:
         store.flush(0.05)
 
 
-def test_a_store_that_stays_locked_is_told_once_and_written_at_last(
+def test_a_locked_store_warns_once_and_is_written_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "_BUSY_FOR_LONG", 0.0)
@@ -85,7 +85,7 @@ def test_a_store_that_stays_locked_is_told_once_and_written_at_last(
     store.close()
 
 
-def test_closing_a_locked_store_tells_what_is_lost(
+def test_closing_a_locked_store_reports_lost_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bestof.selection.store.deferred.EXIT_SECONDS", 0.05)
@@ -175,7 +175,7 @@ def test_answers_that_take_long_make_the_next_waits_short(
     assert now[0] - begin < CALL_SECONDS
 
 
-def test_an_answer_that_came_late_is_given_to_whoever_asks_again(
+def test_a_late_answer_is_given_to_the_next_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BESTOF_STORE_WAIT", "0")
@@ -193,7 +193,7 @@ def test_an_answer_that_came_late_is_given_to_whoever_asks_again(
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "1e9"])
-def test_a_wrong_setting_says_what_is_expected(
+def test_the_error_for_a_wrong_setting_names_the_expectation(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BESTOF_STORE_WAIT", text)
@@ -241,7 +241,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
-def test_what_is_saved_last_is_written_by_the_end_of_the_process(
+def test_the_last_save_is_written_by_the_end_of_the_process(
     tmp_path: Path, method: str | None
 ) -> None:
     if method == "fork" and not hasattr(os, "fork"):
@@ -256,7 +256,7 @@ def test_what_is_saved_last_is_written_by_the_end_of_the_process(
     store.close()
 
 
-def test_a_process_that_ends_with_a_locked_store_says_what_is_lost(tmp_path: Path) -> None:
+def test_a_process_that_ends_with_a_locked_store_reports_lost_decisions(tmp_path: Path) -> None:
     filled(tmp_path / "d", "p").close()
     other = locked(tmp_path / "d")
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -225,7 +225,7 @@ def test_a_claimed_path_with_anything_else_in_it_is_damage(tmp_path: Path) -> No
         "SELECT max(id) + 1, 'a', '1', '[0.1]', '[]' FROM record",
     ],
 )
-def test_a_file_that_does_not_give_back_what_was_written_is_set_aside(
+def test_a_file_that_returns_other_content_than_written_is_renamed(
     tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "decisions.sqlite"

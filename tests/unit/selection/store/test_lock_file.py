@@ -62,7 +62,7 @@ def test_nothing_at_all() -> None:
     assert import_pins(text) == []
 
 
-def test_what_was_exported_comes_back_rounded_as_documented() -> None:
+def test_an_import_returns_the_rounded_export() -> None:
     blur, conv2d = import_records(TEXT)
     assert blur == RECORDS[1]
     assert (conv2d.key, conv2d.decision, conv2d.updated) == (
@@ -142,7 +142,7 @@ def test_a_number_that_json_cannot_hold_is_refused() -> None:
         export_records([Record("s", "p", "h", None, evidence, 1.0)])
 
 
-def test_what_an_export_holds_is_always_taken_back() -> None:
+def test_every_export_can_be_imported() -> None:
     evidence = (Evidence("a", "\udcff", (1.0,)), Evidence("b", "1", (), "no file \udcff"))
     undecided = Record("s", "p", "h", "b", evidence, 1.0)
     (back,) = import_records(
@@ -281,13 +281,15 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_a_wrong_file_says_where_and_what_was_expected(text: str, message: str) -> None:
+def test_the_error_for_a_wrong_file_names_place_and_expectation(text: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         import_records(text)
 
 
 @pytest.mark.parametrize(("old", "new", "message"), CHANGED)
-def test_a_wrong_field_says_where_and_what_was_expected(old: str, new: str, message: str) -> None:
+def test_the_error_for_a_wrong_field_names_place_and_expectation(
+    old: str, new: str, message: str
+) -> None:
     changed = TEXT.replace(old, new)
     assert changed != TEXT
     with pytest.raises(StoreError, match=message):
@@ -306,6 +308,6 @@ def test_a_wrong_field_says_where_and_what_was_expected(old: str, new: str, mess
         ({}, r"pins: expected a list"),
     ],
 )
-def test_a_wrong_pin_says_where_and_what_was_expected(pins: object, message: str) -> None:
+def test_the_error_for_a_wrong_pin_names_place_and_expectation(pins: object, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         import_pins(json.dumps({"format": 1, "pins": pins, "records": []}))

@@ -19,7 +19,7 @@ def merged(ours: Record, theirs: Record) -> Record:
     return found
 
 
-def test_what_only_one_side_knows_stays() -> None:
+def test_records_of_only_one_side_stay() -> None:
     ours, theirs = record(1.0, "a", problem="p"), record(2.0, "b", problem="o")
     assert merge([ours], [theirs]) == [theirs, ours]
 

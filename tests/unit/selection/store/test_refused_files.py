@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_not_ours_is_refused_and_left_untouched(tmp_path: Path, kind: str) -> None:
+def test_files_of_other_programs_are_refused_and_unchanged(tmp_path: Path, kind: str) -> None:
     make, message = REFUSED[kind]
     path = tmp_path / "decisions.sqlite"
     make(path)

@@ -74,7 +74,7 @@ def test_the_file_is_in_wal_mode_and_says_whose_it_is(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["decisions.sqlite"]
 
 
-def test_another_store_of_the_same_file_sees_what_was_written(tmp_path: Path) -> None:
+def test_another_store_of_the_same_file_sees_the_writes(tmp_path: Path) -> None:
     one, two = SqliteStore(tmp_path / "d"), SqliteStore(tmp_path / "d")
     save(one, "p")
     assert two.load("s", "p", "h") == record("p")
@@ -119,7 +119,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         store.save(record("p"))
 
 
-def test_a_store_that_nobody_closed_leaves_no_connection_open(tmp_path: Path) -> None:
+def test_an_unclosed_store_leaves_no_connection_open(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "d")
     save(store, "p")
     assert store._worker.stop(60.0)
@@ -222,7 +222,7 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
     store.close()
 
 
-def test_what_is_saved_while_the_process_ends_is_kept(tmp_path: Path) -> None:
+def test_a_save_while_the_process_ends_is_kept(tmp_path: Path) -> None:
     program = f"""
 import atexit
 from bestof.selection.record import Record

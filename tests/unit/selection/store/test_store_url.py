@@ -65,7 +65,7 @@ def test_a_path_object_a_relative_path_and_a_home(
 @pytest.mark.parametrize(
     "url", ["", "postgresql://h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"]
 )
-def test_what_is_no_store_is_told_what_is(
+def test_the_error_for_a_wrong_store_names_the_accepted_ones(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -47,7 +47,7 @@ def test_a_full_disk_warns_once_and_keeps_in_memory_until_there_is_space(tmp_pat
     again.close()
 
 
-def test_clear_reaches_what_waits_in_memory(tmp_path: Path) -> None:
+def test_clear_removes_records_waiting_in_memory(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     store = SqliteStore(folder / "decisions.sqlite")

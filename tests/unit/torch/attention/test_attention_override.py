@@ -292,7 +292,9 @@ def test_what_pytorch_refuses_it_goes_on_to_refuse() -> None:
     assert problems() == ()
 
 
-def test_what_the_native_kernel_refuses_pytorch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_answers_calls_that_the_native_kernel_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KernelError("scratch: no memory for 7 bytes of attention")
 

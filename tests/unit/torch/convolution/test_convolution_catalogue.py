@@ -80,7 +80,7 @@ def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
-def test_what_does_not_apply_is_not_offered(catalogue: Catalogue) -> None:
+def test_inapplicable_algorithms_are_not_offered(catalogue: Catalogue) -> None:
     assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x3x3,s2"))
     assert "fft" not in names(catalogue, parse_conv("i4x9x9,k6x1x1"))
     assert "fft" not in names(catalogue, parse_conv("i64x112x112,k128x3x3,b4,p1"))
@@ -97,7 +97,7 @@ def test_spreading_a_gradient_is_offered_up_to_a_fourfold_work() -> None:
     assert "swap: forward" not in names(INPUT_GRADIENT, parse_conv("i4x9x9,k6x3x3,s4"))
 
 
-def test_bounds_grow_with_what_is_summed_and_with_the_unit_of_the_dtype() -> None:
+def test_bounds_grow_with_the_terms_and_the_unit_of_the_dtype() -> None:
     by_name = {alternative.name: alternative for alternative in FORWARD.alternatives}
     small, large = parse_conv("i512x9x9,k6x3x3"), parse_conv("i2048x9x9,k6x3x3")
     assert FORWARD.bound(by_name["im2row"], small) == DIRECT

@@ -36,9 +36,7 @@ def test_the_table_of_winners_was_read() -> None:
 
 
 @pytest.mark.parametrize(("notation", "catalogue", "winner"), WINNERS)
-def test_what_was_measured_to_win_is_not_left_out(
-    notation: str, catalogue: object, winner: str
-) -> None:
+def test_measured_winners_are_not_left_out(notation: str, catalogue: object, winner: str) -> None:
     assert catalogue in CATALOGUES
     problem = parse_conv(notation)._replace(threads=2)
     for one in CATALOGUES:
@@ -79,7 +77,7 @@ def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything
         assert catalogue.promising(problem) == {"as is", "native winograd2", "native winograd4"}
 
 
-def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
+def test_winograd_excludes_no_alternative_unless_it_is_ahead() -> None:
     few = parse_conv(
         "i3x224x224,k64x3x3,b64,p1"
     )  # by the estimate it wins the gradient of the input, and never did
@@ -92,7 +90,7 @@ def test_winograd_spares_nobody_a_trial_where_it_is_not_ahead() -> None:
     assert "swap: forward" in INPUT_GRADIENT.promising(near)
 
 
-def test_a_kernel_without_vectors_spares_nobody_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_vectors_excludes_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_module, "isa", lambda: "baseline")
     problem = parse_conv(
         "i64x32x32,k64x3x3,b63,p1"

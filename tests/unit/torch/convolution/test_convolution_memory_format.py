@@ -39,7 +39,7 @@ def test_channels_last_is_what_pytorch_keeps(shape: tuple[int, ...]) -> None:
         assert (layout_of(view) == "channels_last") == seen, name
 
 
-def test_other_is_what_is_neither() -> None:
+def test_the_layout_other_is_neither_first_nor_last() -> None:
     layouts = {name: layout_of(view) for name, view in views((2, 3, 4, 5)).items()}
     assert layouts == {
         "channels first": "channels_first",

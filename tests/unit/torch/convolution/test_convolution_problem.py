@@ -64,12 +64,12 @@ def test_the_notation_is_read_back(text: str) -> None:
     assert problem.threads == torch.get_num_threads()
 
 
-def test_what_is_left_out_of_the_notation_takes_pytorchs_defaults() -> None:
+def test_the_notation_uses_pytorchs_defaults() -> None:
     assert parse_conv("k128x7x7, i3x64x64") == parse_conv("i3x64x64,k128x7x7,b1,s1,p0,d1,g1")
     assert parse_conv("i8x5x5,k4x3x3,g2").weight_shape == (4, 4, 3, 3)
 
 
-def test_whatever_is_unusual_is_told() -> None:
+def test_unusual_properties_are_written() -> None:
     problem = parse_conv("i3x8x8,k4x3x3")._replace(
         bias=True,
         dtype="float64",

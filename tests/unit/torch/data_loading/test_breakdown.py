@@ -51,7 +51,7 @@ def test_decoding_photographs_is_seen(tmp_path: Path) -> None:
     assert found.image in encoded()
 
 
-def test_transforming_and_collating_are_told_apart(tmp_path: Path) -> None:
+def test_transforming_and_collating_are_distinguished(tmp_path: Path) -> None:
     paths = write(tmp_path, 16)
     found = broken_down(DataLoader(Photographs(paths, transform=80), 8))
     assert max(found.shares, key=found.shares.__getitem__) == "transform"

@@ -86,7 +86,7 @@ def test_noise_below_the_threshold_moves_nothing() -> None:
     assert found(Climb(own, 4, 4), lambda _: next(noise)) == own
 
 
-def test_what_won_by_luck_is_measured_again() -> None:
+def test_a_close_winner_is_measured_again() -> None:
     # The first trial of the own setting is slow, as a program's first steps are.
     own = Setting(0, None, 1)
     told: list[Setting] = []

@@ -99,7 +99,7 @@ LOADERS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_order_and_random_state_are_what_they_would_have_been(name: str) -> None:
+def test_order_and_random_state_are_as_without_tuning(name: str) -> None:
     expected, state, _ = seeded(LOADERS[name], False, 3)
     batches, after, found = seeded(LOADERS[name], True, 3)
     assert batches == expected
@@ -184,7 +184,7 @@ def test_threads_are_the_programs_again_behind_an_epoch(monkeypatch: pytest.Monk
     assert torch.get_num_threads() == 2
 
 
-def test_an_error_of_the_dataset_is_what_it_would_have_been() -> None:
+def test_an_error_of_the_dataset_is_the_same_as_without_tuning() -> None:
     for tuned in (False, True):
         loader = DataLoader(Raises(), 4)
         found = arm(loader, Bounds()) if tuned else None
@@ -212,7 +212,7 @@ def test_an_error_of_the_dataset_is_what_it_would_have_been() -> None:
     ],
     ids=["raises", "dies"],
 )
-def test_what_fails_in_workers_alone_does_not_reach_the_loop(dataset: Any, told: str) -> None:
+def test_an_error_in_workers_only_does_not_reach_the_loop(dataset: Any, told: str) -> None:
     loader = DataLoader(dataset, 4)
     found = arm(loader, Bounds())
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_what_fails_in_workers_alone_does_not_reach_the_loop(dataset: Any, told:
 
 # The destructor of PyTorch's iterator may meet the worker that was killed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_was_chosen_and_fails_later_is_given_up() -> None:
+def test_a_chosen_setting_that_fails_later_is_given_up() -> None:
     loader = DataLoader(DiesInWorkers(), 4)
     found = arm(loader, Bounds())
     found.chosen = Setting(1, 2, 1)

@@ -19,7 +19,7 @@ def test_gates_share_one_order() -> None:
     assert tap.dry
 
 
-def test_what_was_not_delivered_comes_first_again_and_in_order() -> None:
+def test_undelivered_batches_come_first_again_in_order() -> None:
     tap = Tap(iter(range(7)))
     gate = Gate(tap)
     assert list(islice(gate, 5)) == [0, 1, 2, 3, 4]

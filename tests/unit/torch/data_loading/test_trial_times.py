@@ -50,7 +50,7 @@ def test_batches_of_unequal_size_are_judged_by_samples() -> None:
     assert times.seconds_a_sample() == pytest.approx(0.25)
 
 
-def test_what_is_too_short_is_not_complete() -> None:
+def test_a_short_trial_is_not_complete() -> None:
     times = TrialTimes(0, 100)
     loop(times, [0.001] * 9, 0.001)
     assert not times.complete

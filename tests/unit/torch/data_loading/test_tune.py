@@ -96,7 +96,7 @@ def test_the_report_of_a_loader_outlives_it(monkeypatch: pytest.MonkeyPatch) -> 
         ((DataLoader(Numbers()), 3), "step: expected a function; got 3"),
     ],
 )
-def test_what_is_no_loader_is_refused(arguments: Any, told: str) -> None:
+def test_other_objects_than_loaders_are_refused(arguments: Any, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
         bt.tune_dataloader(*arguments)
 

@@ -52,7 +52,7 @@ def memory_of(plan: OptimizedModel) -> Any:
     return plan.explain(repeats=1).memory
 
 
-def test_only_what_the_chosen_algorithms_read_is_kept() -> None:
+def test_only_weights_of_the_chosen_algorithms_are_kept() -> None:
     model = network()
     plan = bt.optimize(model, X)
     alive = sum(
@@ -72,7 +72,7 @@ def test_only_what_the_chosen_algorithms_read_is_kept() -> None:
     )
 
 
-def test_a_released_plan_takes_what_it_says_and_gives_the_same() -> None:
+def test_a_released_plan_takes_the_reported_memory_and_computes_the_same() -> None:
     model = network()
     weights = [weakref.ref(model[index].weight) for index in (0, 2)]
     last = model[8].weight.data_ptr()
@@ -117,7 +117,7 @@ def test_a_plan_is_not_released_while_a_copy_of_it_still_chooses() -> None:
         plan.release()
 
 
-def test_what_a_released_plan_refuses() -> None:
+def test_a_released_plan_refuses_new_shapes() -> None:
     plan = bt.optimize(network(), X)
     twin = copy.deepcopy(plan)
     expected = plan(X)

@@ -233,7 +233,7 @@ def _strides(content: Content) -> None:
     content["programs"][0]["nodes"][-1]["args"] = [[{"node": node(content, "linear")["name"]}]]
 
 
-def test_a_refusal_of_many_lines_is_told_in_one() -> None:
+def test_a_refusal_of_many_lines_is_shortened_to_one() -> None:
     content, tensors = stored()
     node(content, "convolution")["operation"]["groups"] = True
     told = r"cannot be read here: TypeError: conv2d.*; optimise"

@@ -120,7 +120,7 @@ def test_poolings() -> None:
         assert all(name.startswith("aten.") for name in operations(other))
 
 
-def test_what_says_nothing_is_dropped() -> None:
+def test_operators_without_effect_are_dropped() -> None:
     assert operations(
         lambda m, x: F.dropout(m.first(x).contiguous().clone(), 0.5, m.training).detach()
     ) == ["conv"]

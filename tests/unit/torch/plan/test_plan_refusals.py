@@ -117,7 +117,7 @@ def test_arguments_of_another_kind_get_one_line(arguments: tuple[Any, ...], expe
     "change",
     [lambda p: p.half(), lambda p: p.double(), lambda p: p.to("meta"), lambda p: p.train()],
 )
-def test_a_plan_stays_what_it_is(change: Any) -> None:
+def test_a_plan_refuses_changes(change: Any) -> None:
     model, plan, x = planned()
     expected = plan(x)
     with pytest.raises(TorchError):

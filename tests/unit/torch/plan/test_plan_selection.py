@@ -90,7 +90,7 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_weights_of_bfloat16_are_for_those_who_asked(
+def test_bfloat16_weights_are_used_only_on_request(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = dict(algorithms())
@@ -113,7 +113,7 @@ def test_weights_of_bfloat16_are_for_those_who_asked(
     assert "convgemm_bf16" not in applying(depthwise)
 
 
-def test_an_undecided_layer_errs_by_what_its_accuracy_allows() -> None:
+def test_an_undecided_layer_errs_by_at_most_its_accuracy() -> None:
     assert promised_error(problem(), None) == promised_error(problem(), "winograd4") < 1e-5
     assert (
         promised_error(problem("relaxed"), None)
@@ -162,7 +162,7 @@ SELECTORS: dict[str, Callable[[], list[BestOf]]] = {
 
 
 @pytest.mark.parametrize("selectors", SELECTORS.values(), ids=SELECTORS)
-def test_stored_times_of_another_build_of_the_kernels_are_not_believed(
+def test_stored_times_of_another_build_of_the_kernels_are_not_used(
     selectors: Callable[[], list[BestOf]],
 ) -> None:
     alternatives = [alternative for one in selectors() for alternative in one.alternatives]

@@ -151,7 +151,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_pytorch_refuses_is_refused_in_its_words(name: str) -> None:
+def test_arguments_that_pytorch_refuses_get_its_own_error(name: str) -> None:
     def words() -> str:
         with pytest.raises(RuntimeError) as caught:
             REFUSED[name]()
