@@ -31,7 +31,7 @@ from bestof.torch.ranks.agreement import Agreement
 class _State:
     lock = threading.Lock()
     override: ConvolutionOverride | None = None
-    cuda: ConvolutionOverride | None = None  # where this PyTorch has CUDA
+    cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
     pooling: MaxPoolOverride | None = None
     product: ProductOverride | None = None
     attention: AttentionOverride | None = None

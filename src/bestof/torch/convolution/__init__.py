@@ -1,6 +1,6 @@
-"""The alternatives for 2-D convolution on the CPU that PyTorch's own operations offer: pure
-functions in catalogues.
+"""The alternatives for 2-D convolution, made of PyTorch's own operations and native kernels.
 
-Nothing here reaches `aten::convolution` or its backward through the dispatcher: whoever overrides
-those hands their kernels in as `Originals`, so that an override cannot call itself.
+They are pure functions in catalogues. None of them calls `aten::convolution` or its backward
+through the dispatcher. The code that overrides these operators passes PyTorch's kernels in as
+`Originals`, so that an override cannot call itself.
 """

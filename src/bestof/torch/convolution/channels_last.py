@@ -1,4 +1,4 @@
-"""PyTorch's own kernels on channels-last copies. Its time includes both conversions."""
+"""PyTorch's own kernels on channels-last copies. The time includes both conversions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether PyTorch computes in channels first, and the two formats differ."""
+    """Return whether PyTorch would compute in channels first, and the two formats differ."""
     return not problem.empty and not problem.channels_last and problem.input_shape[1] > 1
 
 
 def supports_weight_gradient(problem: ConvProblem) -> bool:
-    """Return the same, if PyTorch's weight gradient is right there (`is_sound`)."""
+    """Return the same, if PyTorch's weight gradient is correct there (`is_sound`)."""
     return supports(problem) and (problem.dtype != "bfloat16" or is_sound(problem))
 
 

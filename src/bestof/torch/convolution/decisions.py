@@ -1,4 +1,4 @@
-"""The present decisions of all selectors of a convolution layer."""
+"""The current decisions of all selectors of a convolution layer."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Names(NamedTuple):
 
 
 class Decisions:
-    """What every selector of a layer has chosen at present, by selector and problem.
+    """The choices of all selectors of a layer, by selector and problem.
 
-    The selectors report to `listener`. A decision stays until the selector withdraws it, after a
-    failure or a drift. `on_change` is called after every change, because whatever was derived from
-    the decisions may be wrong from then on.
+    The selectors report to `listener`. A decision holds until the selector withdraws it, after a
+    failure or a drift. `on_change` is called after every change, because everything that was
+    derived from the decisions may then be wrong.
     """
 
     def __init__(self, names: Names, as_is: str, on_change: Callable[[], object]) -> None:
@@ -66,7 +66,7 @@ class Decisions:
         return whole, self._as_is if whole == JOINT else name
 
     def backward_is_joint(self, layer: LayerProblem, problem: ConvProblem) -> bool:
-        """Return whether PyTorch's own kernel computes all that a backward pass wants."""
+        """Return whether PyTorch's own kernel computes all gradients that a backward pass needs."""
         whole = self._chosen.get((self._names.layer, layer))
         if whole != INDEPENDENT:
             return whole == JOINT

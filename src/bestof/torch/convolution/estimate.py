@@ -1,13 +1,13 @@
-"""Estimates the cost of an alternative before its first call, from the sizes of a problem alone.
+"""Estimates the cost of an alternative before its first call, from the sizes of a problem only.
 
 The unit is the time of one addition or multiplication at the rate of a good kernel: 200 GFLOP/s on
-two cores with AVX-512. One table therefore serves every machine whose memory keeps pace with its
-arithmetic. The factors were fitted to the times of all alternatives on some sixty convolutions.
-They are low for what moves memory, because other machines may do that faster; MARGIN absorbs the
-rest.
+two cores with AVX-512. So one table serves every machine whose memory bandwidth is in proportion to
+its arithmetic. The factors were fitted to the times of all alternatives on some sixty convolutions.
+Factors for moving memory are low, because other machines may be faster at that. MARGIN allows for
+the rest.
 
-The file of an alternative holds its estimate. Here stand what the estimates share, those of the
-native algorithms, and the margins beyond which an alternative is left out.
+The file of an alternative contains its estimate. This file contains what the estimates share, the
+estimates of the native algorithms, and the margins beyond which an alternative is left out.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ MATRIX = 90.0
 AGAIN = 25.0
 """The cost of a byte of weights that is read again for every image: 7 GB/s."""
 
-_TOUCH = 40.0  # a byte of an operand that is read, or written into fresh pages: 5 GB/s
+_TOUCH = 40.0  # a byte of an operand that is read, or written to new pages: 5 GB/s
 _CAST = 5.0  # a float32 byte converted from or to bfloat16 within channels last: 43 GB/s
-_CAST_CONVERSION = 20.0  # the same where the layout changes with it: 10 GB/s
-_VECTOR = 16  # fewer channels than a vector has lanes leave the rest of them idle
+_CAST_CONVERSION = 20.0  # the same with a change of layout: 10 GB/s
+_VECTOR = 16  # with fewer channels than a vector has lanes, the other lanes are idle
 
 
 def dense(problem: ConvProblem) -> float:
-    """Return the operations of a pass, including those on padding, which kernels carry out too."""
+    """Return the operations of a pass, including those on padding, which kernels compute too."""
     n, k, p, q = problem.output_shape
     _, c, r, s = problem.weight_shape
     return 2.0 * n * k * p * q * c * r * s
@@ -87,13 +87,14 @@ def converted(problem: ConvProblem) -> float:
 
 
 def direct(problem: ConvProblem) -> float:
-    """Return the cost of a kernel that multiplies everything, with vectors along the filters."""
+    """Return the cost of a kernel that computes every product, with vectors along the filters."""
     k = problem.weight_shape[0] // problem.groups
     return 1.3 * dense(problem) * _lanes(k) + touched(problem)
 
 
 def direct_input_gradient(problem: ConvProblem) -> float:
-    """Return the same with vectors along the channels: 17 GFLOP/s were measured on 3 of them."""
+    """Return the same with vectors along the channels. With 3 channels, 17 GFLOP/s were
+    measured."""
     return 1.3 * dense(problem) * _lanes(problem.weight_shape[1]) + touched(problem)
 
 
@@ -199,5 +200,5 @@ def _width(problem: ConvProblem) -> int:
 
 
 def _lanes(channels: int) -> float:
-    """How many lanes are used for each that is needed."""
+    """Return the number of lanes in use for each lane that is needed."""
     return ceil(channels / _VECTOR) * _VECTOR / channels

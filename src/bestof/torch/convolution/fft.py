@@ -1,8 +1,8 @@
-"""Convolution as a product of spectra: for each frequency one complex matrix product of channels.
+"""Convolution as a product of spectra: one complex matrix product of channels for each frequency.
 
-Mathieu, Henaff, LeCun: Fast Training of Convolutional Networks through FFTs, 2014. A circular
-transform of L elements an axis serves as soon as L >= H + padding (what wraps around then meets
-zeros, or is cropped) and L holds the dilated kernel and the output.
+Mathieu, Henaff, LeCun: Fast Training of Convolutional Networks through FFTs, 2014. On each axis, a
+circular transform of L elements is large enough under two conditions. L >= H + padding: elements
+that wrap around then meet zeros, or are cropped. And L must hold the dilated kernel and the output.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def spectra_elements(problem: ConvProblem) -> int:
 
 
 def supports(problem: ConvProblem) -> bool:
-    """Return whether the dtype is float32 or float64, the stride 1, and an FFT not hopeless.
+    """Return whether the dtype is float32 or float64, the stride is 1, and an FFT may win.
 
-    Other strides would throw most of the work away.
+    With other strides, most of the work would be wasted.
 
-    An element of a spectrum costs 8 to 31 ns on 2 cores of a Zen 4, PyTorch's kernels without
-    groups spend 2 ns on 400 FLOPs: beyond that a trial alone would take many times the whole call
-    (42 times on 3x3 kernels over 112x112).
+    An element of a spectrum costs 8 to 31 ns on 2 cores of a Zen 4. PyTorch's kernels without
+    groups compute 400 FLOPs in 2 ns. Beyond this ratio, a single trial would take many times the
+    whole call (42 times for 3x3 kernels on 112x112).
     """
     if (
         problem.empty
@@ -87,7 +87,7 @@ def supports(problem: ConvProblem) -> bool:
 
 
 def estimate(problem: ConvProblem) -> float:
-    """Return the estimate: the transforms, beside which the products of spectra are small."""
+    """Return the estimate: the transforms. The products of spectra are small in comparison."""
     return _ELEMENT * spectra_elements(problem) + touched(problem)
 
 

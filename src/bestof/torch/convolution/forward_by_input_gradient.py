@@ -1,4 +1,4 @@
-"""The forward pass by PyTorch's kernel for input gradients, with turned weights and stride 1."""
+"""The forward pass by PyTorch's kernel for input gradients, with rotated weights and stride 1."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def convolve(
 ) -> Tensor:
     """Return the output (N, K, P, Q) for one-sided pads, none larger than dilation (R - 1).
 
-    PyTorch's input gradient crops both sides alike: the larger one-sided rest is cropped here.
+    PyTorch's input gradient crops both sides equally. If one side needs more, this function crops
+    the rest.
     """
     kernel = (weight.shape[2], weight.shape[3])
     height, width = output_size((input.shape[2], input.shape[3]), kernel, pads, (1, 1), dilation)

@@ -1,7 +1,7 @@
 """The forward pass by PyTorch's kernel for weight gradients; the weights replace the gradient.
 
-The output pixels are the taps of a weight whose filters are the images of the batch; stride and
-dilation change places. Pays where the output is small.
+The output pixels become the taps of a weight whose filters are the images of the batch. Stride and
+dilation are exchanged. This is fast if the output is small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which alternatives of a whole layer are worth a trial."""
+"""Decides which alternatives of a whole layer are worth a trial."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, WEIGHT_GRADI
 from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.problem import LayerProblem
 
-# A lowered matrix is R S times the input, and is kept for every layer of a step.
+# A lowered matrix is R S times as large as the input, and is kept for every layer of a step.
 _KEPT_BYTES = 256 * 2**20
 
 
 def computes_jointly(layer: object) -> bool:
-    """Return whether PyTorch's own kernels are worth judging for the whole layer.
+    """Return whether PyTorch's own kernels should be judged for the whole layer.
 
-    They are if both gradients are wanted and the passes can win little one by one: then it matters
-    that one call computes both gradients. This holds for bfloat16, whose arithmetic takes little
-    time: passes that each won 3 to 8 % made training of ResNet18 5 % slower as a whole. It also
-    holds for float32 layers without a pass that is estimated to be far ahead of PyTorch's own
-    kernel. Such are those of ResNet34 on 64x64 images, where winners of single passes made training
-    8 % slower.
+    They should if both gradients are needed and the passes can gain little one by one. Then it
+    matters that a single call computes both gradients. This holds for bfloat16, whose arithmetic
+    takes little time: passes that each won 3 to 8 % made training of ResNet18 5 % slower as a
+    whole. It also holds for float32 layers in which no pass is estimated to be far ahead of
+    PyTorch's own kernel. Examples are the layers of ResNet34 on 64x64 images, where winners of
+    single passes made training 8 % slower.
     """
     assert isinstance(layer, LayerProblem)
     problem = layer.convolution

@@ -1,4 +1,4 @@
-"""The input gradient computed by a forward convolution of the gradient with turned weights.
+"""The input gradient by a forward convolution of the gradient with rotated weights.
 
 Strides become zeros between the elements of the gradient.
 """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bestof.torch.fingerprint import fingerprint_of
 
-# Backward passes ask in reverse order. If this is too little, the first layers of a network build
+# Backward passes ask in reverse order. If this is too small, the first layers of a network build
 # their matrices again.
 _LIMIT_BYTES = 2**30
 
@@ -23,15 +23,16 @@ class _Kept(NamedTuple):
 
 
 class KeptMatrices:
-    """Keeps lowered matrices, each as long as the tensor that it was made from.
+    """Keeps lowered matrices, each for as long as the tensor that it was made from.
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
-    leaks nothing. Autograd hands the backward pass the tensor object of the forward pass. If hooks
-    on saved tensors replace it, nothing is found and the backward pass builds the matrix again.
+    leaks nothing. Autograd gives the backward pass the tensor object of the forward pass. If hooks
+    on saved tensors replace it, nothing is found, and the backward pass builds the matrix again.
 
-    A matrix is given only while its tensor's version and fingerprint stand still, so a write
-    through `.data` between the passes is noticed. The matrices take at most `limit` bytes: the
-    oldest leave first. This bounds programs that hold their inputs, such as batches in a list.
+    A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
+    through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
+    oldest are dropped first. This limits programs that hold their inputs, such as batches in a
+    list.
 
     There is no lock, because a weak reference may be cleared anywhere: each step is one operation
     on a dictionary. If two threads meet, a matrix may be lost, which only costs time.
@@ -73,7 +74,7 @@ class KeptMatrices:
             if found is not None and found.source is source:
                 kept.pop(key, None)
 
-        kept.pop(key, None)  # so that it is the youngest
+        kept.pop(key, None)  # it becomes the youngest
         kept[key] = _Kept(weakref.ref(source, forget), source._version, bits, matrix)
         excess = self.size - self._limit
         for old, entry in list(kept.items()):
@@ -95,7 +96,7 @@ class KeptMatrices:
         return found.matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
-        """Forget the matrix of `source`: the forward pass that now runs did not make it."""
+        """Drop the matrix of `source`, because the present forward pass did not make it."""
         if self._kept:
             self._kept.pop((id(source), geometry), None)
 

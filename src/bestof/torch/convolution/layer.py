@@ -83,11 +83,11 @@ class ConvolutionLayer:
         )
 
     def find_forward(self, key: Hashable, recognize: Callable[[], Met | None]) -> Shortcut | None:
-        """Return how forward passes that look like `key` are computed; None if by PyTorch.
+        """Return how forward passes with this key are computed, or None if PyTorch computes them.
 
-        `recognize` returns what such a pass meets, and is called once for each key.
+        `recognize` returns the problem of such a pass. It is called once for each key.
         """
-        known = self._forward  # a decision meanwhile puts another table there
+        known = self._forward  # a decision in the meantime replaces this table
         try:
             return known[key]
         except KeyError:
@@ -282,7 +282,7 @@ class ConvolutionLayer:
         lowered = self.kept.take(input, _geometry(problem))
         if lowered is not None:
             grad_weight = shared_im2row.weight_gradient(lowered, grad_output, problem)
-        else:  # a second backward pass over the graph, or hooks have replaced the input
+        else:  # this is a second backward pass over the graph, or hooks have replaced the input
             grad_weight = im2row.weight_gradient(self._originals, grad_output, input, problem)
         return self._gradients(problem, grad_output, weight, grad_weight, mask)
 
@@ -305,7 +305,7 @@ class ConvolutionLayer:
 def _remember(
     known: dict[Hashable, Shortcut | None], key: Hashable, found: Shortcut | None
 ) -> None:
-    if len(known) >= _REMEMBERED:  # a program whose shapes never repeat must not grow
+    if len(known) >= _REMEMBERED:  # a program with ever new shapes must not grow
         known.clear()
     known[key] = found
 

@@ -1,4 +1,4 @@
-"""Which calls of PyTorch's convolution bestof chooses for, and what problem each one is."""
+"""Decides which calls of PyTorch's convolution bestof chooses for, and finds their problems."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import Device
 
-# A subclass may give the operations that alternatives are made of another meaning.
+# A subclass may redefine the operations that alternatives are made of.
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
-# A stride, padding or dilation that no image has, and elements of an image, its padding included,
-# that no memory holds. PyTorch answers or refuses such a call at once.
+# Limits of stride, padding and dilation, and of the elements of a padded image. No memory holds
+# more. PyTorch answers or refuses such a call at once.
 _ABSURD = 2**24
 _LARGEST = 2**36
 _deterministic = torch._C._get_deterministic_algorithms
@@ -36,11 +36,11 @@ def look_of(
     has_bias: bool,
     geometry: Geometry,
 ) -> tuple[Hashable, ...] | None:
-    """Return what a call looks like, or None if it is passed through to PyTorch.
+    """Return the cache key of a call, or None if the call is passed through to PyTorch.
 
-    Two calls that look alike are the same problem. Passed through are subclasses of Tensor, other
-    dtypes and devices, sparse tensors, traced calls, and all calls while results are to be exact or
-    deterministic.
+    Two calls with equal keys have the same problem. These calls are passed through: subclasses of
+    Tensor, other dtypes and devices, sparse tensors, traced calls, and all calls while results must
+    be exact or deterministic.
     """
     if type(input) not in PLAIN or type(weight) not in PLAIN:
         return None

@@ -11,7 +11,8 @@ from bestof.torch.convolution.problem import ConvProblem
 
 
 def supports(problem: ConvProblem) -> bool:
-    """As im2row, but not 1x1: there the matrix is the input, and nothing is saved."""
+    """Return whether im2row applies, except for 1x1: its matrix is the input, so nothing is
+    saved."""
     return im2row.supports(problem) and problem.weight_shape[2:] != (1, 1)
 
 
@@ -23,9 +24,9 @@ def estimate(problem: ConvProblem) -> float:
 def forward(
     input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> tuple[Tensor, Tensor]:
-    """The output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g) for `weight_gradient`.
+    """Return the output (N, K, P, Q), and the lowered matrix (g, N P Q, R S C/g).
 
-    The matrix is a copy: what happens to the input afterwards does not reach it.
+    The matrix is a copy, so later changes of the input do not affect it.
     """
     lowered = lower(input, problem)
     if lowered.untyped_storage().data_ptr() == input.untyped_storage().data_ptr():
@@ -34,5 +35,5 @@ def forward(
 
 
 def weight_gradient(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -> Tensor:
-    """The gradient of the weight (K, C/g, R, S) from what `forward` handed out."""
+    """Return the gradient of the weight (K, C/g, R, S) from the matrix that `forward` returned."""
     return im2row.weight_product(lowered, grad_output, problem)

@@ -1,4 +1,4 @@
-"""How a pass is computed once the selectors have decided, without asking them each time."""
+"""How a pass is computed once the selectors have decided, without asking them at each call."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.shim import ASKED_EVERY, Count, NativeConvolution
 
 Met: TypeAlias = ConvProblem | LayerProblem
-"""What a forward pass met: a convolution, or a layer if gradients are wanted."""
+"""The problem of a forward pass: a convolution, or a layer if gradients are needed."""
 
 
 class Shortcut(NamedTuple):
-    """How calls of one look are computed at present.
+    """How calls with one key are computed at present.
 
-    problem: of the pass. met: what the selectors are asked for. chosen: whether PyTorch's own
-    kernel was chosen. turns: whether that kernel answers the next call; the selectors are asked
-    once in ASKED_EVERY calls, so that they see how long it takes. counts: to be raised by every
-    such call; the first one is that of the pass.
-    native: the native kernel that was chosen, if the shim can call it. by_python: the same from
-    Python, (input, weight, bias, problem) -> output. is_part: whether a backward pass computes
-    other gradients than those of `met`.
+    problem: the problem of the pass.
+    met: the problem for which the selectors are asked.
+    chosen: whether PyTorch's own kernel was chosen.
+    turns: whether that kernel answers the next call. The selectors are asked once in ASKED_EVERY
+        calls, so that they see its time.
+    counts: counters to raise at every such call; the first one is that of the pass.
+    native: the chosen native kernel, if the shim can call it.
+    by_python: the same kernel from Python, (input, weight, bias, problem) -> output.
+    is_part: whether a backward pass computes other gradients than those of `met`.
     """
 
     problem: ConvProblem

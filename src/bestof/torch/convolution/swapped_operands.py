@@ -1,4 +1,4 @@
-"""The rearrangements of axes by which one convolution computes another one."""
+"""Exchanges axes, so that one convolution computes another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch_as_channels(image: Tensor, groups: int) -> Tensor:
 def turned_weight(weight: Tensor, groups: int) -> Tensor:
     """Return (K, C/g, R, S) as (C, K/g, R, S).
 
-    In each group filters and channels are exchanged, and the kernel is turned by 180 degrees.
+    In each group, filters and channels are exchanged, and the kernel is rotated by 180 degrees.
     """
     k, c, r, s = weight.shape
     swapped = weight.reshape(groups, k // groups, c, r, s).transpose(1, 2)

@@ -1,6 +1,7 @@
-"""The weight gradient computed by a forward convolution whose kernel is the gradient of the output.
+"""The weight gradient by a forward convolution with the gradient of the output as its kernel.
 
-Channels become the batch, stride and dilation change places. Pays where the output is small.
+Channels become the batch, and stride and dilation are exchanged. This is fast if the output is
+small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions about the nodes of a traced graph, for those who recognise operations in it."""
+"""Functions that ask about the nodes of a traced graph, used to recognise operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells the inputs of a plan apart, and which calls it refuses."""
+"""The key of the inputs of a plan, and the calls that a plan refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each value of a program lies, and how long."""
+"""Plans where each value of a program lies, and for how long."""
 
 from __future__ import annotations
 

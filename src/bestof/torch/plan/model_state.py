@@ -1,4 +1,4 @@
-"""Notice changes of the parameters and buffers of a model."""
+"""Notices changes of the parameters and buffers of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the step of one node finds its arguments, and puts its result."""
+"""The place of a node: where its step finds the arguments and puts the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells the fused layers of plans apart when their algorithms are chosen."""
+"""The problem of a fused layer: all that distinguishes it when its algorithm is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a program that was read from a file is one that `optimize` could have made."""
+"""Checks that a program from a file is one that `optimize` could have made."""
 
 from __future__ import annotations
 
