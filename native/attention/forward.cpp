@@ -138,15 +138,24 @@ BESTOF_INLINE long seen_by(const Attention& p, long i) {
   return p.causal ? smaller(p.keys, i + 1) : p.keys;
 }
 
+// Asks for rows that will be needed soon. Exponentials leave memory idle meanwhile: without this,
+// copies of queries took a tenth of the time (1,024 tokens, Cascade Lake).
+BESTOF_INLINE void fetch_rows(const float* from, long stride, long rows, long size) {
+  for (long i = 0; i < rows; ++i) {
+    for (long d = 0; d < size; d += 16) __builtin_prefetch(from + i * stride + d, 1, 3);
+  }
+}
+
 // Copies rows of queries, multiplied by the scale.
 void copy_queries(const Attention& p, const Part& part, long first, long rows) {
+  const long size = p.size, stride = query_stride(p);
+  const Vec scale = broadcast(p.scale);
   for (long i = 0; i < rows; ++i) {
     const float* from = part.q + (first + i) * p.q.token;
-    float* to = part.queries + i * query_stride(p);
-    for (long d = 0; d < p.size; d += kLanes) {
-      const long n = smaller(kLanes, p.size - d);
-      store_first(to + d, load_first(from + d, n) * p.scale, n);
-    }
+    float* to = part.queries + i * stride;
+    long d = 0;
+    for (; d + kLanes <= size; d += kLanes) store(to + d, load(from + d) * scale);
+    if (d < size) store_first(to + d, load_first(from + d, size - d) * scale, size - d);
   }
 }
 
@@ -161,6 +170,9 @@ void attend_rows(const Attention& p, const Part& part, const Block& block, long 
     score_rows<kTileRows>(rows, part.queries, query_stride(p), part.keys + j * p.size, p.size,
                           part.scores + j);
   }
+  fetch_rows(part.out + first * p.out.token, p.out.token, rows, p.size);
+  const long next = smaller(rows, part.end - first - rows);
+  fetch_rows(part.q + (first + rows) * p.q.token, p.q.token, next, p.size);
   Factors factors;
   factors.first = is_first;
   for (long i = 0; i < rows; ++i) {
