@@ -47,6 +47,8 @@ const Kernels kKernels = {
     rest::pool_forward,
     rest::pool_backward,
     rest::focal_loss,
+    rest::lamb_moments,
+    rest::lamb_update,
     rest::multiply_adds,
     &rest::attention,
 };

@@ -6,6 +6,7 @@
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
+#include "optim/lamb.h"
 #include "pool/pool.h"
 #include "simd/each_isa.h"
 #include "transpose/blocked.h"
@@ -24,6 +25,8 @@ struct Kernels {
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;
+  LambMoments* lamb_moments;
+  LambUpdate* lamb_update;
   MultiplyAdds* multiply_adds;
   const AttentionPass* attention;
 };

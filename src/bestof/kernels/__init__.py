@@ -16,6 +16,7 @@ from bestof.kernels.conv import (
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.lamb import lamb_step
 from bestof.kernels.matmul import (
     MatmulAlgorithm,
     MatmulPlan,
@@ -50,6 +51,7 @@ __all__ = [
     "focal_loss",
     "isa",
     "isas",
+    "lamb_step",
     "matmul",
     "matmul_algorithms",
     "multiply_adds",

@@ -170,6 +170,21 @@ def attention(
     scale: float,
     threads: int,
 ) -> None: ...
+def lamb(
+    param: Any,
+    grad: Any,
+    exp_avg: Any,
+    exp_avg_sq: Any,
+    first: float,
+    first_rest: float,
+    second: float,
+    second_rest: float,
+    factor: float,
+    term: float,
+    decay: float,
+    lr: float,
+    threads: int,
+) -> None: ...
 
 class Product:
     def __init__(

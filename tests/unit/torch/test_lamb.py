@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 import bestof.torch as bt
+from bestof import kernels
+from bestof.torch.optim import lamb
 
-WAYS = pytest.mark.parametrize("foreach", [False, True], ids=["each", "foreach"])
+WAYS = pytest.mark.parametrize("foreach", [False, True, None], ids=["each", "foreach", "native"])
 BETAS = 0.9, 0.999
 
 
@@ -253,3 +255,82 @@ def test_sparse_gradients_are_refused() -> None:
     table(torch.tensor([1])).sum().backward()
     with pytest.raises(RuntimeError, match="LAMB does not support sparse gradients"):
         bt.optim.LAMB(table.parameters()).step()
+
+
+def native_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which every step of the native kernel adds the size of its tensor."""
+    sizes: list[int] = []
+
+    def counted(param: Tensor, *args: Any, **options: Any) -> None:
+        kernels.lamb_step(param, *args, **options)
+        sizes.append(param.numel())
+
+    monkeypatch.setattr(lamb, "lamb_step", counted)
+    return sizes
+
+
+def test_dense_float32_tensors_go_through_the_native_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = native_steps(monkeypatch)
+    image = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last).requires_grad_()
+    params = [*tensors(), image]
+    optimizer = bt.optim.LAMB(params)
+    for param in params:
+        param.grad = torch.randn_like(param)
+        before = param._version
+        check_step(bt.optim.LAMB([param]), param)
+        assert param._version > before, "autograd sees that it was written"
+    assert sizes == [param.numel() for param in params]
+    optimizer.step()
+    assert len(sizes) == 2 * len(params)
+    assert optimizer.state[image]["exp_avg_sq"]._version > 0
+
+
+def test_other_tensors_go_through_the_operations_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = native_steps(monkeypatch)
+
+    class Own(Tensor):
+        pass
+
+    strided = torch.randn(6, 4)[:, ::2].requires_grad_()
+    double = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    own = torch.randn(3).as_subclass(Own).requires_grad_()
+    mixed = torch.randn(2, 3, 4, 4, requires_grad=True)
+    for param in (strided, double, own, mixed):
+        param.grad = torch.ones_like(param)
+    mixed.grad = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    itself = torch.randn(7, requires_grad=True)
+    itself.grad = itself.detach()  # the kernel refuses memory that is shared
+    params = [strided, double, own, mixed, itself]
+    before = [param.detach().clone() for param in params]
+    bt.optim.LAMB(params, lr=0.1).step()
+    assert sizes == []
+    assert all(not torch.equal(one, old) for one, old in zip(params, before, strict=True))
+    assert all(param.isfinite().all() for param in params)
+
+
+def test_the_native_kernel_follows_foreach(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = native_steps(monkeypatch)
+    results = []
+    for foreach in (None, True):
+        params = tensors()
+        run(bt.optim.LAMB(params, 0.1, foreach=foreach), params, 20)
+        results.append(params)
+    assert len(sizes) == 20 * len(params)
+    for one, other in zip(*results, strict=True):
+        # Each step rounds u and x a few times; 20 steps add up to less than 200 roundings.
+        length = other.detach().abs().amax()
+        assert ((one - other).detach().abs() <= 200 * 2.0**-24 * length).all()
+
+
+def test_both_share_their_state_dict() -> None:
+    one, other = tensors(), tensors()
+    native, foreach = bt.optim.LAMB(one), bt.optim.LAMB(other, foreach=True)
+    run(native, one, 2)
+    run(foreach, other, 2)
+    mine, theirs = native.state_dict(), foreach.state_dict()
+    assert mine["param_groups"][0].keys() == theirs["param_groups"][0].keys()
+    for key, state in mine["state"].items():
+        assert state.keys() == theirs["state"][key].keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(state[name].dtype == theirs["state"][key][name].dtype for name in state)

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, ParamsT
+
+from bestof.errors import KernelError
+from bestof.kernels import lamb_step
 
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 
@@ -23,9 +28,10 @@ class LAMB(Optimizer):
     If |x| or |u| is 0, |x| / |u| is taken for 1.
 
     params, lr, betas, eps, weight_decay, maximize: as in torch.optim.AdamW. foreach: whether all
-    tensors of a group go through each operation together; None: if all of them are on CUDA. Both
-    ways compute the same. float16 and bfloat16 on the CPU go one by one. The state of a tensor
-    (`step`, `exp_avg`, `exp_avg_sq`) has its dtype.
+    tensors of a group go through each operation of PyTorch together. None: they do if all of them
+    are on CUDA, and a float32 tensor on the CPU goes through one native kernel. True and False give
+    the same bits. float16 and bfloat16 on the CPU go one by one. The state of a tensor (`step`,
+    `exp_avg`, `exp_avg_sq`) has its dtype.
 
     Norms are taken in float64, and v saturates at the largest number of its dtype. So finite
     gradients give finite updates, if eps > 0 and beta1^2 <= beta2. A NaN in a tensor or its
@@ -87,9 +93,14 @@ class LAMB(Optimizer):
                     key = param.device, param.dtype
                     together.setdefault(key, []).append(self._operands(param, group))
             foreach = group["foreach"]
+            if foreach is None and not torch.compiler.is_compiling():
+                together = {
+                    key: [one for one in operands if not _update_natively(one, group)]
+                    for key, operands in together.items()
+                }
             if foreach is None:
                 foreach = all(param.device.type == "cuda" for param in group["params"])
-            for operands in together.values():
+            for operands in filter(None, together.values()):
                 one = operands[0].param
                 # There, PyTorch's foreach rounds 0.999 to 1, because it multiplies in the dtype
                 # itself.
@@ -116,7 +127,8 @@ class LAMB(Optimizer):
         first, second = group["betas"]
         count = state["step"].item()
         short = 1 - first**count
-        return _Operands(x, slope, m, v, short / math.sqrt(1 - second**count), short * group["eps"])
+        factor = short / math.sqrt(1 - second**count)
+        return _Operands(x, slope, m, v, factor, short * group["eps"], int(count))
 
 
 class _Operands(NamedTuple):
@@ -128,11 +140,57 @@ class _Operands(NamedTuple):
     exp_avg_sq: Tensor
     factor: float
     term: float
+    step: int
+
+
+def _update_natively(operands: _Operands, group: dict[str, Any]) -> bool:
+    """Update one tensor by the native kernel; false if it cannot be, and nothing was written."""
+    arrays = _rows(operands)
+    if arrays is None:
+        return False
+    try:
+        lamb_step(
+            *arrays,
+            step=operands.step,
+            lr=float(group["lr"]),
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+            threads=torch.get_num_threads(),
+        )
+    except KernelError:  # tensors that share memory, such as a gradient that is the parameter
+        return False
+    # Autograd, and whoever watches a weight, must see that these were written.
+    increment_version([operands.param, operands.exp_avg, operands.exp_avg_sq])
+    return True
+
+
+def _rows(operands: _Operands) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Return the four tensors as C-contiguous ones of the same memory; None if they are not."""
+    tensors = operands[:4]
+    for tensor in tensors:
+        plain = type(tensor) in (Tensor, Parameter) and tensor.layout is torch.strided
+        if not plain or tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
+            return None
+        if tensor.is_neg():
+            return None
+    rank = operands.param.dim()
+    orders = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if all(tensor.is_contiguous() for tensor in tensors):
+        x, g, m, v = (tensor.detach() for tensor in tensors)
+    elif rank in orders and all(
+        tensor.is_contiguous(memory_format=orders[rank]) for tensor in tensors
+    ):
+        x, g, m, v = (tensor.detach().movedim(1, -1) for tensor in tensors)
+    else:
+        return None
+    return x, g, m, v
 
 
 def _update_each(operands: list[_Operands], group: dict[str, Any]) -> None:
     first, second = group["betas"]
-    for param, grad, exp_avg, exp_avg_sq, factor, term in operands:
+    for param, grad, exp_avg, exp_avg_sq, factor, term, _ in operands:
         slope = -grad if group["maximize"] else grad
         # Not lerp_: its difference of large numbers overflows.
         exp_avg.mul_(first).add_(slope, alpha=1 - first)
@@ -148,7 +206,7 @@ def _update_each(operands: list[_Operands], group: dict[str, Any]) -> None:
 
 def _update_together(operands: list[_Operands], group: dict[str, Any]) -> None:
     first, second = group["betas"]
-    params, grads, exp_avgs, exp_avg_sqs, factors, terms = (
+    params, grads, exp_avgs, exp_avg_sqs, factors, terms, _ = (
         list(column) for column in zip(*operands, strict=True)
     )
     slopes = torch._foreach_neg(grads) if group["maximize"] else grads
