@@ -1,5 +1,5 @@
-"""What the import linter cannot see: compiled modules, and what importing the package brings with
-it."""
+"""Rules that the import linter cannot check: compiled modules, and what importing bestof
+imports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The constants of the estimates: their script computes what the code computes, from committed
-times."""
+"""The constants of the estimates: the script and the code compute the same from committed times."""
 
 from __future__ import annotations
 

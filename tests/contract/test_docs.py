@@ -1,4 +1,4 @@
-"""The examples in the pages that can be run print what the pages say."""
+"""The runnable examples in the pages print what the pages say."""
 
 from __future__ import annotations
 

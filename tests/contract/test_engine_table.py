@@ -1,4 +1,4 @@
-"""The table of what the engine is to reach: every row is printed beside its reach."""
+"""The table of the engine's promises: every row is printed beside its promise."""
 
 from __future__ import annotations
 

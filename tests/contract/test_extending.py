@@ -1,5 +1,4 @@
-"""The page on extending names files and folders that are there, and its rows lead to real
-tables."""
+"""The page on extending names existing files and folders, and its rows lead to real tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every row of the convolution table owes its callers, and how bad arguments are refused."""
+"""The promises of every row of the convolution table, and the errors for bad arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every policy promises, whatever it decides."""
+"""The promises of every policy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`bestof run` over the real engine and a real store: what is remembered, and what is said of
-it."""
+"""`bestof run` with the real engine and a real store: what is remembered, and what is printed."""
 
 from __future__ import annotations
 

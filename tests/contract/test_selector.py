@@ -1,4 +1,4 @@
-"""What every selector promises, whatever its policy, guard, watch and store."""
+"""The promises of every selector, whatever its policy, guard, watch and store."""
 
 from __future__ import annotations
 

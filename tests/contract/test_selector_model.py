@@ -1,4 +1,4 @@
-"""A selector against a model of a few lines, over whatever sequences hypothesis thinks of."""
+"""A selector compared with a model of a few lines, over random sequences of hypothesis."""
 
 from __future__ import annotations
 

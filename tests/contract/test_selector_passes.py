@@ -1,5 +1,7 @@
-"""Every stage of a pass is answered by who began it, whatever is decided meanwhile; the last test
-runs all others in plain Python too."""
+"""The alternative that begins a pass answers all its stages, whatever is decided meanwhile.
+
+The last test runs all others in plain Python too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does; one table names them all."""
+"""The promises of every store. One table lists the stores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Threads and processes that do all that a program may do, for a while: two seconds, or a minute
-under BESTOF_FUZZ."""
+"""Random threads and processes for two seconds, or for a minute under BESTOF_FUZZ."""
 
 from __future__ import annotations
 

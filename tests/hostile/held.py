@@ -1,5 +1,4 @@
-"""Stores whose file another process holds, slows down, or cannot lock: what calls wait, and what is
-lost."""
+"""Stores whose file another process holds, slows down, or cannot lock: waits and losses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stores, lock files and plans with bytes changed at random: a clear error or a good answer, and
-nothing else."""
+"""Stores, lock files and plans with random changes give a clear error or a correct answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Do the worst to bestof's files and processes, and count. Exit status 1 if anything is lost,
-crashes or waits.
+"""Attacks bestof's files and processes, and counts the damage.
 
-Without options: as long as the figures in docs/store.md say. Each option sets how much of one kind.
+The exit status is 1 if anything is lost, crashes or waits. Without options, it runs as long as the
+figures in docs/store.md say. Each option sets the amount of one kind of attack.
 """
 
 from __future__ import annotations

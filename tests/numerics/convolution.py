@@ -1,4 +1,4 @@
-"""The oracle of convolution in float64, and the problems that every algorithm is tried on."""
+"""The oracle of convolution in float64, and the problems on which every algorithm is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What these tests share: a process that has just begun, and two ways to search."""
+"""Fixtures of these tests: a process that has just begun, and two ways to search."""
 
 from __future__ import annotations
 

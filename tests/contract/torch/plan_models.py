@@ -1,4 +1,4 @@
-"""Small networks of the kinds that plans must run, nobody's in particular."""
+"""Small networks of all kinds that plans must run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Models that nobody here wrote come to the same while convolutions are chosen among alternatives.
+"""Models of other packages give the same results while convolutions are chosen.
 
-From configurations, with random weights, in narrow forms: nothing is fetched.
+They are made from configurations, with random weights, in narrow forms. Nothing is downloaded.
 """
 
 from __future__ import annotations

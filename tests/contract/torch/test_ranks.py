@@ -1,5 +1,4 @@
-"""Real ranks over Gloo: what they decide, and what happens where one of them is slow, late or
-gone."""
+"""Real ranks over Gloo: what they decide, also if one of them is slow, late or gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every convolution that PyTorch takes, or refuses, goes as before while tuning is on."""
+"""Every convolution that PyTorch accepts, or refuses, acts as before while tuning is on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is chosen, and what is kept for how long, while tuning is on."""
+"""What is chosen and kept while tuning is on, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes of one program share what they found out: identities are the same in both."""
+"""Two processes of one program share their decisions, because identities are equal in both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that is freed: faults of a page of it, counted by the system in a process of its own."""
+"""Freed memory: page faults, which the system counts in a separate process."""
 
 from __future__ import annotations
 

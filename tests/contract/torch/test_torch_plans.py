@@ -1,5 +1,4 @@
-"""Every plan of every model computes what the model computes, for the shapes and in the layouts
-that it takes."""
+"""Every plan of every model computes the same as the model, for all its shapes and layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch programs do beside training and inference must work while tuning is on."""
+"""Uses of PyTorch other than training and inference work while tuning is on."""
 
 from __future__ import annotations
 

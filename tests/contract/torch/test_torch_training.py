@@ -1,4 +1,4 @@
-"""Training comes to the same while convolutions are chosen among alternatives."""
+"""Training gives the same results while convolutions are chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/whole_process.md, followed word by word as a new user would."""
+"""Follows docs/whole_process.md word by word, as a new user would."""
 
 from __future__ import annotations
 

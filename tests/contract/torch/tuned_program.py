@@ -1,5 +1,4 @@
-"""Small networks, policies that meet every alternative, and the comparison with PyTorch as it
-is."""
+"""Small networks, policies that try every alternative, and the comparison with plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Forks while a selector works and its store writes: in the parent, in a child, in a pool, in a
-child of a child."""
+"""Forks while a selector works and its store writes: in the parent, a child, a pool, a
+grandchild."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""What the scripts with PyTorch share: a small network, and the comparison with PyTorch alone."""
+"""Shared by the scripts with PyTorch: a small network, and the comparison with plain PyTorch."""
 
 import torch
 from torch import Tensor, nn

@@ -1,5 +1,4 @@
-"""Threads share selectors and stores; some of them open and close stores of the same file
-meanwhile."""
+"""Threads share selectors and stores, while some of them open and close stores of the same file."""
 
 import sys
 import threading

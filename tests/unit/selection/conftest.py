@@ -1,4 +1,4 @@
-"""What the tests of the selection engine share."""
+"""Fixtures of the tests of the selection engine."""
 
 from __future__ import annotations
 

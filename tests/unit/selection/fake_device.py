@@ -1,5 +1,4 @@
-"""A device that does its work later: a call orders it, and its time is known once a test says that
-it is done."""
+"""A fake device that works later: the time of a call is known once a test finishes the call."""
 
 from __future__ import annotations
 

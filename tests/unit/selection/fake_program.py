@@ -1,5 +1,5 @@
-"""Fakes: a clock that alternatives move by themselves, alternatives that say who they are, a store
-that is a dict."""
+"""Fakes: a clock that alternatives advance, alternatives that name themselves, a store in a
+dict."""
 
 from __future__ import annotations
 

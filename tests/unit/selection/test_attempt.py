@@ -1,4 +1,4 @@
-"""Trials of a selector: what is booked, and what happens where an alternative fails."""
+"""Trials of a selector: what is booked, and what happens if an alternative fails."""
 
 from __future__ import annotations
 

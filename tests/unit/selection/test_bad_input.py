@@ -1,5 +1,4 @@
-"""What lies, forgets or contradicts itself: each costs an error that names it, or a fallback that
-is written down."""
+"""Wrong or contradictory input gives an error that names it, or a documented fallback."""
 
 from __future__ import annotations
 

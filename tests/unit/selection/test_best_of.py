@@ -1,4 +1,4 @@
-"""What a selector is made from, what it accepts, and what the original's programs call on it."""
+"""The arguments of a selector, and the calls of programs for the original BestOf."""
 
 from __future__ import annotations
 

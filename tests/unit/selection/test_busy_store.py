@@ -1,4 +1,4 @@
-"""A store that answers late: calls go on without its evidence, and ask again."""
+"""A store that answers late: calls continue without its evidence, and ask again."""
 
 from __future__ import annotations
 

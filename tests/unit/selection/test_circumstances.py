@@ -1,4 +1,4 @@
-"""The circumstances that are kept with a disqualification."""
+"""The circumstances that are stored with a disqualification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run leaves to the next, through a store that is a dict."""
+"""The evidence that one run leaves to the next, through a store in a dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alternatives that raise, or answer wrongly: who is held to blame, and who answers."""
+"""Alternatives that raise or return wrong results: what is disqualified, and what answers."""
 
 from __future__ import annotations
 

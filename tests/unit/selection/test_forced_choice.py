@@ -186,7 +186,7 @@ def test_a_store_that_cannot_be_asked_costs_no_call(program: Program) -> None:
             raise OSError("the disk is gone")
 
     selector = program.selector(TWO, store=Mute())
-    with pytest.warns(BestofWarning, match="its store failed"):
+    with pytest.warns(BestofWarning, match="the store failed"):
         assert selector(1) == "a"
 
 

@@ -1,4 +1,4 @@
-"""What passes for the expected result, and what does not."""
+"""Which results count as equal to the expected one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence is that of one function: not of another program's, not of an older version's."""
+"""Evidence is valid for one function only, not for another program's or an older version."""
 
 from __future__ import annotations
 

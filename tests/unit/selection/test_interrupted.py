@@ -1,4 +1,4 @@
-"""What an interrupt, or the end of a search from outside, finds half done."""
+"""Interrupts, and searches that are ended from outside, at every point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays in memory, for how long, and for whom."""
+"""What stays in memory, and for how long."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a neighbour's decision spares: trials of the hopeless, and the search for what is met now
-and then."""
+"""What a neighbour's decision saves: trials of slow alternatives, and searches for rare
+problems."""
 
 from __future__ import annotations
 

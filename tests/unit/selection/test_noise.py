@@ -1,5 +1,4 @@
-"""Decisions from noisy samples, problems that stay unsettled, mixtures, near-ties inside: what is
-said and done."""
+"""Noisy decisions, unsettled problems, mixtures and inner near-ties: reports and searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: at the user's line, and in words that say what is wanted."""
+"""Warnings point at the user's line, and say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a selector tells about itself: events, log lines, counters."""
+"""What a selector reports about itself: events, log lines, counters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Plain trials book what attempts book: every program here runs once each way, and must be told the
-same."""
+"""Plain trials book the same as attempts. Every program here runs once each way."""
 
 from __future__ import annotations
 

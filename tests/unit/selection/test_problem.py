@@ -1,4 +1,4 @@
-"""Canonical texts: stable, unambiguous, and None for what has none."""
+"""Canonical texts: stable, unambiguous, and None for unsupported values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: what a save leaves of the record before it."""
+"""Records: how a save changes the record before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact courses of plain selectors under the paper's policy."""
+"""Exact sequences of calls of plain selectors under the paper's policy."""
 
 from __future__ import annotations
 

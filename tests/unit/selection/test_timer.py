@@ -1,4 +1,4 @@
-"""Trials whose times come later, on a device that works while the program goes on."""
+"""Trials whose times arrive later, on a device that works while the program continues."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Orders from outside that no selector obeys are told once, at the end of the process; warnings
-point at the caller."""
+"""Orders that no selector obeys are reported once, at exit. Warnings point at the caller."""
 
 from __future__ import annotations
 

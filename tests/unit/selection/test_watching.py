@@ -1,4 +1,4 @@
-"""What goes on after a decision: live checks, and what a settled neighbour tells."""
+"""After a decision: live checks, and the influence of settled neighbours."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the tests of the integration share: nothing is stored, one thread, and PyTorch's own kernels
-afterwards."""
+"""Fixtures of the integration: no store, one thread, and PyTorch's own kernels afterwards."""
 
 from __future__ import annotations
 

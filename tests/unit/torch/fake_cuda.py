@@ -1,4 +1,4 @@
-"""A CUDA device on the processor: its kernels run at once, its stream moves on when a test says
+"""A fake CUDA device on the CPU: kernels run at once, and its stream advances when a test says
 so."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the shim share: overrides for which PyTorch as is was chosen."""
+"""Shared by the tests of the shim: overrides for which PyTorch's own kernel was chosen."""
 
 from __future__ import annotations
 

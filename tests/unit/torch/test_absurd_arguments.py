@@ -1,5 +1,5 @@
-"""Arguments that no image has: the program sees what PyTorch does, the text of its error
-included."""
+"""Arguments that no image has: the program gets PyTorch's behaviour, with the text of its
+errors."""
 
 from __future__ import annotations
 

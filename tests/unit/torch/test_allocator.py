@@ -1,4 +1,4 @@
-"""What the C library's allocator is told, and when, as a made-up library hears it."""
+"""The settings of the C library's allocator, seen by a fake library."""
 
 from __future__ import annotations
 

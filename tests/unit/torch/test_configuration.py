@@ -1,4 +1,4 @@
-"""What a configuration may say, and what it changes."""
+"""Which configurations are valid, and what they change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Convolutions of a CUDA device, on one that is made up; what needs the real one says so where it
-is measured."""
+"""Convolutions on a fake CUDA device. Parts that need a real one say so."""
 
 from __future__ import annotations
 

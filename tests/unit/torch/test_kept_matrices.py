@@ -1,4 +1,4 @@
-"""Matrices leave with the tensors that they were made from, and never serve another one."""
+"""Kept matrices end with their tensors, and never serve another tensor."""
 
 from __future__ import annotations
 

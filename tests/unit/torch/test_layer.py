@@ -1,4 +1,4 @@
-"""The group of a layer: which matrix serves which backward pass, and which calls are its trials."""
+"""The group of a layer: which matrix serves which backward pass, and which calls are trials."""
 
 from __future__ import annotations
 

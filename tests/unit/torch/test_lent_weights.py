@@ -1,4 +1,4 @@
-"""Packed weights that the shim takes without Python: which, and what that costs."""
+"""Packed weights that the shim uses without Python."""
 
 from __future__ import annotations
 

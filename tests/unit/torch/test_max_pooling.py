@@ -1,5 +1,4 @@
-"""Maximum pooling: every alternative gives PyTorch's bits, and only what is worth it is looked
-into."""
+"""Maximum pooling: every alternative gives PyTorch's bits, and small images are passed through."""
 
 from __future__ import annotations
 

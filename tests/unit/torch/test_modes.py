@@ -1,4 +1,4 @@
-"""Function modes that are active around a call change neither results nor evidence."""
+"""Function modes around a call change neither results nor evidence."""
 
 from __future__ import annotations
 

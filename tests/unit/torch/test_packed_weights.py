@@ -1,4 +1,4 @@
-"""Packed weights are kept while the weights stand still, and never a moment longer."""
+"""Packed weights are kept as long as the weights are unchanged, and no longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Affinity, quota and memory, read from folders that look like /proc and /sys."""
+"""Affinity, quota and memory, read from fake folders /proc and /sys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The shim and what is around it: errors, other convolutions, parameters, threads, forks, kernels
-of others."""
+"""The shim and its surroundings: errors, other convolutions, threads, forks, foreign kernels."""
 
 from __future__ import annotations
 

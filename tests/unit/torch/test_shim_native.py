@@ -1,4 +1,4 @@
-"""Convolutions for which a kernel of ours was chosen: the shim runs it without Python."""
+"""Convolutions for which a native kernel was chosen: the shim runs it without Python."""
 
 from __future__ import annotations
 

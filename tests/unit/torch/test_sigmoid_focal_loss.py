@@ -1,4 +1,4 @@
-"""The focal loss against a long double oracle, in its native and its plain form."""
+"""The focal loss against an oracle in long double, in its native form and in PyTorch's."""
 
 from __future__ import annotations
 

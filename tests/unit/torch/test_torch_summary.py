@@ -1,4 +1,4 @@
-"""The summary: what it makes of journals and reports, and that a stored decision needs no trial."""
+"""The summary, made from journals and reports. A stored decision needs no trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports that show everything there is to show."""
+"""Reports that contain every case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that steer terminals, or fill pages, are shown as text in every format."""
+"""Names with control characters, or very long names, are shown as text in every format."""
 
 from __future__ import annotations
 

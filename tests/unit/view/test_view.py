@@ -1,4 +1,4 @@
-"""Reports: everything is there, in lines that fit, in every format."""
+"""Reports: complete, in lines that fit, in every format."""
 
 from __future__ import annotations
 

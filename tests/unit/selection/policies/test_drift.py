@@ -1,4 +1,4 @@
-"""A winner whose time has left that of its decision says so once."""
+"""Drift of a winner's time is reported once."""
 
 from __future__ import annotations
 

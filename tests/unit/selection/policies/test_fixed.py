@@ -1,4 +1,4 @@
-"""Always the named one."""
+"""The policy that always takes the named alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beginning with a neighbour's decision."""
+"""Searches that begin with a neighbour's decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observe, tune, apply."""
+"""The policy of three stages: observe, tune, apply."""
 
 from __future__ import annotations
 

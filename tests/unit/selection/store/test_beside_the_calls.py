@@ -1,4 +1,5 @@
-"""A SqliteStore works beside the calls: what they wait for, and what becomes of what they saved."""
+"""A SqliteStore writes in its own thread: what calls wait for, and what happens to saved
+records."""
 
 from __future__ import annotations
 

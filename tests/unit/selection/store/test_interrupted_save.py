@@ -1,5 +1,4 @@
-"""An exception from a signal handler inside a save, at any bytecode: rolled back, and nothing is
-held."""
+"""A signal handler raises inside a save, at any bytecode: the transaction is rolled back."""
 
 from __future__ import annotations
 

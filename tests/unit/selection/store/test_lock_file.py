@@ -1,4 +1,4 @@
-"""The lock file: text that stays the same, comes back, and says what is wrong with it."""
+"""The lock file: stable text, exact round trips, and clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge of records that grew apart."""
+"""Merging records that changed separately."""
 
 from __future__ import annotations
 

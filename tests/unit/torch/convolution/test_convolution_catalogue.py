@@ -1,4 +1,4 @@
-"""The three tables, and the bounds that follow from them."""
+"""The three catalogues, and the bounds of their alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left out before it is tried: nothing that was ever seen to win, and much of the rest."""
+"""Alternatives excluded by estimates: never a known winner, and many of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's judgement of strides, repeated in Python."""
+"""The layout of a tensor by its strides, as PyTorch judges it."""
 
 from __future__ import annotations
 

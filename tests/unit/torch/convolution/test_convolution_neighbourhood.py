@@ -1,4 +1,4 @@
-"""Which problems are near which, and what a new batch size does with its neighbour's decision."""
+"""Which problems are neighbours, and how a new batch size uses its neighbour's decision."""
 
 from __future__ import annotations
 

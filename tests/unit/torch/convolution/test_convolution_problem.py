@@ -1,4 +1,4 @@
-"""The value that selection tells convolutions apart by, and its notation."""
+"""The problem of a convolution, and its notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a batch goes, on real JPEG files."""
+"""The shares of a batch's time, on real JPEG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search over settings, told costs from models of a loader: no clock, no processes."""
+"""The search over settings, with costs from models of a loader: no clock, no processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops over loaders that are tuned get what they would have got, whatever workers do."""
+"""Loops over tuned loaders get the same batches, whatever the workers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loaders are tuned, and what stays of `DataLoader` beside other libraries."""
+"""Which loaders are tuned, and how bestof's methods of `DataLoader` work beside other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times of a trial, from a loop that is written down."""
+"""The times of a trial, from recorded loops."""
 
 from __future__ import annotations
 

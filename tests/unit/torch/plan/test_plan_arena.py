@@ -1,4 +1,4 @@
-"""Where values lie: apart while they live at one time, on one place otherwise."""
+"""Places in the arena: separate for values that live at the same time, shared otherwise."""
 
 from __future__ import annotations
 

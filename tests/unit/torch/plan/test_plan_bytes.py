@@ -1,4 +1,4 @@
-"""How much memory a plan takes, and that it keeps within a limit."""
+"""How much memory a plan takes, and that it stays within a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file of a plan may not say, though its checksum be right."""
+"""Wrong contents of a plan file are refused, even with a correct checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators disappear into the convolution before them."""
+"""Which operators are fused into the convolution before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan returns lies in no memory of its own, and what kernels read is what was planned."""
+"""Results of a plan are copies outside its arena, and kernels read the planned memory."""
 
 from __future__ import annotations
 

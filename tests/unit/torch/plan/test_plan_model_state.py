@@ -1,4 +1,4 @@
-"""What happens to a plan when the parameters that it was made from move or change."""
+"""A plan whose model's parameters move or change."""
 
 from __future__ import annotations
 

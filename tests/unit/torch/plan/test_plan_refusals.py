@@ -1,4 +1,4 @@
-"""What `optimize` and its plans refuse: one clear error, and nothing changed."""
+"""The refusals of `optimize` and its plans: one clear error, and nothing changed."""
 
 from __future__ import annotations
 

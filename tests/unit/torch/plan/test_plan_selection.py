@@ -1,4 +1,4 @@
-"""What a fused convolution is told apart by, and which algorithms it is given."""
+"""The problem of a fused convolution, and the algorithms that it is given."""
 
 from __future__ import annotations
 

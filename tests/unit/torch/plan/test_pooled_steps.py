@@ -1,4 +1,4 @@
-"""Convolutions whose step pools their results."""
+"""Convolution steps that pool their results."""
 
 from __future__ import annotations
 
