@@ -17,13 +17,11 @@
 namespace bestof {
 namespace {
 
-Array read_heads(nb::handle value, const char* name) {
-  Array array = read_strided(value, name, Element::kFloat32);
+void expect_heads(const Array& array, const char* name) {
   if (array.shape.size() != 4) {
     refuse(std::string(name) + ": expected shape (batch, heads, tokens, size); got " +
            describe(array.shape));
   }
-  return array;
 }
 
 HeadStrides strides_of(const Array& array) {
@@ -83,7 +81,49 @@ MaskStrides broadcast(const Array& mask, const std::vector<long>& shape) {
   return {strides[0], strides[1], strides[2], strides[3]};
 }
 
+// The arguments of attention; `mask` and `logsumexp` may be null.
+struct Operands {
+  const Array &q, &k, &v, &out;
+  const Array *mask, *logsumexp;
+};
+
+// Checks shapes and strides.
+Attention make_attention(const Operands& given, bool causal, double scale) {
+  const Array &q = given.q, &k = given.k, &v = given.v, &out = given.out;
+  for (const auto& [array, name] : {std::pair(&q, "q"), std::pair(&k, "k"), std::pair(&v, "v")}) {
+    expect_heads(*array, name);
+    expect_side_by_side(*array, name);
+  }
+  check_shapes(q, k, v);
+  expect_shape(out, "out", q.shape);
+  expect_side_by_side(out, "out");
+  expect_distinct(out, "out");
+  if (!std::isfinite(scale))
+    refuse("scale: expected a finite number; got " + std::to_string(scale));
+  Attention p = {};
+  p.batch = q.shape[0];
+  p.heads = q.shape[1];
+  p.shared_heads = k.shape[1];
+  p.queries = q.shape[2];
+  p.keys = k.shape[2];
+  p.size = q.shape[3];
+  p.q = strides_of(q);
+  p.k = strides_of(k);
+  p.v = strides_of(v);
+  p.out = strides_of(out);
+  p.causal = causal;
+  p.scale = static_cast<float>(scale);
+  if (given.mask) p.mask = broadcast(*given.mask, {p.batch, p.heads, p.queries, p.keys});
+  if (given.logsumexp) {
+    expect_shape(*given.logsumexp, "logsumexp", {p.batch, p.heads, p.queries});
+    expect_distinct(*given.logsumexp, "logsumexp");
+    p.logsumexp = strides_of(*given.logsumexp);
+  }
+  return p;
+}
+
 void run_attention(const Attention& p, AttentionCall call) {
+  if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
   const AttentionPass& pass = *kernels().attention;
   const long floats = pass.scratch_floats(p, call.threads);
   call.scratch = scratch(floats);
@@ -102,57 +142,83 @@ void run_attention(const Attention& p, AttentionCall call) {
 
 void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle out,
                nb::handle logsumexp, bool causal, double scale, int threads) {
-  const Array queries = read_heads(q, "q"), keys = read_heads(k, "k"), values = read_heads(v, "v");
-  const Array result = write_strided(out, "out", Element::kFloat32);
-  check_shapes(queries, keys, values);
-  expect_shape(result, "out", queries.shape);
-  const std::pair<const Array*, const char*> operands[] = {
-      {&queries, "q"}, {&keys, "k"}, {&values, "v"}};
-  for (const auto& [array, name] : operands) {
-    expect_side_by_side(*array, name);
-    expect_apart(result, "out", *array, name);
-  }
-  expect_side_by_side(result, "out");
-  expect_distinct(result, "out");
-  if (!std::isfinite(scale))
-    refuse("scale: expected a finite number; got " + std::to_string(scale));
-  Attention p = {};
-  p.batch = queries.shape[0];
-  p.heads = queries.shape[1];
-  p.shared_heads = keys.shape[1];
-  p.queries = queries.shape[2];
-  p.keys = keys.shape[2];
-  p.size = queries.shape[3];
-  p.q = strides_of(queries);
-  p.k = strides_of(keys);
-  p.v = strides_of(values);
-  p.out = strides_of(result);
-  p.causal = causal;
-  p.scale = static_cast<float>(scale);
+  constexpr Element element = Element::kFloat32;
+  const Array queries = read_strided(q, "q", element), keys = read_strided(k, "k", element);
+  const Array values = read_strided(v, "v", element), result = write_strided(out, "out", element);
   Array added, sums;
-  if (!mask.is_none()) {
-    added = read_strided(mask, "mask", Element::kFloat32);
-    p.mask = broadcast(added, {p.batch, p.heads, p.queries, p.keys});
-    expect_apart(result, "out", added, "mask");
-  }
+  if (!mask.is_none()) added = read_strided(mask, "mask", element);
+  if (!logsumexp.is_none()) sums = write_strided(logsumexp, "logsumexp", element);
+  const Attention p =
+      make_attention({queries, keys, values, result, mask.is_none() ? nullptr : &added,
+                      logsumexp.is_none() ? nullptr : &sums},
+                     causal, scale);
+  std::vector<std::pair<const Array*, const char*>> others = {
+      {&queries, "q"}, {&keys, "k"}, {&values, "v"}};
+  if (!mask.is_none()) others.push_back({&added, "mask"});
+  for (const auto& [array, name] : others) expect_apart(result, "out", *array, name);
   if (!logsumexp.is_none()) {
-    sums = write_strided(logsumexp, "logsumexp", Element::kFloat32);
-    expect_shape(sums, "logsumexp", {p.batch, p.heads, p.queries});
-    expect_distinct(sums, "logsumexp");
-    for (const auto& [array, name] : operands) expect_apart(sums, "logsumexp", *array, name);
-    expect_apart(sums, "logsumexp", added, "mask");
-    expect_apart(sums, "logsumexp", result, "out");
-    p.logsumexp = strides_of(sums);
+    others.push_back({&result, "out"});
+    for (const auto& [array, name] : others) expect_apart(sums, "logsumexp", *array, name);
   }
-  threads = threads_of(threads);
-  if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
   run_attention(p, {queries.floats(), keys.floats(), values.floats(), added.floats(),
-                    result.floats(), sums.floats(), nullptr, threads});
+                    result.floats(), sums.floats(), nullptr, threads_of(threads)});
+}
+
+// Attention whose shapes and strides were checked once.
+struct AttentionPlan {
+  Attention problem;
+  bool masks, sums;
+  int threads;
+};
+
+Array described(const Shape& shape, const Shape& strides, const char* name) {
+  if (shape.size() != strides.size()) {
+    refuse(std::string(name) + ": expected as many strides as dimensions; got strides " +
+           describe(strides) + " for shape " + describe(shape));
+  }
+  Array array;
+  array.shape = shape;
+  array.strides = strides;
+  return array;
+}
+
+void run_plan(const AttentionPlan& plan, std::size_t q, std::size_t k, std::size_t v,
+              std::size_t mask, std::size_t out, std::size_t logsumexp) {
+  if (plan.masks != (mask != 0) || plan.sums != (logsumexp != 0)) {
+    refuse("addresses: expected a mask and a logsumexp if the plan has them, else 0");
+  }
+  run_attention(plan.problem,
+                {reinterpret_cast<const float*>(q), reinterpret_cast<const float*>(k),
+                 reinterpret_cast<const float*>(v), reinterpret_cast<const float*>(mask),
+                 reinterpret_cast<float*>(out), reinterpret_cast<float*>(logsumexp), nullptr,
+                 threads_of(plan.threads)});
+}
+
+void bind_attention_plan(nb::module_& m) {
+  nb::class_<AttentionPlan>(m, "AttentionPlan")
+      .def("__init__",
+           [](AttentionPlan* self, const std::vector<Shape>& shapes,
+              const std::vector<Shape>& strides, bool masks, bool sums, bool causal, double scale,
+              int threads) {
+             const char* names[] = {"q", "k", "v", "out", "mask", "logsumexp"};
+             Array arrays[6];
+             for (int i = 0; i < 6; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
+             const Operands operands = {arrays[0],
+                                        arrays[1],
+                                        arrays[2],
+                                        arrays[3],
+                                        masks ? &arrays[4] : nullptr,
+                                        sums ? &arrays[5] : nullptr};
+             new (self)
+                 AttentionPlan{make_attention(operands, causal, scale), masks, sums, threads};
+           })
+      .def("run", &run_plan);
 }
 
 }  // namespace
 
 void bind_attention(nb::module_& m) {
+  bind_attention_plan(m);
   m.def("attention", &attention, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
         nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
 }

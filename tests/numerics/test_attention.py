@@ -312,6 +312,54 @@ def test_nothing_to_attend_to(axis: int) -> None:
         np.testing.assert_allclose(sums, np.log(6), rtol=1e-6)
 
 
+@pytest.mark.parametrize("masks", [False, True])
+def test_plans(masks: bool) -> None:
+    heads = draw(17, (2, 3, 20, 40, 16), shared=1)
+    mask = np.random.default_rng(18).standard_normal((20, 40), np.float32) if masks else None
+    wanted, wanted_sums = replace(heads, mask=mask, scale=0.2).run()
+    out = np.full(wanted.shape, np.nan, np.float32)
+    sums = np.full(wanted_sums.shape, np.nan, np.float32)
+    operands = (heads.q, heads.k, heads.v, out, mask, sums)
+    shapes = [None if x is None else x.shape for x in operands]
+    strides = [None if x is None else [step // 4 for step in x.strides] for x in operands]
+    plan = kernels.AttentionPlan(shapes, strides, scale=0.2, threads=2)
+    addresses = [0 if x is None else x.ctypes.data for x in operands]
+    plan.run(*addresses)
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(sums, wanted_sums)
+    with pytest.raises(KernelError, match="addresses: expected a mask"):
+        plan.run(*addresses[:4], 0 if masks else addresses[0], addresses[5])
+    with pytest.raises(KernelError, match="addresses: expected a mask"):
+        plan.run(*addresses[:5], 0)
+    for wrong in (heads.q, -1, "a"):
+        with pytest.raises(KernelError, match="addresses: expected integers"):
+            plan.run(wrong, *addresses[1:])  # type: ignore[arg-type]
+
+
+DENSE = (24, 12, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "shape", "strides", "sums", "sums_strides"),
+    [
+        ("q: expected as many strides", (1, 2, 3, 4), (24, 12, 4), None, None),
+        ("q: expected integers", (1, 2, 3.5, 4), DENSE, None, None),
+        ("out: expected elements", (1, 2, 3, 4), (24, 4, 4, 1), None, None),
+        ("logsumexp: expected shape", (1, 2, 3, 4), DENSE, (1, 2), (2, 1)),
+        ("logsumexp: expected elements", (1, 2, 3, 4), DENSE, (1, 2, 3), (6, 1, 1)),
+    ],
+)
+def test_plans_that_are_refused(
+    message: str, shape: Any, strides: Any, sums: Any, sums_strides: Any
+) -> None:
+    with pytest.raises(KernelError, match=message):
+        kernels.AttentionPlan(
+            [*[shape] * 4, None, sums], [*[strides] * 4, None, sums_strides], scale=1.0
+        )
+    with pytest.raises(KernelError, match="expected one for each of q, k, v"):
+        kernels.AttentionPlan([shape] * 5, [strides] * 5, scale=1.0)
+
+
 def ones(*shape: int) -> Values:
     return np.ones(shape, np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bestof.kernels._native import PackedMatrix, PackedWeights
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
-from bestof.kernels.attention import attention
+from bestof.kernels.attention import AttentionPlan, attention
 from bestof.kernels.build import build
 from bestof.kernels.conv import (
     Conv2dPlan,
@@ -31,6 +31,7 @@ from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
     "Algorithm",
+    "AttentionPlan",
     "Conv2dPlan",
     "ErrorBound",
     "FocalLoss",

@@ -186,6 +186,19 @@ def lamb(
     threads: int,
 ) -> None: ...
 
+class AttentionPlan:
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        strides: Sequence[Sequence[int]],
+        masks: bool,
+        sums: bool,
+        causal: bool,
+        scale: float,
+        threads: int,
+    ) -> None: ...
+    def run(self, q: int, k: int, v: int, mask: int, out: int, logsumexp: int) -> None: ...
+
 class Product:
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from bestof.errors import KernelError
 from bestof.kernels import _native
 from bestof.kernels.array import Array, check_detached, empty_like, shape_of
-from bestof.kernels.pair import threads_of
+from bestof.kernels.pair import shape_tuple, threads_of
+
+_OPERANDS = ("q", "k", "v", "out", "mask", "logsumexp")
 
 
 def attention(
@@ -59,6 +62,53 @@ def attention(
         threads_of(threads),
     )
     return out
+
+
+class AttentionPlan:
+    """Attention whose shapes and strides are checked once, at construction.
+
+    This is the cheapest call. `run` takes the addresses of float32 arrays and does not check them.
+    shapes, strides: of q, k, v, out, the mask and the logsumexp, as in `attention`; None for a mask
+    or a logsumexp that is left out. Strides count elements. The mask is added.
+    Construction raises KernelError for what cannot be computed.
+    """
+
+    __slots__ = ("_plan",)
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int] | None],
+        strides: Sequence[Sequence[int] | None],
+        *,
+        causal: bool = False,
+        scale: float,
+        threads: int | None = None,
+    ) -> None:
+        if len(shapes) != len(_OPERANDS) or len(strides) != len(_OPERANDS):
+            raise KernelError(
+                f"shapes, strides: expected one for each of {', '.join(_OPERANDS)}; "
+                f"got {len(shapes)} and {len(strides)}"
+            )
+        self._plan = _native.AttentionPlan(
+            [shape_tuple(one or (), name) for one, name in zip(shapes, _OPERANDS, strict=True)],
+            [shape_tuple(one or (), name) for one, name in zip(strides, _OPERANDS, strict=True)],
+            shapes[4] is not None,
+            shapes[5] is not None,
+            _truth(causal),
+            _number(scale),
+            threads_of(threads),
+        )
+
+    def run(self, q: int, k: int, v: int, out: int, mask: int = 0, logsumexp: int = 0) -> None:
+        """Run it on addresses; 0 stands for a mask or a logsumexp that the plan leaves out."""
+        try:
+            self._plan.run(q, k, v, mask, out, logsumexp)
+        except KernelError:
+            raise
+        except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
+            raise KernelError(
+                f"addresses: expected integers from 0 on; got {(q, k, v, out, mask, logsumexp)}"
+            ) from None
 
 
 def _added(mask: Array | None) -> Array | None:

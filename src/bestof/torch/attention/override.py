@@ -12,10 +12,10 @@ from torch import Tensor
 
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
-from bestof.kernels import attention
+from bestof.kernels import AttentionPlan
 from bestof.selection import Alternative, BestOf, shared_policy
 from bestof.torch.attention.problem import AttentionProblem
-from bestof.torch.convolution.recognition import PLAIN
+from bestof.torch.attention.recognition import Look, fits, look_of
 from bestof.torch.convolution.selectors import RACE
 from bestof.torch.depends import DEPENDS
 from bestof.torch.kept_kernels import keep_kernel
@@ -26,10 +26,10 @@ Attended = tuple[Tensor, Tensor]
 
 _NAME = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # The least number of multiply-adds of one of both products that is chosen for. PyTorch computes
-# smaller attention in less than 150 microseconds on one core of a Cascade Lake Xeon.
-_LEAST = 2**21
-_deterministic = torch._C._get_deterministic_algorithms
-_tracing = torch._C._get_tracing_state
+# smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon, and a
+# settled call takes some 20 microseconds of Python.
+_LEAST = 2**23
+_REMEMBERED = 4096
 
 
 class AttentionOverride:
@@ -46,11 +46,13 @@ class AttentionOverride:
         call = torch.library.get_kernel(_NAME, "CPU").call_boxed
         self._original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
         self._library: Any = None
+        self._problems: dict[Look, AttentionProblem | None] = {}
+        self._plans: dict[tuple[Look, float | None], AttentionPlan] = {}
         self.selector = BestOf(
             "attention",
             [
                 Alternative("as is", self._as_is, DEPENDS),
-                Alternative("native", _native, DEPENDS),
+                Alternative("native", self._native, DEPENDS),
             ],
             lambda problem, *_: problem,
             policy=None if shared_policy() else RACE,
@@ -97,30 +99,41 @@ class AttentionOverride:
         if are_modes_on():
             again = partial(self._attend, attn_mask=attn_mask, scale=scale)
             return without_modes(again, query, key, value, dropout_p, is_causal)
-        if (
-            dropout_p != 0.0
-            or not _is_plain(query, key, value)
-            or _multiply_adds(query, key) < _LEAST
-            or not _fit(query, key, value)
-            or not (attn_mask is None or _is_mask(attn_mask, query, key))
-            or not (scale is None or math.isfinite(scale))
-            or _deterministic()
-            or _tracing() is not None  # sizes are tensors there
-        ):
+        look = None
+        if dropout_p == 0.0 and (scale is None or math.isfinite(scale)):
+            look = look_of(query, key, value, attn_mask, is_causal, _LEAST)
+        problem = None if look is None else self._problem_of(look, query, key, value, attn_mask)
+        if problem is None:
             return self._original(  # type: ignore[no-any-return]
                 query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
             )
-        problem = AttentionProblem.of(query, key, value, is_causal, attn_mask)
         try:
             return self.selector(  # type: ignore[no-any-return]
-                problem, query, key, value, attn_mask, scale
+                problem, look, query, key, value, attn_mask, scale
             )
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
-            return self._as_is(problem, query, key, value, attn_mask, scale)
+            return self._as_is(problem, look, query, key, value, attn_mask, scale)
+
+    def _problem_of(
+        self, look: Look, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> AttentionProblem | None:
+        """Return the problem of calls that look so; None if they are passed through."""
+        try:
+            return self._problems[look]
+        except KeyError:
+            pass
+        problem = None
+        if fits(q, k, v, mask):
+            problem = AttentionProblem.of(q, k, v, look.causal, mask)
+        if len(self._problems) >= _REMEMBERED:
+            self._problems.clear()
+        self._problems[look] = problem
+        return problem
 
     def _as_is(
         self,
         problem: AttentionProblem,
+        _look: Look | None,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -131,67 +144,49 @@ class AttentionOverride:
             q, k, v, 0.0, problem.causal, attn_mask=mask, scale=scale
         )
 
-
-def _is_plain(*operands: Tensor) -> bool:
-    return all(
-        type(x) in PLAIN
-        and x.dtype is torch.float32
-        and x.layout is torch.strided
-        and x.is_cpu
-        and x.dim() == 4
-        for x in operands
-    )
-
-
-def _multiply_adds(q: Tensor, k: Tensor) -> int:
-    return q.numel() * k.shape[2]
-
-
-def _fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    return (
-        k.shape == v.shape
-        and q.shape[0] == k.shape[0]
-        and q.shape[3] == k.shape[3]
-        and k.shape[1] > 0
-        and q.shape[1] % k.shape[1] == 0
-        and (q.stride(3) == k.stride(3) == v.stride(3) == 1 or q.shape[3] == 1)
-    )
-
-
-def _is_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
-    """Return whether it is a mask that PyTorch takes for these scores."""
-    if (
-        type(mask) not in PLAIN
-        or mask.dtype is not torch.float32
-        or mask.layout is not torch.strided
-        or not mask.is_cpu
-        or mask.dim() not in (2, 4)
-    ):
-        return False
-    scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])[-mask.dim() :]
-    return all(extent in (1, of) for extent, of in zip(mask.shape, scores, strict=True))
+    def _native(
+        self,
+        problem: AttentionProblem,
+        look: Look,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        scale: float | None,
+    ) -> Attended:
+        """Attend by the native kernel, into tensors of the layouts that PyTorch returns."""
+        out = torch.empty_like(q, device="cpu")
+        batch, heads, queries, _ = q.shape
+        sums = torch.empty_strided(
+            (batch, heads, queries),
+            (queries * heads, 1, heads),
+            dtype=torch.float32,
+            device="cpu",
+        )
+        plan = self._plans.get((look, scale))
+        if plan is None:
+            plan = _plan_of(problem, (q, k, v, out, mask, sums), scale)
+            if len(self._plans) >= _REMEMBERED:
+                self._plans.clear()
+            self._plans[look, scale] = plan
+        plan.run(
+            q.data_ptr(),
+            k.data_ptr(),
+            v.data_ptr(),
+            out.data_ptr(),
+            0 if mask is None else mask.data_ptr(),
+            sums.data_ptr(),
+        )
+        return out, sums
 
 
-def _native(
-    problem: AttentionProblem,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    scale: float | None,
-) -> Attended:
-    """Attend by the native kernel, into tensors of the layouts that PyTorch returns."""
-    out = torch.empty_like(q, device="cpu")
-    sums = torch.empty((problem.batch, problem.queries, problem.heads), device="cpu").transpose(
-        1, 2
-    )
-    attention(
-        *(x.detach().numpy() for x in (q, k, v)),
-        mask=None if mask is None else mask.detach().numpy(),
+def _plan_of(
+    problem: AttentionProblem, operands: tuple[Tensor | None, ...], scale: float | None
+) -> AttentionPlan:
+    return AttentionPlan(
+        [None if x is None else x.shape for x in operands],
+        [None if x is None else x.stride() for x in operands],
         causal=problem.causal,
-        scale=scale,
-        out=out.detach().numpy(),
-        logsumexp=sums.numpy(),
+        scale=problem.size**-0.5 if scale is None else scale,
         threads=problem.threads,
     )
-    return out, sums

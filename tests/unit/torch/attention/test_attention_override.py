@@ -217,7 +217,7 @@ class Marked(Tensor):
     """A subclass of Tensor, which may have another meaning."""
 
 
-def refuse_native(*_: Any) -> Any:
+def refuse_native(*_: Any, **__: Any) -> Any:
     raise AssertionError("native attention was called")
 
 
@@ -243,7 +243,7 @@ def test_the_rest_is_pytorchs_own(
     options, change = case
     given = [change(x) for x in operands(queries=33)]
     expected = attend(*given, **options)
-    monkeypatch.setattr(attention, "_native", refuse_native)
+    monkeypatch.setattr(attention, "AttentionPlan", refuse_native)
     use_policy(Order("native"))
     integration.enable()
     got = attend(*given, **options)
@@ -300,7 +300,7 @@ def test_pytorch_answers_calls_that_the_native_kernel_refuses(
 
     given = operands()
     expected = attend(*given)
-    monkeypatch.setattr(attention, "attention", fail)
+    monkeypatch.setattr(attention, "AttentionPlan", fail)
     integration.enable()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -322,12 +322,38 @@ def test_a_mode_of_the_program_changes_nothing() -> None:
     torch.testing.assert_close(got, expected)
 
 
+def test_the_default_dtype_of_the_program_changes_nothing() -> None:
+    given = operands()
+    expected = attend(*given)
+    use_policy(Order("native"))
+    integration.enable()
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.testing.assert_close(attend(*given), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert problems()[0].decision == "native"
+
+
+def test_calls_of_equal_problems_have_plans_of_their_own() -> None:
+    """Other gaps between tokens, another scale: the same problem, other numbers."""
+    use_policy(Order("native"))
+    integration.enable()
+    for gap in (16, 48):
+        wide = torch.randn(2, 20, gap // 16, 4, 16, generator=torch.Generator().manual_seed(gap))
+        x = wide[:, :, 0].transpose(1, 2)
+        for scale in (None, 0.1, 0.7):
+            expected = attend(*[x.double()] * 3, scale=scale)
+            assert (attend(x, x, x, scale=scale) - expected).abs().max() < 1e-5
+    assert len(problems()) == 1
+
+
 def test_small_attention_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     integration.enable()
-    attend(*operands(queries=127, keys=256, size=32, heads=1, shared=1))
+    attend(*operands(queries=127, keys=256, size=32, heads=4, shared=4))
     assert problems() == ()
-    attend(*operands(queries=128, keys=256, size=32, heads=1, shared=1))
+    attend(*operands(queries=128, keys=256, size=32, heads=4, shared=4))
     assert len(problems()) == 1
 
 

@@ -1,0 +1,85 @@
+"""Which calls of PyTorch's attention bestof chooses for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bestof.torch.convolution.recognition import PLAIN
+
+_deterministic = torch._C._get_deterministic_algorithms
+_tracing = torch._C._get_tracing_state
+_float32 = torch.float32
+
+Lie = tuple[torch.Size, tuple[int, ...], torch.dtype]
+"""Shape, strides and dtype of a tensor."""
+
+
+class Look(NamedTuple):
+    """What a call looks like. Two calls that look alike are the same problem."""
+
+    q: Lie
+    k: Lie
+    v: Lie
+    mask: Lie | None
+    causal: bool
+    threads: int
+
+
+def look_of(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, least: int
+) -> Look | None:
+    """Return what a call looks like, or None if it is passed through to PyTorch.
+
+    Passed through are calls of fewer than `least` multiply-adds, subclasses of Tensor, other
+    devices, other dtypes than float32, traced calls, and all calls while results are to be
+    deterministic.
+    """
+    if (
+        q.dtype is not _float32
+        or q.dim() != 4
+        or k.dim() != 4
+        or q.numel() * k.shape[2] < least
+        or type(q) not in PLAIN
+        or type(k) not in PLAIN
+        or type(v) not in PLAIN
+        or not (k.is_cpu and v.is_cpu)
+        or not (mask is None or (type(mask) in PLAIN and mask.is_cpu))
+        or _deterministic()
+        or _tracing() is not None  # sizes are tensors there
+        or not k.layout is v.layout is q.layout is torch.strided
+    ):
+        return None
+    return Look(
+        (q.shape, q.stride(), q.dtype),
+        (k.shape, k.stride(), k.dtype),
+        (v.shape, v.stride(), v.dtype),
+        None if mask is None else (mask.shape, mask.stride(), mask.dtype),
+        causal,
+        torch.get_num_threads(),
+    )
+
+
+def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """Return whether the native kernel computes this, and PyTorch accepts it."""
+    return (
+        q.numel() > 0
+        and k.numel() > 0
+        and k.dtype is v.dtype is q.dtype
+        and k.shape == v.shape
+        and q.shape[0] == k.shape[0]
+        and q.shape[3] == k.shape[3]
+        and q.shape[1] % k.shape[1] == 0
+        and (q.stride(3) == k.stride(3) == v.stride(3) == 1 or q.shape[3] == 1)
+        and (mask is None or _is_mask(mask, q, k))
+    )
+
+
+def _is_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
+    """Return whether it is a mask that PyTorch takes for these scores."""
+    if mask.dtype is not q.dtype or mask.dim() not in (2, 4):
+        return False
+    scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])[-mask.dim() :]
+    return all(extent in (1, of) for extent, of in zip(mask.shape, scores, strict=True))
