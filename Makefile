@@ -1,11 +1,13 @@
-# `make demo` runs the main job, `make test` the tests. Both set everything up first, in .venv, from a fresh clone.
+# `make demo` runs the demo, and `make test` the tests. In a fresh clone, both first set everything
+# up in .venv.
 # Recipes name no absolute path, so a checkout in a folder with a space in its name works too.
 
 PYTHON ?= python3
 CXX ?= g++
 PY := .venv/bin/python
 TORCH := torch==2.13.0
-# Models for tests. Installed without its dependencies: it asks for torchvision, which would replace torch.
+# Models for tests, installed without dependencies: it requires torchvision, which would replace
+# torch.
 PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
 

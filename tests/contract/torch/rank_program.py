@@ -144,7 +144,7 @@ def uneven(rank: int) -> Any:
 
 def trains(rank: int) -> Any:
     """Train with DDP, untuned and tuned; return both losses and the decisions of all ranks."""
-    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415  slow; the rest needs it not
+    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415  slow
 
     losses = []
     for tuned in (False, True):
@@ -222,4 +222,4 @@ def main(name: str, rank: int, count: int, port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5]))  # type: ignore[arg-type]  # three
+    main(sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5]))  # type: ignore[arg-type]

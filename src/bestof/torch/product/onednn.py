@@ -43,7 +43,7 @@ def product(
 ) -> Tensor:
     """Return A B, plus the bias."""
     linear: Any = torch.ops.mkldnn._linear_pointwise
-    return linear(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]  # has no annotations
+    return linear(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def compiled(_problem: ProductProblem, _a: Strides, _b: Strides) -> NativeProduct | None:

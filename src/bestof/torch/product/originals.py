@@ -36,4 +36,4 @@ class Originals:
         call = self._calls[operation]
         if bias is None:
             return call(self._keys, a, b)  # type: ignore[no-any-return]  # has no annotations
-        return call(self._keys, bias, a, b, beta=1, alpha=1)  # type: ignore[no-any-return]  # as above
+        return call(self._keys, bias, a, b, beta=1, alpha=1)  # type: ignore[no-any-return]

@@ -45,7 +45,7 @@ def test_the_chosen_row_computes_and_only_pytorchs_counts_as_such() -> None:
         use_policy(Order(name))
         products = Products(Originals(), rows)
         forgotten: list[int] = []
-        products.forget = lambda forgotten=forgotten: forgotten.append(1)  # type: ignore[misc]  # a default
+        products.forget = lambda forgotten=forgotten: forgotten.append(1)  # type: ignore[misc]
         for _ in range(3):
             result = products(problem, None, a, b)
         assert torch.equal(result, a @ b if is_as_is else torch.ones(96, 72))
