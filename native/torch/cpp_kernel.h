@@ -23,11 +23,6 @@ class Result {
   Result& operator=(const Result&) = delete;
   ~Result();
 
-  // A handle of PyTorch's interface is the address of a tensor.
-  stable::Tensor handle() const {
-    return reinterpret_cast<stable::Tensor>(const_cast<void**>(&tensor_));
-  }
-
  private:
   void* tensor_;
 };

@@ -158,10 +158,6 @@ NB_MODULE(_shim, module) {
                return std::make_shared<shim::PlannedProduct>(
                    plan.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(address));
              });
-  module.def("transposed_product", [](std::size_t kernels) -> std::shared_ptr<shim::NativeProduct> {
-    return std::make_shared<shim::TransposedProduct>(
-        static_cast<const bestof::CCalls*>(at(kernels)));
-  });
   nb::class_<Loan>(module, "Loan");
   nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))
       .def("is_unchanged", &shim::Watch::is_unchanged);

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include "product_shim.h"
-
 namespace shim {
 
 namespace {
@@ -31,23 +29,13 @@ class Owned {
   stable::Tensor tensor = nullptr;
 };
 
-// Makes the transposed view of `matrices`, which are those of `tensor`.
-bool transpose(stable::Tensor tensor, const Matrices& matrices, bool is_batched, Owned* view) {
-  const int64_t sizes[3] = {matrices.batch, matrices.columns, matrices.rows};
-  const int64_t strides[3] = {matrices.batch_stride, matrices.column_stride, matrices.row_stride};
-  const int first = is_batched ? 0 : 1;
+// Makes the transposed view of a matrix.
+bool transpose(stable::Tensor tensor, const Matrices& matrix, Owned* view) {
+  const int64_t sizes[2] = {matrix.columns, matrix.rows};
+  const int64_t strides[2] = {matrix.column_stride, matrix.row_stride};
   int64_t offset = 0;
   return stable::aoti_torch_get_storage_offset(tensor, &offset) == 0 &&
-         stable::aoti_torch__reinterpret_tensor(tensor, 3 - first, sizes + first, strides + first,
-                                                offset, &view->tensor) == 0;
-}
-
-// Makes the view [n, 1] of a bias [n].
-bool as_column(stable::Tensor bias, int64_t size, Owned* view) {
-  const int64_t sizes[2] = {size, 1}, strides[2] = {1, 1};
-  int64_t offset = 0;
-  return stable::aoti_torch_get_storage_offset(bias, &offset) == 0 &&
-         stable::aoti_torch__reinterpret_tensor(bias, 2, sizes, strides, offset, &view->tensor) ==
+         stable::aoti_torch__reinterpret_tensor(tensor, 2, sizes, strides, offset, &view->tensor) ==
              0;
 }
 
@@ -78,39 +66,15 @@ bool find_onednn(const char* path) {
   return linear_pointwise != nullptr;
 }
 
-bool OneDnnProduct::run(const ProductShim&, const ProductCall& call, stable::Tensor* output) const {
+bool OneDnnProduct::run(const ProductCall& call, stable::Tensor* output) const {
   Owned weight;
-  if (!transpose(call.b, call.right, false, &weight)) return false;
+  if (!transpose(call.b, call.right, &weight)) return false;
   stable::Tensor bias = call.bias;
   return linear_pointwise(call.a, weight.tensor, bias == nullptr ? nullptr : &bias, "none", nullptr,
                           0, nullptr, output) == 0;
 }
 
-bool TransposedProduct::run(const ProductShim& shim, const ProductCall& call,
-                            stable::Tensor* output) const {
-  const bool is_batched = PRODUCT_OPERATIONS[call.operation].is_batched;
-  Owned a, b, bias, result;
-  if (!transpose(call.b, call.right, is_batched, &a) ||
-      !transpose(call.a, call.left, is_batched, &b) ||
-      (call.bias != nullptr && !as_column(call.bias, call.right.columns, &bias)))
-    return false;
-  ProductCall swapped = call;
-  swapped.a = a.tensor;
-  swapped.b = b.tensor;
-  swapped.bias = bias.tensor;
-  const Result product = shim.by_pytorch(swapped);
-  const void* address = nullptr;
-  float* c = make_output(call, &result);
-  if (c == nullptr || stable::torch_get_const_data_ptr(product.handle(), &address) != 0)
-    return false;
-  kernels_->turn(static_cast<const float*>(address), call.left.batch, call.right.columns,
-                 call.left.rows, c);
-  *output = result.release();
-  return true;
-}
-
-bool PlannedProduct::run(const ProductShim&, const ProductCall& call,
-                         stable::Tensor* output) const {
+bool PlannedProduct::run(const ProductCall& call, stable::Tensor* output) const {
   Owned result;
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
   float* c = make_output(call, &result);

@@ -10,14 +10,11 @@
 
 namespace shim {
 
-class ProductShim;
-
 class NativeProduct : public Native {
  public:
   // Returns false, without a result, if the kernel refuses: memory is short, say. The call has the
   // sizes and strides of the one that this was noted for.
-  virtual bool run(const ProductShim& shim, const ProductCall& call,
-                   stable::Tensor* output) const = 0;
+  virtual bool run(const ProductCall& call, stable::Tensor* output) const = 0;
 };
 
 // Returns whether the library of this path is loaded and has oneDNN's product.
@@ -26,17 +23,7 @@ bool find_onednn(const char* path);
 // oneDNN's product of matrices. May only be run if it was found.
 class OneDnnProduct final : public NativeProduct {
  public:
-  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
-};
-
-// C = (B^T A^T)^T by PyTorch's own kernel.
-class TransposedProduct final : public NativeProduct {
- public:
-  explicit TransposedProduct(const bestof::CCalls* kernels) : kernels_(kernels) {}
-  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
-
- private:
-  const bestof::CCalls* kernels_;
+  bool run(const ProductCall& call, stable::Tensor* output) const override;
 };
 
 // A plan of bestof.kernels, made for the strides of the operands.
@@ -48,7 +35,7 @@ class PlannedProduct final : public NativeProduct {
     Py_INCREF(owner_);
   }
   ~PlannedProduct() override { Py_DECREF(owner_); }
-  bool run(const ProductShim& shim, const ProductCall& call, stable::Tensor* output) const override;
+  bool run(const ProductCall& call, stable::Tensor* output) const override;
 
  private:
   PyObject* owner_;

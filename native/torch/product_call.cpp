@@ -11,17 +11,21 @@ bool is_float32(stable::Tensor tensor) {
 
 }  // namespace
 
-bool Matrices::read(stable::Tensor tensor, bool is_batched) {
-  int64_t dimensions = 0;
-  int64_t *sizes = nullptr, *strides = nullptr;
+bool Matrices::read_sizes(stable::Tensor tensor, bool is_batched) {
+  int64_t dimensions = 0, *sizes = nullptr;
   if (stable::aoti_torch_get_dim(tensor, &dimensions) != 0 || dimensions != (is_batched ? 3 : 2) ||
-      stable::aoti_torch_get_sizes(tensor, &sizes) != 0 ||
-      stable::aoti_torch_get_strides(tensor, &strides) != 0)
+      stable::aoti_torch_get_sizes(tensor, &sizes) != 0)
     return false;
   batch = is_batched ? *sizes++ : 1;
-  batch_stride = is_batched ? *strides++ : 0;
   rows = sizes[0];
   columns = sizes[1];
+  return true;
+}
+
+bool Matrices::read_strides(stable::Tensor tensor, bool is_batched) {
+  int64_t* strides = nullptr;
+  if (stable::aoti_torch_get_strides(tensor, &strides) != 0) return false;
+  batch_stride = is_batched ? *strides++ : 0;
   row_stride = strides[0];
   column_stride = strides[1];
   return true;
@@ -37,14 +41,16 @@ bool Matrices::is_plain() const {
 
 bool ProductCall::read(int64_t least) {
   const ProductOperation& one = PRODUCT_OPERATIONS[operation];
-  if (!left.read(a, one.is_batched) || !right.read(b, one.is_batched) ||
+  if (!left.read_sizes(a, one.is_batched) || !right.read_sizes(b, one.is_batched) ||
       left.columns != right.rows || left.batch != right.batch)
     return false;
   // In floating point, because sizes of expanded tensors may have any product.
   const double work = static_cast<double>(left.batch) * static_cast<double>(left.rows) *
                       static_cast<double>(left.columns) * static_cast<double>(right.columns);
-  return work >= static_cast<double>(least) && is_float32(a) && is_float32(b) && left.is_plain() &&
-         right.is_plain() && (!one.has_bias || reads_bias());
+  if (work < static_cast<double>(least)) return false;  // first, because small products are many
+  return is_float32(a) && is_float32(b) && left.read_strides(a, one.is_batched) &&
+         right.read_strides(b, one.is_batched) && left.is_plain() && right.is_plain() &&
+         (!one.has_bias || reads_bias());
 }
 
 bool ProductCall::reads_bias() const {

@@ -22,8 +22,10 @@ struct Matrices {
   int64_t batch, rows, columns;
   int64_t batch_stride, row_stride, column_stride;
 
-  // Reads a tensor of three dimensions if `is_batched`, else of two; false for others.
-  bool read(stable::Tensor tensor, bool is_batched);
+  // Reads the sizes of a tensor of three dimensions if `is_batched`, else of two; false for others.
+  bool read_sizes(stable::Tensor tensor, bool is_batched);
+  // Reads the strides of the same tensor.
+  bool read_strides(stable::Tensor tensor, bool is_batched);
   // Returns whether each matrix has dense rows or dense columns that do not overlap, and the batch
   // is not expanded.
   bool is_plain() const;

@@ -160,7 +160,7 @@ Result ProductShim::multiply(ProductCall& call) {
         static_cast<const NativeProduct*>(known->native.load(std::memory_order_acquire));
     if (native == nullptr || !allows_native()) return by_pytorch(call);
     stable::Tensor output = nullptr;
-    return native->run(*this, call, &output) ? Result(output) : by_pytorch(call);
+    return native->run(call, &output) ? Result(output) : by_pytorch(call);
   }
   asked_.fetch_add(1, std::memory_order_relaxed);
   ProductQuestion question(call);

@@ -31,7 +31,6 @@ from bestof.torch._shim import (
     make_watch,
     onednn_product,
     planned_product,
-    transposed_product,
 )
 
 __all__ = [
@@ -49,7 +48,6 @@ __all__ = [
     "make_shim",
     "onednn",
     "planned_product",
-    "transposed_product",
     "watch",
 ]
 

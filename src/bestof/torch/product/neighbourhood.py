@@ -13,13 +13,17 @@ _REMEMBERED = 256
 _KINDS = 64
 # Beyond this ratio of their sizes, taken together, other kernels win.
 _NEAR = log(4.0)
+# Kernels for so few rows or columns of C have code for each number. What won for 1 row took 8 times
+# as long as PyTorch's own kernel for 2.
+_FEW = 16
 
 
 class Neighbourhood:
     """Remembers problems, and returns those near another one, the nearest first.
 
     Two problems are near if they differ in their sizes alone, and the ratios of their sizes
-    multiply to at most four. A selector calls it with its lock held, so it needs no lock.
+    multiply to at most four. Few rows or columns of C must agree. A selector calls it with its lock
+    held, so it needs no lock.
     """
 
     def __init__(self) -> None:
@@ -35,8 +39,16 @@ class Neighbourhood:
         members[problem] = None
         if len(members) > _REMEMBERED:
             del members[next(iter(members))]
-        near = [other for other, distance in distances.items() if distance <= _NEAR]
+        near = [
+            other
+            for other, distance in distances.items()
+            if distance <= _NEAR and _few(other) == _few(problem)
+        ]
         return sorted(near, key=distances.__getitem__)
+
+
+def _few(problem: ProductProblem) -> tuple[int, ...]:
+    return tuple(size if size <= _FEW else 0 for size in (problem.m, problem.n))
 
 
 def _distance(one: ProductProblem, other: ProductProblem) -> float:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bestof.accuracy import allows
 from bestof.torch.convolution.alternative import BFLOAT16_INSIDE
-from bestof.torch.product import bfloat16, native, onednn, transposed
+from bestof.torch.product import bfloat16, native, onednn
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Row
@@ -22,12 +22,6 @@ def _as_is(
 
 ROWS = (
     Row(AS_IS, _as_is, lambda _: True, accuracy="exact"),
-    Row(
-        "transposed",
-        transposed.product,
-        transposed.supports,
-        compiled=transposed.compiled,
-    ),
     Row("onednn", onednn.product, onednn.supports, compiled=onednn.compiled),
     Row("bfloat16", bfloat16.product, bfloat16.supports, lambda _: BFLOAT16_INSIDE, "relaxed"),
     *native.rows(),

@@ -16,7 +16,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 import bestof.torch as integration
-from bestof.torch.enable import _State
+from bestof.torch.convolution.other_dtype import has_bfloat16
+from bestof.torch.enable import _State, product_override
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
 
@@ -75,7 +76,7 @@ UNTOUCHED: dict[str, Callable[[], Tensor]] = {
 def test_these_go_through_untouched(name: str) -> None:
     call = UNTOUCHED[name]
     expected = call()
-    shim = shim_of(enable("transposed"))
+    shim = shim_of(enable("native blocked"))
     for _ in range(5):
         result = call()
         assert torch.equal(result, expected)
@@ -87,7 +88,7 @@ def test_boxed_calls_go_through_untouched() -> None:
     """Only inference tensors reach the kernel as torch.ops calls it: autograd unboxes others."""
     bias, a, b = operands()
     expected = torch.addmm(bias, a, b), torch.bmm(a[None], b[None])
-    shim = shim_of(enable("transposed"))
+    shim = shim_of(enable("native blocked"))
     with torch.inference_mode():
         bias, a, b = (one.clone() for one in (bias, a, b))
         for _ in range(5):
@@ -121,7 +122,7 @@ def test_deterministic_and_exact_programs_get_pytorchs_bits() -> None:
 
 def test_subclasses_are_computed_by_pytorch() -> None:
     _, a, b = operands()
-    override = enable("transposed")
+    override = enable("native blocked")
     for _ in range(5):
         assert type(a.as_subclass(Marked) @ b) is Marked
     assert override.products.calls.totals() == {}
@@ -177,7 +178,7 @@ def gradients(dtype: torch.dtype, bias: bool, batch: tuple[int, ...]) -> list[Te
     return [one.detach() for one in results] + [one.grad for one in leaves if one.grad is not None]
 
 
-@pytest.mark.parametrize("name", ["as is", "transposed", "onednn"])
+@pytest.mark.parametrize("name", ["as is", "native blocked", "onednn"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [(64,), (4, 20), (48,)])
 def test_gradients_are_within_float32(name: str, bias: bool, batch: tuple[int, ...]) -> None:
@@ -208,7 +209,7 @@ def test_no_grad_and_inference_mode() -> None:
     bias, a, b = operands()
     a.requires_grad_()
     expected = torch.addmm(bias, a, b).detach()
-    enable("transposed")
+    enable("native blocked")
     for _ in range(4):
         with torch.no_grad():
             quiet = torch.addmm(bias, a, b)
@@ -241,7 +242,7 @@ def test_functions_of_functorch_are_pytorchs() -> None:
 def test_modes_of_the_program_see_the_operators() -> None:
     _, a, b = operands()
     expected = a @ b
-    enable("transposed")
+    enable("native blocked")
     for _ in range(4):
         with FlopCounterMode(display=False) as counter:
             torch.testing.assert_close(a @ b, expected)
@@ -253,7 +254,7 @@ def test_modes_of_the_program_see_the_operators() -> None:
 def test_compiled_programs_are_untouched() -> None:
     bias, a, b = operands()
     expected = torch.addmm(bias, a, b)
-    shim = shim_of(enable("transposed"))
+    shim = shim_of(enable("native blocked"))
     compiled = torch.compile(torch.addmm, backend="aot_eager")
     for _ in range(4):
         torch.testing.assert_close(compiled(bias, a, b), expected)
@@ -297,6 +298,32 @@ def test_a_fork_goes_on() -> None:
         is_right = all(torch.equal(torch.addmm(bias, a, b), expected) for _ in range(100))
         os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="oneDNN has no bfloat16 product here")
+def test_relaxed_programs_may_get_bfloat16() -> None:
+    bias, a, b = operands()
+    expected = torch.addmm(bias, a, b)
+    shim = shim_of(enable("bfloat16", accuracy="relaxed"))
+    for _ in range(6):
+        result = torch.addmm(bias, a, b)
+    assert shim.asked == 4  # Python runs this row
+    error = (result - expected).square().mean().sqrt() / expected.square().mean().sqrt()
+    assert 2**-12 < error < 2**-7  # two operands of 8 bits, and no float32 result
+
+
+def test_other_releases_of_pytorch_keep_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their C++ functions may take types of another layout."""
+    monkeypatch.setattr(torch, "__version__", "2.14.0")
+    integration.enable()
+    found = product_override()
+    assert found is not None
+    assert found.shim is None
+    assert not found.is_registered
+    bias, a, b = operands()
+    for _ in range(5):
+        torch.addmm(bias, a, b)
+    assert found.products.calls.totals() == {}
 
 
 def test_pytorch_is_put_back() -> None:

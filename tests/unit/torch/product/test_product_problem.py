@@ -83,6 +83,17 @@ def test_neighbours_differ_in_their_sizes_alone() -> None:
     assert PLAIN not in near(PLAIN._replace(m=128 * 4 + 1))
 
 
+def test_few_rows_or_columns_are_neighbours_of_the_same_number_only() -> None:
+    near = Neighbourhood()
+    near(PLAIN._replace(m=2))
+    near(PLAIN._replace(m=16))
+    near(PLAIN._replace(n=2))
+    assert list(near(PLAIN._replace(m=1))) == []
+    assert list(near(PLAIN._replace(m=17))) == []
+    assert list(near(PLAIN._replace(n=3))) == []
+    assert list(near(PLAIN._replace(m=2, k=767))) == [PLAIN._replace(m=2)]
+
+
 def test_the_memory_of_neighbours_is_limited() -> None:
     near = Neighbourhood()
     for m in range(1, 600):
