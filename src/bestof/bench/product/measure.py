@@ -107,36 +107,42 @@ def _measure(
         )
         for kind in ("multiply-add", "copy")
     }
-    ceiling = max(case.flops / rates["multiply-add"], case.bytes / rates["copy"])
+    return _product_times(case, threads, times, rates["multiply-add"], rates["copy"])
+
+
+def _product_times(
+    case: Case,
+    threads: int,
+    times: dict[tuple[str, str], list[float]],
+    peak: float,
+    bandwidth: float,
+) -> list[ProductTime]:
+    ceiling = max(case.flops / peak, case.bytes / bandwidth)
     # The better one of what PyTorch has, in each round.
-    references = [
-        samples for key, samples in times.items() if key[0] in {peer.name for peer in REFERENCES}
+    references = {peer.name for peer in REFERENCES}
+    best = [
+        min(pair)
+        for pair in zip(*(row for key, row in times.items() if key[0] in references), strict=True)
     ]
-    best = [min(pair) for pair in zip(*references, strict=True)]
-    results = []
-    for (side_name, name), samples in times.items():
-        if side_name == MACHINE.name:
-            continue
+
+    def time(side: str, run: str, samples: list[float]) -> ProductTime:
         middle = median(samples)
-        ratio = None
-        if side_name == NATIVE.name and best:
-            pairs = [other / mine for other, mine in zip(best, samples, strict=True)]
-            ratio = Quartiles.of(pairs)
-        rate = case.flops / middle
-        results.append(
-            ProductTime(
-                str(case),
-                threads,
-                side_name,
-                name,
-                middle,
-                rate / 1e9,
-                rate / rates["multiply-add"],
-                ceiling / middle,
-                ratio,
-            )
+        pairs = [other / mine for other, mine in zip(best, samples, strict=False)]
+        return ProductTime(
+            str(case),
+            threads,
+            side,
+            run,
+            middle,
+            case.flops / middle / 1e9,
+            case.flops / middle / peak,
+            ceiling / middle,
+            Quartiles.of(pairs) if side == NATIVE.name and pairs else None,
         )
-    return results
+
+    return [
+        time(side, run, samples) for (side, run), samples in times.items() if side != MACHINE.name
+    ]
 
 
 def _compare(case: Case, runs: dict[tuple[str, str], Prepared]) -> None:
