@@ -2,16 +2,20 @@
 
 The exit status is 1 if anything is lost, crashes or waits. Without options, it runs as long as the
 figures in docs/store.md say. Each option sets the amount of one kind of attack.
+If a part raises, this is a bad figure, and the other parts still run. After `--minutes`, the run ends
+with status 1 and says where it hangs.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +43,15 @@ class Figures:
         """Print one figure."""
         self.bad = self.bad or bad
         print(f"{name:44} {value}{'   <-- BAD' if bad else ''}", flush=True)
+
+    def part(self, name: str, run: Callable[[], None]) -> None:
+        """Run a part and print the seconds that it took; a part that raises is bad."""
+        begin = time.perf_counter()
+        try:
+            run()
+        except Exception:  # whatever it is: the figures of the other parts are wanted too
+            self.note(name, traceback.format_exc(), bad=True)
+        self.note(f"{name}: seconds", f"{time.perf_counter() - begin:.0f}")
 
     def stress(self, rows: dict[str, str]) -> None:
         """Print what store_stress found."""
@@ -68,9 +81,13 @@ def scripts(figures: Figures, folder: Path) -> None:
     for name in SCRIPTS:
         env = {**os.environ, "BESTOF_STORE": str(folder / f"{name}.own")}
         command = [sys.executable, str(HERE / "scripts" / f"{name}.py"), str(folder / name)]
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=600, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, env=env, capture_output=True, text=True, timeout=600, check=False
+            )
+        except subprocess.TimeoutExpired:
+            figures.note(f"script {name}", "did not end within 600 s", bad=True)
+            continue
         good = done.returncode == 0 and done.stdout.endswith("ok\n")
         figures.note(f"script {name}", "ok" if good else done.stderr[-2000:], bad=not good)
 
@@ -89,6 +106,15 @@ def stores(figures: Figures, folder: Path, calls: int) -> None:
         figures.waits(f"file system {mode}", found)
 
 
+def interrupted(figures: Figures, folder: Path, count: int, seed: int) -> None:
+    """Send signals to calls and to processes."""
+    found = signals.interrupt_calls(folder, count, seed)
+    found |= signals.end_by_signal(folder, count // 20, seed)
+    counted = ("signals", "decisions", "processes ended by a signal")
+    for what, number in found.items():
+        figures.note(what, number, bad=number != 0 and what not in counted)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for; 0 if nothing was bad."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -98,37 +124,38 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--signals", type=int, default=2000)
     parser.add_argument("--calls", type=int, default=500, help="whose wait is measured, a store")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=90.0, help="at most")
     parser.add_argument("--no-scripts", action="store_true")
     options = parser.parse_args(argv)
     os.environ.setdefault("BESTOF_STORE", "off")
     os.environ["BESTOF_STORE_WAIT"] = "60"  # but for the waits that are measured
+    faulthandler.dump_traceback_later(60 * options.minutes, exit=True)
     figures, begin = Figures(), time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        parts: list[Callable[[], None]] = [
-            lambda: stores(figures, folder / "held", options.calls),
-            lambda: figures.stress(store_stress.massacre(folder, options.kills, options.seed)),
-            lambda: figures.stress(store_stress.crowd(folder, options.writers, 10)),
-        ]
+        parts: dict[str, Callable[[], None]] = {
+            "held stores": lambda: stores(figures, folder / "held", options.calls),
+            "kills": lambda: figures.stress(
+                store_stress.massacre(folder, options.kills, options.seed)
+            ),
+            "writers": lambda: figures.stress(store_stress.crowd(folder, options.writers, 10)),
+            "signals": lambda: interrupted(
+                figures, folder / "signals", options.signals, options.seed
+            ),
+        }
         for kind in (mutations.stores, mutations.lock_files, mutations.plans):
             place = folder / kind.__name__
             place.mkdir()
-            parts.append(
-                lambda kind=kind, place=place: figures.mutated(
-                    kind.__name__, kind(place, options.mutations, options.seed)
-                )
+            parts[f"mutated {kind.__name__}"] = lambda kind=kind, place=place: figures.mutated(
+                kind.__name__, kind(place, options.mutations, options.seed)
             )
+        if not options.no_scripts:
+            parts["scripts"] = lambda: scripts(figures, folder / "held")
         (folder / "held").mkdir()
         (folder / "signals").mkdir()
-        for part in parts:
-            part()
-        found = signals.interrupt_calls(folder / "signals", options.signals, options.seed)
-        found |= signals.end_by_signal(folder / "signals", options.signals // 20, options.seed)
-        counted = ("signals", "decisions", "processes ended by a signal")
-        for what, count in found.items():
-            figures.note(what, count, bad=count != 0 and what not in counted)
-        if not options.no_scripts:
-            scripts(figures, folder / "held")
+        for what, part in parts.items():
+            figures.part(what, part)
+    faulthandler.cancel_dump_traceback_later()
     figures.note("seconds in all", f"{time.perf_counter() - begin:.0f}")
     return int(figures.bad)
 
