@@ -2,8 +2,8 @@
 
 The exit status is 1 if anything is lost, crashes or waits. Without options, it runs as long as the
 figures in docs/store.md say. Each option sets the amount of one kind of attack.
-If a part raises, this is a bad figure, and the other parts still run. After `--minutes`, the run ends
-with status 1 and says where it hangs.
+If a part raises, this is a bad figure, and the other parts still run. After `--minutes`, the run
+ends with status 1 and says where it hangs.
 """
 
 from __future__ import annotations

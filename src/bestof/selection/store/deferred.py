@@ -43,7 +43,7 @@ class DeferredStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._patience = Patience()
-        self._waiting = Waiting(database, self._tell)
+        self._waiting = Waiting(database, self._tell, self._tell_refused)
         self._answers: dict[Any, Job] = {}  # reads whose answers came too late for their call
         self._read_seconds = READ_SECONDS
         self._told = False  # whether the user was told that the database cannot be used
@@ -236,7 +236,7 @@ class DeferredStore:
                 raise
             self._tell(f"cannot be read ({error}); bestof searches again")
         except StoreError as error:
-            self._tell(f"is not used: {error}", advice=False)
+            self._tell_refused(error)
         return None
 
     # Methods, because a fork replaces `_waiting`.
@@ -268,7 +268,7 @@ class DeferredStore:
         """
         self._process = os.getpid()
         self._worker.renew()
-        self._waiting = Waiting(self._database, self._tell)
+        self._waiting = Waiting(self._database, self._tell, self._tell_refused)
         self._answers = {}
         self._database.abandon()
         if not paused:
@@ -303,12 +303,12 @@ class DeferredStore:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        lost = self._waiting.lost
+        lost, reason = self._waiting.lost, self._waiting.reason
         if lost:
-            reason = self._waiting.reason or "it does not answer"
+            known = isinstance(reason, StoreError) and self._told  # the first warning has said why
+            why = "" if known else f" ({reason or 'it does not answer'})"
             self._database.notices.append(
-                f"{self._database.title} could not be written ({reason}); decisions are lost: "
-                f"{lost}"
+                f"{self._database.title} could not be written{why}; decisions are lost: {lost}"
             )
 
     def _tell(self, what: str, advice: bool = True) -> None:
@@ -316,6 +316,12 @@ class DeferredStore:
             self._told = True
             more = "; set BESTOF_STORE to another store, or to 'off'" if advice else ""
             self._database.notices.append(f"{self._database.title} {what}{more}")
+
+    def _tell_refused(self, error: StoreError) -> None:
+        """Warn that the place cannot be a store. The error names it, and says what to do."""
+        if not self._told:
+            self._told = True
+            self._database.notices.append(f"{error}; until then, decisions stay in memory")
 
     def _announce(self) -> None:
         """Give the warnings. This is the end of a call, because a warning may be raised as an

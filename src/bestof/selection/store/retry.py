@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from bestof.errors import StoreError
 from bestof.selection.store.backoff import Backoff
 from bestof.selection.store.database import Unavailable
 
@@ -44,8 +45,9 @@ class Retry:
         self._again_at, self._since, self._delay, self.reason = 0.0, None, _FIRST, None
         self._backoff.reset()
 
-    def give_up(self) -> float:
+    def give_up(self, error: StoreError) -> float:
         """Return the seconds until the next attempt, which is in a minute."""
+        self.reason = error
         self._again_at = time.monotonic() + _LAST
         return _LAST
 

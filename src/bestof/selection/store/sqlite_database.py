@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from bestof.errors import StoreError
 from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.database import Unavailable
@@ -208,6 +209,11 @@ class SqliteDatabase:
         (https://sqlite.org/howtocorrupt.html, section 2.2).
         """
         here = identity(self._path)
+        if here is None and self._identity is not None and not self._path.parent.is_dir():
+            raise StoreError(
+                f"the store '{self._path}' was deleted while it was in use, with its folder; make "
+                f"the folder '{self._path.parent}' again"
+            )
         for other in list(_DATABASES):
             known = other._identity
             if other._connection is not None and known is not None and known.is_that_of(here):

@@ -24,12 +24,19 @@ class Waiting:
     of one problem by their key. (A scan of all records made each read longer than the one before:
     after 20,000 problems in one loop, 19,000 still waited 60 s later.) If the database cannot be
     written, the records stay, and `Retry` says when to try again. `tell` is called with the warning
-    for the user, and whether advice on `BESTOF_STORE` helps.
+    for the user, and whether advice on `BESTOF_STORE` helps; `tell_refused` if the place cannot be
+    a store.
     """
 
-    def __init__(self, database: Database, tell: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        tell: Callable[[str, bool], None],
+        tell_refused: Callable[[StoreError], None],
+    ) -> None:
         self._database = database
         self._tell = tell
+        self._tell_refused = tell_refused
         self._new: deque[Record] = deque()  # added, and not taken in yet
         self._records: deque[Record] = deque()
         self._by_key: dict[Key, deque[Record]] = {}
@@ -82,8 +89,8 @@ class Waiting:
             self._failed(error)
             return self._retry.seconds_left()
         except StoreError as error:
-            self._tell(f"is not used: {error}", False)
-            return self._retry.give_up()
+            self._tell_refused(error)
+            return self._retry.give_up(error)
         return _TURN_SECONDS if self else None
 
     def write_all(self) -> None:
@@ -93,6 +100,10 @@ class Waiting:
                 self._write_batch()
             except Unavailable as error:
                 self._failed(error)
+                raise
+            except StoreError as error:
+                self._tell_refused(error)
+                self._retry.give_up(error)
                 raise
 
     @property

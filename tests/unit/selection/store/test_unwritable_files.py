@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -52,7 +53,7 @@ def test_clear_removes_records_waiting_in_memory(tmp_path: Path) -> None:
     folder.mkdir()
     store = SqliteStore(folder / "decisions.sqlite")
     folder.rmdir()
-    with pytest.warns(RuntimeWarning, match=r"is not used: the store .* does not exist"):
+    with pytest.warns(RuntimeWarning, match=r"the store .* does not exist.*in memory"):
         assert not save_all(store, [NEW])
     with pytest.raises(StoreError, match=r"the folder .* does not exist"):
         store.clear()
@@ -61,6 +62,49 @@ def test_clear_removes_records_waiting_in_memory(tmp_path: Path) -> None:
     assert store.clear() == 1
     assert store.records() == []
     store.close()
+
+
+def test_the_reason_is_told_once_if_a_folder_is_deleted_in_use(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    store = SqliteStore(folder / "decisions.sqlite")
+    assert save_all(store, [NEW])
+    shutil.rmtree(folder)
+    with pytest.warns(RuntimeWarning, match="was deleted") as told:
+        assert not save_all(store, [NEW])
+    assert store.load(*NEW.key) == NEW
+    assert not store.flush()
+    (warning,) = told
+    assert re.fullmatch(
+        r"the store '.*decisions.sqlite' was deleted while it was in use, with its folder; make "
+        r"the folder '.*gone' again; until then, decisions stay in memory",
+        str(warning.message),
+    )
+    with pytest.warns(RuntimeWarning) as told:
+        store.close()
+    (warning,) = told
+    assert re.fullmatch(
+        r"the store '.*decisions.sqlite' could not be written; decisions are lost: 1",
+        str(warning.message),
+    )
+
+
+def test_a_folder_that_comes_back_gets_what_was_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    store = SqliteStore(folder / "decisions.sqlite")
+    assert save_all(store, [NEW])
+    shutil.rmtree(folder)
+    with pytest.warns(RuntimeWarning, match="was deleted while it was in use"):
+        assert not save_all(store, [NEW])
+    folder.mkdir()
+    assert store.flush()
+    store.close()
+    again = SqliteStore(folder / "decisions.sqlite")
+    assert again.records() == [NEW]
+    again.close()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ class Keeper:
 
 
 def waiting(keeper: Keeper) -> Waiting:
-    return Waiting(cast("Database", keeper), lambda what, advice: None)
+    return Waiting(cast("Database", keeper), lambda what, advice: None, lambda error: None)
 
 
 def record(problem: str, alternative: str = "a", selector: str = "s") -> Record:
