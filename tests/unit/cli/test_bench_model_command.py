@@ -299,7 +299,7 @@ def test_the_matrix(
             "0.60",
         ],
         [],
-        ["1", "of", "2", "below", "0.98,", "all", "of", "the", "quartiles"],
+        ["1", "of", "2", "are", "below", "0.98", "in", "all", "quartiles"],
     ]
     assert len(file.read_text().splitlines()) == 3
     assert main(["bench", "model", "--matrix", "--train", "--threads", "1", "--json"]) == 0
