@@ -21,13 +21,14 @@ from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.packed_weights import PackedWeightsCache
 from bestof.torch.convolution.problem import LayerProblem
 from bestof.torch.convolution.recognition import (
+    Geometry,
     backward_of,
     is_bias,
     is_gradient,
     look_of,
     problem_of,
 )
-from bestof.torch.convolution.shortcut import Met
+from bestof.torch.convolution.shortcut import Met, Shortcut
 from bestof.torch.device import CPU, Device
 from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
@@ -170,25 +171,11 @@ class ConvolutionOverride:
             return self._as_is(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
-        found = None
         shim = self._shim if self._is_shim_in else None
         # Read the generation before the accuracy and the decisions. If either has changed when the
         # decision is noted, the shim ignores the note.
         generation = 0 if shim is None else shim.generation
-        geometry = (stride, padding, dilation, groups)
-        call = (self.device, self._accuracy, input, weight, bias is not None, geometry)
-        look = look_of(*call)
-        is_trained = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
-        if look is not None and (bias is None or is_bias(self.device, bias, weight)):
-
-            def recognize() -> Met | None:
-                problem = problem_of(*call)
-                if problem is None or not is_trained:
-                    return problem
-                return LayerProblem(problem, input.requires_grad, weight.requires_grad)
-
-            wanted = (input.requires_grad, weight.requires_grad) if is_trained else None
-            found = self.layer.find_forward((look, wanted), recognize)
+        found = self._find_forward(input, weight, bias, (stride, padding, dilation, groups))
         if found is None:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -210,6 +197,25 @@ class ConvolutionOverride:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
+
+    def _find_forward(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry
+    ) -> Shortcut | None:
+        """Return how a forward pass is computed; None if by PyTorch."""
+        call = (self.device, self._accuracy, input, weight, bias is not None, geometry)
+        look = look_of(*call)
+        if look is None or not (bias is None or is_bias(self.device, bias, weight)):
+            return None
+        is_trained = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
+
+        def recognize() -> Met | None:
+            problem = problem_of(*call)
+            if problem is None or not is_trained:
+                return problem
+            return LayerProblem(problem, input.requires_grad, weight.requires_grad)
+
+        wanted = (input.requires_grad, weight.requires_grad) if is_trained else None
+        return self.layer.find_forward((look, wanted), recognize)
 
     def _backward(self, *arguments: Any) -> Gradients:
         if are_modes_on():
