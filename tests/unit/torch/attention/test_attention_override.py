@@ -23,6 +23,7 @@ from bestof.torch.enable import attention_override
 NAMES = ("as is", "native")
 UNIT = torch.finfo(torch.float32).eps / 2
 attend = functional.scaled_dot_product_attention
+ON = {"kernel": {"attention": True}}
 
 
 class Order:
@@ -98,7 +99,7 @@ def test_results_and_gradients(name: str, kind: str) -> None:
 
     expected, wide = step(torch.float32), step(torch.float64)
     use_policy(Order(name))
-    integration.enable()
+    integration.enable(ON)
     got = step(torch.float32)
     (problem,) = problems()
     assert problem.decision == name
@@ -112,7 +113,7 @@ def test_shared_heads(shared: int) -> None:
     q, k, v = operands(shared=shared)
     expected = attend(q, k, v, enable_gqa=True, scale=0.3)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     got = attend(q, k, v, enable_gqa=True, scale=0.3)
     wide = attend(q.double(), k.double(), v.double(), enable_gqa=True, scale=0.3)
     hold(got, expected, wide, 100)
@@ -128,7 +129,7 @@ def test_layouts_are_pytorchs() -> None:
     ]
     expected = [attend(*view) for view in views]
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     for view, right in zip(views, expected, strict=True):
         hold(attend(*view), right, attend(*(x.double() for x in view)), 100)
     assert {problem.decision for problem in problems()} == {"native"}
@@ -141,7 +142,7 @@ def test_nan_spreads_no_farther_than_pytorchs() -> None:
         integration.disable()
         expected = attend(*given, is_causal=True).isnan()
         use_policy(Order("native"))
-        integration.enable()
+        integration.enable(ON)
         got = attend(*given, is_causal=True).isnan()
         assert not (got & ~expected).any()
         assert got[1, 2, 17:].any(-1).all() if operand else got[1, 2, 17].all()
@@ -180,7 +181,7 @@ def test_training_takes_the_same_course(name: str) -> None:
     """A step multiplies differences of rounding by less than 2 here: 30 steps stay within 1e-3."""
     expected = losses(30)
     use_policy(Order(name))
-    integration.enable({"kernel": {"product": False}})
+    integration.enable({"kernel": {"product": False, "attention": True}})
     torch.testing.assert_close(losses(30), expected, rtol=1e-3, atol=0)
     assert expected[-1] < 0.7 * expected[0]
     assert problems()[0].decision == name
@@ -190,7 +191,7 @@ def test_inference() -> None:
     given = operands()
     expected = attend(*given)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     with torch.inference_mode():
         got = attend(*(x.clone() for x in given))
     with torch.no_grad():
@@ -202,7 +203,7 @@ def test_inference() -> None:
 def test_the_alternatives_are_raced_and_pytorch_is_put_back() -> None:
     given = operands()
     plain = attend(*given)
-    integration.enable()
+    integration.enable(ON)
     for _ in range(60):
         torch.testing.assert_close(attend(*given), plain)
     selector = override().selector
@@ -245,7 +246,7 @@ def test_the_rest_is_pytorchs_own(
     expected = attend(*given, **options)
     monkeypatch.setattr(attention, "AttentionPlan", refuse_native)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     got = attend(*given, **options)
     torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
     assert type(got) is type(expected)
@@ -255,10 +256,10 @@ def test_the_rest_is_pytorchs_own(
 def test_exact_and_deterministic_calls_are_pytorchs_own() -> None:
     given = operands()
     expected = attend(*given)
-    integration.enable({"kernel": {"accuracy": "exact"}})
+    integration.enable({"kernel": {"accuracy": "exact", "attention": True}})
     assert torch.equal(attend(*given), expected)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.equal(attend(*given), expected)
@@ -284,7 +285,7 @@ def test_what_pytorch_refuses_it_goes_on_to_refuse() -> None:
         with pytest.raises(RuntimeError) as refused:
             direct(*arguments, **options)
         own.append(str(refused.value))
-    integration.enable()
+    integration.enable(ON)
     for (arguments, options), message in zip(calls, own, strict=True):
         with pytest.raises(RuntimeError) as caught:
             direct(*arguments, **options)
@@ -301,7 +302,7 @@ def test_pytorch_answers_calls_that_the_native_kernel_refuses(
     given = operands()
     expected = attend(*given)
     monkeypatch.setattr(attention, "AttentionPlan", fail)
-    integration.enable()
+    integration.enable(ON)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         results = [attend(*given) for _ in range(8)]
@@ -314,7 +315,7 @@ def test_a_mode_of_the_program_changes_nothing() -> None:
     given = operands()
     expected = attend(*given)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     scripted = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     with torch.device("meta"):
         got, sums = scripted(*given)
@@ -326,7 +327,7 @@ def test_the_default_dtype_of_the_program_changes_nothing() -> None:
     given = operands()
     expected = attend(*given)
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     torch.set_default_dtype(torch.float64)
     try:
         torch.testing.assert_close(attend(*given), expected)
@@ -338,7 +339,7 @@ def test_the_default_dtype_of_the_program_changes_nothing() -> None:
 def test_calls_of_equal_problems_have_plans_of_their_own() -> None:
     """Other gaps between tokens, another scale: the same problem, other numbers."""
     use_policy(Order("native"))
-    integration.enable()
+    integration.enable(ON)
     for gap in (16, 48):
         wide = torch.randn(2, 20, gap // 16, 4, 16, generator=torch.Generator().manual_seed(gap))
         x = wide[:, :, 0].transpose(1, 2)
@@ -350,17 +351,17 @@ def test_calls_of_equal_problems_have_plans_of_their_own() -> None:
 
 def test_small_attention_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    integration.enable()
+    integration.enable(ON)
     attend(*operands(queries=127, keys=256, size=32, heads=4, shared=4))
     assert problems() == ()
     attend(*operands(queries=128, keys=256, size=32, heads=4, shared=4))
     assert len(problems()) == 1
 
 
-def test_it_can_be_left_out() -> None:
-    integration.enable({"kernel": {"attention": False}})
-    assert attention_override() is None
+def test_it_is_off_unless_asked_for() -> None:
     integration.enable()
+    assert attention_override() is None
+    integration.enable(ON)
     attend(*operands())
     assert len(problems()) == 1
     with integration.enabled({"kernel": {"attention": False}}):
