@@ -3,7 +3,8 @@
 oneDNN and MKL write their verbose lines to C's `stdout`. In glibc this is a variable. While it
 points to a file of bestof, the lines go there. Descriptor 1 stays as it is, so Python's own output,
 its order, and `isatty` do not change. A program may even close the descriptor. Other output of C
-code is passed on to descriptor 1 as soon as `drain` reads it.
+code is passed on to descriptor 1 as soon as `drain` reads it. Another thread does that: if Python
+writes without a buffer, such a line may come between the pieces of one `print`.
 """
 
 from __future__ import annotations
