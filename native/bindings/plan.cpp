@@ -40,9 +40,8 @@ struct Plan {
     if (!pooled) return;
     if (!row->pools || direction != Direction::kForward)
       refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
-    const bool falls =
-        activation == Activation::kSilu || activation == Activation::kHardSwish || slope < 0;
-    if (falls) refuse("pool: expected an activation that never falls; got " + activation_name);
+    if (may_fall(activation, slope))
+      refuse("pool: expected an activation that never falls; got " + activation_name);
     if (p.out_height < 2 || p.out_width < 2) {
       refuse("pool: expected 2x2 results at least; got " + std::to_string(p.out_height) + "x" +
              std::to_string(p.out_width));

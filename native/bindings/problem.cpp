@@ -20,17 +20,30 @@ const Pass& pass_of(const Algorithm& algorithm, Direction direction) {
   return direction == Direction::kBackwardInput ? passes.backward_input : passes.backward_weight;
 }
 
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) {name, Activation::enumerator},
+const std::pair<const char*, Activation> kActivations[] = {
+#include "conv/activations.inc"
+};
+#undef BESTOF_ACTIVATION
+
 Activation activation_of(const std::string& name) {
-  const std::pair<const char*, Activation> known[] = {{"", Activation::kNone},
-                                                      {"relu", Activation::kRelu},
-                                                      {"relu6", Activation::kRelu6},
-                                                      {"silu", Activation::kSilu},
-                                                      {"leaky_relu", Activation::kLeakyRelu},
-                                                      {"hard_swish", Activation::kHardSwish}};
-  for (const auto& [known_name, activation] : known) {
-    if (name == known_name) return activation;
+  std::string names;
+  for (const auto& [known, activation] : kActivations) {
+    if (name == known) return activation;
+    if (*known) names += (names.empty() ? "" : ", ") + std::string(known);
   }
-  refuse("activation: expected relu, relu6, leaky_relu, silu or hard_swish; got " + name);
+  refuse("activation: expected " + names + "; got " + name);
+}
+
+bool may_fall(Activation activation, float slope) {
+  switch (activation) {
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) \
+  case Activation::enumerator:                             \
+    return falls;
+#include "conv/activations.inc"
+#undef BESTOF_ACTIVATION
+  }
+  return true;
 }
 
 long axis_extent(const char* axis, long extent, long before, long after, long kernel, long stride,

@@ -14,6 +14,8 @@ enum class Direction { kForward, kBackwardInput, kBackwardWeight };
 
 Direction direction_of(const std::string& name);
 Activation activation_of(const std::string& name);
+// Whether a larger argument may give a smaller result.
+bool may_fall(Activation activation, float slope);
 Element element_of(const std::string& name);
 
 // `numbers`: stride y, x; pads top, bottom, left, right; dilation y, x; groups.

@@ -12,17 +12,11 @@ namespace BESTOF_TARGET {
 // two thirds of the code and of the time that it took to compile.
 __attribute__((noinline)) inline Vec activate_seldom(Vec v, Activation activation, float slope) {
   switch (activation) {
-    case Activation::kNone:
-    case Activation::kRelu:
-      break;
-    case Activation::kRelu6:
-      return at_most(at_least(v, Vec{}), broadcast(6.0f));
-    case Activation::kLeakyRelu:
-      return v < Vec{} ? v * slope : v;
-    case Activation::kSilu:
-      return v / (1.0f + exponential(-v));
-    case Activation::kHardSwish:
-      return v * at_most(at_least(v + 3.0f, Vec{}), broadcast(6.0f)) * (1.0f / 6.0f);
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) \
+  case Activation::enumerator:                             \
+    return result;
+#include "conv/activations.inc"
+#undef BESTOF_ACTIVATION
   }
   return v;
 }

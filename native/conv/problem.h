@@ -24,7 +24,11 @@ struct Problem {
   Element element = Element::kFloat32;  // of x, w and y
 };
 
-enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSilu, kHardSwish };
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) enumerator,
+enum class Activation {
+#include "conv/activations.inc"
+};
+#undef BESTOF_ACTIVATION
 
 // y = activation(convolution + bias + residual); a null pointer leaves its part out. Pooled, y
 // holds the largest of each 2x2 results: for activations that never fall, without a residual, by
