@@ -29,7 +29,7 @@ from bestof.torch.product.override import ProductOverride
 _ORDERS = ("forward=as is", "input gradient=as is", "weight gradient=as is", "layer=independent")
 _WARM = 200  # calls after which no problem is looked into any more
 # Rows, inputs and outputs of linear layers. The first is below the least size that is chosen for.
-_PRODUCTS = ((8, 64, 64), (32, 128, 128))
+_PRODUCTS = ((8, 64, 64), (16, 512, 512))
 
 
 class _Override(Protocol):

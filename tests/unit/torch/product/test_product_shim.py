@@ -12,7 +12,8 @@ from torch.nn import functional
 
 import bestof.torch as integration
 from bestof.selection.journal import DisqualificationEntry
-from bestof.torch.product.override import LEAST, ProductOverride
+from bestof.torch.product import override as module
+from bestof.torch.product.override import ProductOverride
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import ROWS
@@ -83,7 +84,7 @@ def test_python_is_not_asked_before_the_third_call() -> None:
 def test_small_products_never_ask() -> None:
     override = enable()
     shim = shim_of(override)
-    side = round(LEAST ** (1 / 3)) - 1
+    side = round(module.LEAST ** (1 / 3)) - 1
     a, bias = random(side, side), random(side)
     for _ in range(10):
         functional.linear(a, a, bias)
