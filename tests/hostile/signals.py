@@ -36,8 +36,9 @@ def interrupt_calls(folder: Path, signals: int, seed: int) -> dict[str, int]:
     decided: set[int] = set()
     try:
         while caught < signals:
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 3e-3))
             try:
+                # The alarm may ring before this call returns.
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 3e-3))
                 while True:
                     selector(calls)
                     if selector.explain(calls).decision is not None:
