@@ -42,7 +42,7 @@ cross:
 memcheck:
 	bash native/fuzz/memcheck.sh
 
-# Half an hour of kills, crowds, signals, and damaged files; the tests do the same for a minute.
+# Six minutes of kills, crowds, signals, and damaged files; the tests do the same for a minute.
 hostile: .venv/installed
 	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
 
