@@ -29,14 +29,11 @@ class Owned {
   stable::Tensor tensor = nullptr;
 };
 
-// Makes the transposed view of a matrix.
+// Makes the transposed view of a matrix, at the address of the matrix itself.
 bool transpose(stable::Tensor tensor, const Matrices& matrix, Owned* view) {
   const int64_t sizes[2] = {matrix.columns, matrix.rows};
   const int64_t strides[2] = {matrix.column_stride, matrix.row_stride};
-  int64_t offset = 0;
-  return stable::aoti_torch_get_storage_offset(tensor, &offset) == 0 &&
-         stable::aoti_torch__reinterpret_tensor(tensor, 2, sizes, strides, offset, &view->tensor) ==
-             0;
+  return stable::aoti_torch__reinterpret_tensor(tensor, 2, sizes, strides, 0, &view->tensor) == 0;
 }
 
 // Makes C and returns its address; null if memory is short.

@@ -49,10 +49,9 @@ constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
   X(aoti_torch_empty_strided, int,                                                             \
     (int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype,          \
      int32_t device, int32_t index, Tensor* made))                                             \
-  X(aoti_torch_get_storage_offset, int, (Tensor, int64_t* elements))                           \
   X(aoti_torch__reinterpret_tensor, int,                                                       \
-    (Tensor, int64_t dimensions, const int64_t* sizes, const int64_t* strides, int64_t offset, \
-     Tensor* made))                                                                            \
+    (Tensor, int64_t dimensions, const int64_t* sizes, const int64_t* strides,                 \
+     int64_t offset_increment, Tensor* made))                                                  \
   X(aoti_torch_cpu_convolution, int,                                                           \
     (Tensor input, Tensor weight, Tensor * bias, const int64_t* stride, int64_t,               \
      const int64_t* padding, int64_t, const int64_t* dilation, int64_t, int32_t transposed,    \

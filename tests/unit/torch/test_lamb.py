@@ -334,3 +334,11 @@ def test_both_share_their_state_dict() -> None:
     for key, state in mine["state"].items():
         assert state.keys() == theirs["state"][key].keys() == {"step", "exp_avg", "exp_avg_sq"}
         assert all(state[name].dtype == theirs["state"][key][name].dtype for name in state)
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_a_weight_decay_beyond_float32_is_refused(foreach: bool | None) -> None:
+    param = torch.ones(3, requires_grad=True)
+    param.grad = torch.ones(3)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        bt.optim.LAMB([param], weight_decay=1e300, foreach=foreach).step()

@@ -146,7 +146,7 @@ class _Operands(NamedTuple):
 def _update_natively(operands: _Operands, group: dict[str, Any]) -> bool:
     """Update one tensor by the native kernel; false if it cannot be, and nothing was written."""
     arrays = _rows(operands)
-    if arrays is None:
+    if arrays is None or abs(group["weight_decay"]) > torch.finfo(torch.float32).max:
         return False
     try:
         lamb_step(

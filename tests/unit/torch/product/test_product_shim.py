@@ -95,6 +95,31 @@ def test_small_products_never_ask() -> None:
     assert override.products.calls.totals() == {}
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_settled_call_reads_operands_where_they_begin(row: Row) -> None:
+    """oneDNN read weights at twice their offset in their storage."""
+    x, bias = random(3 * 96, 96).chunk(3)[1], random(3 * 72).chunk(3)[1]
+    weights = random(3 * 72, 96, seed=1).chunk(3)
+    expected = [functional.linear(x.double(), w.double(), bias.double()) for w in weights]
+    is_relaxed = row.accuracy == "relaxed"
+    enable(row.name, accuracy="relaxed" if is_relaxed else "float32")
+    # The magnitudes of 96 terms sum up to about 61; bfloat16 errs by 2^-7 of that at most.
+    tolerance = 0.5 if is_relaxed else 1e-4
+    for _ in range(UNTIL_ASKED + 3):
+        for w, want in zip(weights, expected, strict=True):
+            assert (functional.linear(x, w, bias) - want).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_an_axis_of_one_element_may_have_any_stride(row: Row) -> None:
+    a, b = random(1, 16, 256), random(1, 256, 256, seed=1)
+    expected = torch.bmm(a, b)
+    enable(row.name)
+    for far in (a, a.as_strided((1, 16, 256), (2**41, 256, 1))):
+        for _ in range(UNTIL_ASKED + 2):
+            assert torch.allclose(torch.bmm(far, b), expected, atol=1e-4)
+
+
 def test_products_are_chosen_from_the_least_size_on() -> None:
     for columns, asked in ((127, 0), (128, 1)):
         shim = shim_of(enable())

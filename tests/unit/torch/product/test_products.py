@@ -94,3 +94,11 @@ def test_operands_decide_which_rows_apply() -> None:
     assert "onednn" not in names(few) | names(many._replace(operation="bmm"))
     assert "native few_rows" in names(few._replace(m=16)) - names(few)
     assert "native blocked" in names(few) & names(many) & names(many._replace(operation="bmm"))
+
+
+def test_a_native_row_refuses_more_results_than_memory_can_hold_in_silence() -> None:
+    huge = ProductProblem.of("mm", torch.empty(1, 1), torch.empty(1, 1), "float32")
+    huge = huge._replace(m=2**20, n=2**22)
+    for row in ROWS:
+        if row.name.startswith("native"):
+            assert not row.supports(huge)
