@@ -161,7 +161,9 @@ def test_where_pytorch_wins_both_gradients_one_call_computes_them(
     masks = counting(layer)
     before = sum(layer.weight_gradient_calls.totals().values())
     for _ in range(2 * ASKED_EVERY):
-        torch.testing.assert_close(gradients(*operand), expected)
+        # A bias gradient sums 72 terms of about 10 each, which may cancel. Computed apart it is
+        # summed in another order: both sums err by about u * 720 = 4e-5.
+        torch.testing.assert_close(gradients(*operand), expected, rtol=1e-5, atol=1e-4)
     assert masks.count((True, True, True)) == 2 * ASKED_EVERY - 2
     assert masks.count((True, False, False)) == masks.count((False, True, False)) == 2
     assert sum(layer.weight_gradient_calls.totals().values()) - before == 2 * ASKED_EVERY
