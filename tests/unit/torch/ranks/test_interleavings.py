@@ -1,4 +1,4 @@
-"""Ranks that read, write, die and withdraw decisions in thousands of random orders decide alike."""
+"""Ranks that read, write, die and withdraw decisions in many random orders decide alike."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_any_order_of_a_few_hundred_actions(block: int) -> None:
 
 
 @pytest.mark.long
-def test_thousands_of_orders() -> None:
-    for seed in range(1000, 5000):
+def test_a_thousand_orders() -> None:
+    for seed in range(1000, 2000):
         decided_alike(seed, 50 + seed % 700)
 
 
