@@ -83,7 +83,9 @@ __attribute__((noinline)) inline void score_tile(const float* queries, long stri
   }
 }
 
-// How results become those with one more block: old * before + sums * after.
+// How results become those with one more block: (old * before + sums) * after. The compiler can
+// fuse only one product and sum here. So the bits are the same wherever a compiler fuses, and
+// whatever the number of threads.
 struct Factors {
   float before[kTileRows], after[kTileRows];
   bool first;  // there are no old results
@@ -103,13 +105,13 @@ __attribute__((noinline)) inline void value_tile(const float* weights, const flo
     for (int j = 0; j < kPanelVectors; ++j) {
       const long n = larger(0, smaller(columns - j * kLanes, kLanes));
       float* to = out + i * stride + j * kLanes;
-      Vec v = acc.v[i][j] * factors.after[i];
+      Vec v = acc.v[i][j];
       if (n == kLanes) {
         if (!factors.first) v += load(to) * factors.before[i];
-        store(to, v);
+        store(to, v * factors.after[i]);
       } else if (n > 0) {
         if (!factors.first) v += load_first(to, n) * factors.before[i];
-        store_first(to, v, n);
+        store_first(to, v * factors.after[i], n);
       }
     }
   }
@@ -189,9 +191,7 @@ void attend_rows(const Attention& p, const Part& part, const Block& block, long 
     factors.before[i] = weigh_row(scores, padded, state);
     factors.after[i] = 1.0f;
     if (end == seen_by(p, first + rows - 1)) {  // the last block of this tile
-      const float inverse = state.sum == 0.0f ? 1.0f : 1.0f / state.sum;
-      factors.after[i] = inverse;
-      factors.before[i] *= inverse;
+      factors.after[i] = state.sum == 0.0f ? 1.0f : 1.0f / state.sum;
       if (part.logsumexp) {
         part.logsumexp[(first + i) * p.logsumexp.token] =
             state.sum == 0.0f ? 0.0f : state.highest + __builtin_logf(state.sum);

@@ -41,7 +41,7 @@ bool is_in_pytorch(const void* code) {
          std::string(found.dli_fname).find("libtorch_cpu") != std::string::npos;
 }
 
-// The tensor that is none: PyTorch never counts its owners.
+// PyTorch's undefined tensor, a singleton. PyTorch does not count its owners.
 void* undefined_tensor() {
   static void* const undefined = [] {
     stable::Tensor handle = nullptr;

@@ -58,6 +58,16 @@ def test_no_byte_behind_an_operand_is_touched(size: int) -> None:
             assert np.isfinite(sums).all()
 
 
+@pytest.mark.parametrize("size", [7, 33, 64, 70])
+def test_the_number_of_threads_changes_no_bit(size: int) -> None:
+    random = np.random.default_rng(size)
+    q = random.standard_normal((1, 2, 29, size), np.float32)
+    k, v = (random.standard_normal((1, 2, 270, size), np.float32) for _ in range(2))
+    wanted = kernels.attention(q, k, v, threads=1)
+    for threads in (2, 3, 8):
+        np.testing.assert_array_equal(kernels.attention(q, k, v, threads=threads), wanted)
+
+
 @pytest.mark.parametrize("masks", [False, True])
 def test_plans(masks: bool) -> None:
     random = np.random.default_rng(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,8 +14,8 @@ from bestof.kernels import transpose
 from bestof.selection import Alternative, BestOf, Race, shared_policy
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.depends import DEPENDS
-from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
+from bestof.torch.python_kernel import PythonKernel
 
 Pooled = tuple[Tensor, Tensor]
 """The maxima, and the index of each maximum in its plane."""
@@ -79,7 +78,7 @@ class MaxPoolOverride:
     def __init__(self) -> None:
         call = torch.library.get_kernel(_NAME, "CPU").call_boxed
         self._original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-        self._library: Any = None
+        self._kernel = PythonKernel(_NAME, self._pool)
         self._valid: dict[MaxPoolProblem, bool] = {}
         self.selector = BestOf(
             "max pooling",
@@ -96,30 +95,11 @@ class MaxPoolOverride:
 
     def register(self) -> None:
         """Put the override in. Does nothing if it is in."""
-        if self._library is not None:
-            return
-        new: Any = torch.library.Library  # has no annotations
-        library = new("aten", "IMPL")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch warns of every override
-                library.impl(
-                    "max_pool2d_with_indices",
-                    self._pool,
-                    "CPU",
-                    allow_override=True,
-                )
-        except BaseException:
-            library._destroy()
-            raise
-        self._library = library
-        keep_kernel(_NAME, "CPU")
+        self._kernel.register()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        self._kernel.remove()
 
     def _pool(
         self,

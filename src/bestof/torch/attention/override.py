@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +16,8 @@ from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, fits, look_of
 from bestof.torch.convolution.selectors import RACE
 from bestof.torch.depends import DEPENDS
-from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
+from bestof.torch.python_kernel import PythonKernel
 
 Attended = tuple[Tensor, Tensor]
 """The results, and the logsumexp of each query, which the backward pass needs."""
@@ -45,7 +43,7 @@ class AttentionOverride:
     def __init__(self) -> None:
         call = torch.library.get_kernel(_NAME, "CPU").call_boxed
         self._original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-        self._library: Any = None
+        self._kernel = PythonKernel(_NAME, self._attend)
         self._problems: dict[Look, AttentionProblem | None] = {}
         self._plans: dict[tuple[Look, float | None], AttentionPlan] = {}
         self.selector = BestOf(
@@ -65,25 +63,11 @@ class AttentionOverride:
 
     def register(self) -> None:
         """Put the override in. Does nothing if it is in."""
-        if self._library is not None:
-            return
-        new: Any = torch.library.Library  # has no annotations
-        library = new("aten", "IMPL")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch warns of every override
-                library.impl(_NAME.removeprefix("aten::"), self._attend, "CPU", allow_override=True)
-        except BaseException:
-            library._destroy()
-            raise
-        self._library = library
-        keep_kernel(_NAME, "CPU")
+        self._kernel.register()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        self._kernel.remove()
 
     def _attend(
         self,

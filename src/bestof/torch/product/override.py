@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,13 +12,13 @@ from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.torch.convolution.recognition import PLAIN
-from bestof.torch.kept_kernels import keep_kernel
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.products import Products
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import AS_IS
+from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.shim import PRODUCTS, Count, ProductShim, make_products
 
 LEAST = 2**22
@@ -130,12 +128,6 @@ def _warn_in_silence(mm: Callable[..., Tensor]) -> None:
     It warns on standard error if the kernel is registered from C++, and by Python's warnings if it
     is registered from Python. `mm` computes the products of other threads meanwhile.
     """
-    new: Any = torch.library.Library  # has no annotations
-    library = new("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            library.impl("mm", mm, "CPU", allow_override=True)
-        keep_kernel("aten::mm", "CPU")
-    finally:
-        library._destroy()
+    kernel = PythonKernel("aten::mm", mm)
+    kernel.register()
+    kernel.remove()
