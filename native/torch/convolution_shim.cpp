@@ -154,7 +154,7 @@ void ConvolutionShim::convolve(stable::Value* stack) {
     if (!allows_native())
       known = nullptr;
     else
-      refused = !native->run(lent_, arguments.tensor(0), arguments.tensor(1), bias, &output);
+      refused = !compute(*native, arguments.tensor(0), arguments.tensor(1), bias, &output);
   }
   if (known == nullptr || refused) {
     StackQuestion question(arguments, stack, 1);

@@ -30,6 +30,12 @@ class Result {
 // The number behind a const c10::Scalar&.
 class Scalar {
  public:
+  static Scalar one() {
+    Scalar made;
+    made.kind_ = WHOLE;
+    made.value_.whole = 1;
+    return made;
+  }
   // Returns whether it is the real number 1.
   bool is_one() const {
     if (kind_ == REAL) return value_.real == 1.0;

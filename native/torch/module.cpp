@@ -10,6 +10,7 @@
 #include "determinism.h"
 #include "native_product.h"
 #include "product_shim.h"
+#include "rehearsal.h"
 #include "tensor_version.h"
 #include "watch.h"
 
@@ -178,4 +179,5 @@ NB_MODULE(_shim, module) {
       .def("note", &note<shim::NativeProduct>, nb::arg(), nb::arg(), nb::arg().none())
       .def_prop_ro("asked", &shim::ProductShim::asked);
   module.def("make_product_shim", &make_products);
+  shim::bind_rehearsal(module);
 }

@@ -22,6 +22,8 @@ from bestof.torch._shim import (
     ProductShim,
     Shim,
     Watch,
+    compute_convolution,
+    compute_product,
     find,
     find_determinism,
     find_onednn,
@@ -44,10 +46,12 @@ __all__ = [
     "ProductShim",
     "Shim",
     "Watch",
+    "convolution_by",
     "make_products",
     "make_shim",
     "onednn",
     "planned_product",
+    "product_by",
     "watch",
 ]
 
@@ -94,6 +98,37 @@ def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) ->
 def onednn() -> NativeProduct | None:
     """Return oneDNN's product; None if PyTorch was built without it."""
     return onednn_product() if any(map(find_onednn, _libraries())) else None
+
+
+def product_by(
+    native: NativeProduct, operation: str, bias: Tensor | None, a: Tensor, b: Tensor
+) -> Tensor | None:
+    """Return what settled calls of a product get from a kernel; None if it refuses."""
+    return _computed(compute_product, native, PRODUCTS.index(operation), tensors=(bias, a, b))
+
+
+def convolution_by(
+    shim: ConvolutionShim,
+    native: NativeConvolution,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+) -> Tensor | None:
+    """Return what settled calls of a convolution get from a kernel; None if it refuses.
+
+    It refuses if the shim has not been lent the packed weights that it reads.
+    """
+    return _computed(compute_convolution, shim, native, tensors=(input, weight, bias))
+
+
+def _computed(
+    compute: Callable[..., Any], *arguments: Any, tensors: Sequence[Tensor | None]
+) -> Tensor | None:
+    conversions = _conversions()
+    assert conversions is not None  # else there is no shim
+    to_tensors, to_handle = conversions
+    result = compute(*arguments, [to_handle(one) for one in tensors if one is not None])
+    return None if result is None else to_tensors([result])[0]
 
 
 def _libraries() -> list[str]:

@@ -174,7 +174,7 @@ class ConvolutionLayer:
             chosen = name == AS_IS and whole in (INDEPENDENT, JOINT)
             return Shortcut.of(problem, met, counts, chosen)
         by_python = partial(row.function, self._originals)
-        return Shortcut.of(problem, met, counts, False, row.compiled(problem), by_python)
+        return Shortcut.of(problem, met, counts, False, row.compiled(problem), by_python, name)
 
     def _backward_shortcut(self, layer: LayerProblem, grad_layout: str, mask: Mask) -> Shortcut:
         problem = layer.convolution._replace(bias=False, grad_layout=grad_layout)

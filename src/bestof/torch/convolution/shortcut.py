@@ -26,6 +26,7 @@ class Shortcut(NamedTuple):
     counts: counters to raise at every such call; the first one is that of the pass.
     native: the chosen native kernel, if the shim can call it.
     by_python: the same kernel from Python, (input, weight, bias, problem) -> output.
+    name: the name of that alternative.
     is_part: whether a backward pass computes other gradients than those of `met`.
     """
 
@@ -36,6 +37,7 @@ class Shortcut(NamedTuple):
     turns: Iterator[bool]
     native: NativeConvolution | None = None
     by_python: Callable[..., Tensor] | None = None
+    name: str = ""
     is_part: bool = False
 
     @classmethod
@@ -47,7 +49,8 @@ class Shortcut(NamedTuple):
         chosen: bool = False,
         native: NativeConvolution | None = None,
         by_python: Callable[..., Tensor] | None = None,
+        name: str = "",
     ) -> Shortcut:
         """Return the shortcut; its turns begin with PyTorch's own kernel if that was chosen."""
         turns = cycle((*repeat(True, ASKED_EVERY - 1), False)) if chosen else repeat(False)
-        return cls(problem, met, counts, chosen, turns, native, by_python)
+        return cls(problem, met, counts, chosen, turns, native, by_python, name)

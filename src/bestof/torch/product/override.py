@@ -11,6 +11,7 @@ from torch import Tensor
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
+from bestof.kernels import isa
 from bestof.torch.convolution.recognition import PLAIN
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.product.originals import Originals
@@ -19,7 +20,8 @@ from bestof.torch.product.products import Products
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import AS_IS
 from bestof.torch.python_kernel import PythonKernel
-from bestof.torch.shim import PRODUCTS, Count, ProductShim, make_products
+from bestof.torch.rehearsal import Rehearsals, agree
+from bestof.torch.shim import PRODUCTS, NativeProduct, make_products, product_by
 
 LEAST = 2**22
 """Multiply-adds from which on bestof chooses for a product. PyTorch computes smaller ones in less
@@ -45,6 +47,7 @@ class ProductOverride:
         self.shim = make_products(self._answer, originals.kernels, LEAST)
         if self.shim is not None:
             self.products.forget = self.shim.forget
+        self._rehearsals = Rehearsals("product")
         self._accuracy: Accuracy = "exact"
         self._is_in = False
 
@@ -97,29 +100,45 @@ class ProductOverride:
         next(count)
         row = products.chosen(problem)
         if row is not None:
-            _note(shim, generation, row, problem, count, a, b)
+            native = self._compiled(row, problem, bias, a, b)
+            if native is not None or row.name == AS_IS:
+                shim.note(generation, [count], native)
         try:
             return products(problem, bias, a, b)
         except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
             return products.as_is(name, bias, a, b)
 
+    def _compiled(
+        self, row: Row, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> NativeProduct | None:
+        """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
+        native = None if row.compiled is None else row.compiled(problem, a.stride(), b.stride())
+        if native is None:
+            return None
+        key = (row.name, problem, a.stride(), b.stride(), isa())
+        may_answer = self._rehearsals.passes(
+            key,
+            row.name,
+            problem,
+            lambda: agree(
+                partial(product_by, native, problem.operation),
+                partial(self.products.by, row, problem),
+                (bias, a, b),
+                partial(_tolerance, row.bound_of(problem).maximum),
+            ),
+        )
+        return native if may_answer else None
 
-def _note(
-    shim: ProductShim,
-    generation: int,
-    row: Row,
-    problem: ProductProblem,
-    count: Count,
-    a: Tensor,
-    b: Tensor,
-) -> None:
-    """Let the shim answer calls like this one, if the chosen row does without Python."""
-    if row.name == AS_IS:
-        shim.note(generation, [count], None)
-    elif row.compiled is not None:
-        native = row.compiled(problem, a.stride(), b.stride())
-        if native is not None:
-            shim.note(generation, [count], native)
+
+def _tolerance(bound: float, bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """Return how far two results may be apart, for each element.
+
+    By the inequality of Cauchy and Schwarz, the norms of a row and a column bound the sum of the
+    magnitudes of their products. This holds where the products cancel, too.
+    """
+    norm = torch.linalg.vector_norm
+    magnitude: Tensor = norm(a, dim=-1, keepdim=True) * norm(b, dim=-2, keepdim=True)
+    return 2 * bound * (magnitude if bias is None else magnitude + bias.abs())
 
 
 def _warn_in_silence(mm: Callable[..., Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -71,12 +72,18 @@ class Products:
         """Return A B, plus the bias, by PyTorch's own kernel."""
         return self._originals(operation, bias, a, b)
 
+    def by(
+        self, row: Row, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        """Return A B, plus the bias, by one alternative."""
+        return row.function(self._originals, problem, bias, a, b)
+
     def chosen(self, problem: ProductProblem) -> Row | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
         return self._chosen.get(problem)
 
     def _bind(self, row: Row) -> Callable[..., Tensor]:
-        return lambda problem, *tensors: row.function(self._originals, problem, *tensors)
+        return partial(self.by, row)
 
     def _listen(self, entry: Entry) -> None:
         if isinstance(entry, TrialEntry):

@@ -1,0 +1,10 @@
+// Runs of native kernels for Python, which compares their results before calls are left to them.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace shim {
+
+// Adds `compute_product` and `compute_convolution` to the module.
+void bind_rehearsal(nanobind::module_& module);
+
+}  // namespace shim
