@@ -1,5 +1,6 @@
 // The softmax of rows of scores that arrive in blocks.
 #pragma once
+#include "simd/decay.h"
 #include "simd/vector.h"
 
 namespace bestof {
@@ -7,23 +8,13 @@ namespace BESTOF_TARGET {
 
 constexpr float kInfinity = __builtin_inff();
 
-// exp(x) for x <= 0, and 0 where that is no normal number; relative error below 3e-7. Cody-Waite
-// reduction, and the minimax polynomial of loss/focal.cpp. NaN stays NaN, as the power of two is
-// multiplied: an addition to the exponent could give a number.
+// Returns exp(x) for x <= 0, or 0 if the result is not a normal number. The relative error is below
+// 3e-7. NaN stays NaN, because the power of two is multiplied: added to the exponent, it could give
+// a number.
 BESTOF_INLINE Vec weight_of(Vec x) {
-  const Vec magic =
-      broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  const Vec shifted = x * 1.44269504088896341f + magic;
-  const Vec n = shifted - magic;
-  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Vec p = broadcast(0.00829031312f);
-  p = p * r + 0.04189793782f;
-  p = p * r + 0.1666763627f;
-  p = p * r + 0.4999914947f;
-  p = p * r + 0.9999997072f;
-  p = p * r + 1.0f;
-  const VecInt power = (reinterpret_cast<VecInt>(shifted) << 23) + (127 << 23);
-  return x < broadcast(-87.0f) ? Vec{} : p * reinterpret_cast<Vec>(power);
+  const Decay e = decay_parts(x);
+  const Vec power = reinterpret_cast<Vec>(e.exponent + (127 << 23));
+  return x < broadcast(-87.0f) ? Vec{} : e.fraction * power;
 }
 
 // The lane k of the result is lane k ^ kDistance of v.

@@ -4,6 +4,7 @@
 
 #include <omp.h>
 
+#include "simd/decay.h"
 #include "simd/kernels.h"
 #include "simd/stream.h"
 #include "simd/vector.h"
@@ -25,24 +26,12 @@ BESTOF_INLINE Vec magnitude(Vec x) {
 }
 
 // Returns exp(-x) for x >= 0, or 0 if the result is not a normal number. The relative error is
-// below 3e-7: Cody-Waite reduction and a minimax polynomial within 1e-7. For large x every step may
-// overflow, because its result is not used. `exponential` has six more instructions, to clamp on
-// both sides and for one more degree.
+// below 3e-7. For large x every step may overflow, because its result is not used. `exponential`
+// has six more instructions, to clamp on both sides and for one more degree.
 BESTOF_INLINE Vec decay(Vec x) {
-  const Vec magic =
-      broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  const Vec shifted = x * -1.44269504088896341f + magic;
-  const Vec n = shifted - magic;
-  const Vec r = n * 2.12194440e-4f - (n * 0.693359375f + x);
-  Vec p = broadcast(0.00829031312f);
-  p = p * r + 0.04189793782f;
-  p = p * r + 0.1666763627f;
-  p = p * r + 0.4999914947f;
-  p = p * r + 0.9999997072f;
-  p = p * r + 1.0f;
-  // p is in [0.7, 1.42] and the result is normal, so n can be added to the exponent.
-  const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) +
-                                           (reinterpret_cast<VecInt>(shifted) << 23));
+  const Decay e = decay_parts(-x);
+  // The result is normal, so n can be added to the exponent.
+  const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(e.fraction) + e.exponent);
   return x > broadcast(kFarthest) ? Vec{} : result;
 }
 
