@@ -118,6 +118,16 @@ def crowd(folder: Path, processes: int, saves: int) -> dict[str, str]:
     }
 
 
+def taking(now: list[float], seconds: float) -> Callable[[int], int]:
+    """Return an alternative that moves the clock `now` by `seconds`."""
+
+    def called(problem: int) -> int:
+        now[0] += seconds
+        return problem
+
+    return called
+
+
 def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
     """Let `processes` decide the same problems, each by its own calls; what the store says then."""
     path = made(folder / "quorum") / "decisions.sqlite"
@@ -125,14 +135,11 @@ def quorum(folder: Path, processes: int, problems: int) -> dict[str, str]:
     def work(number: int) -> None:
         now = [0.0]
 
-        def taking(seconds: float) -> Callable[[int], int]:
-            def called(problem: int) -> int:
-                now[0] += seconds
-                return problem
-
-            return called
-
-        pairs = [("slow", taking(2.0)), ("fast", taking(1.0)), ("middle", taking(1.5))]
+        pairs = [
+            ("slow", taking(now, 2.0)),
+            ("fast", taking(now, 1.0)),
+            ("middle", taking(now, 1.5)),
+        ]
         store = SqliteStore(path)
         selector = BestOf(
             "quorum", pairs, lambda problem: problem, clock=lambda: now[0], store=store
@@ -167,14 +174,7 @@ def loop(folder: Path, problems: int) -> dict[str, str]:
     """Meet and decide so many problems in one loop; what a problem takes at its two ends."""
     now = [0.0]
 
-    def taking(seconds: float) -> Callable[[int], int]:
-        def called(problem: int) -> int:
-            now[0] += seconds
-            return problem
-
-        return called
-
-    pairs = [("slow", taking(9.0)), ("fast", taking(1.0))]
+    pairs = [("slow", taking(now, 9.0)), ("fast", taking(now, 1.0))]
     store = SqliteStore(made(folder / "loop") / "decisions.sqlite")
     selector = BestOf(
         "loop",
