@@ -12,11 +12,10 @@ ratio above 1 means that ours is faster.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from in_turn import add_clock, print_ratios
 from torch import Tensor
 from torch.nn import functional
 
@@ -54,9 +53,7 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs="+", default=[2, 120087, 91])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="count the time of the processor, of all threads"
-    )
+    add_clock(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
@@ -75,17 +72,7 @@ def main() -> None:
     wanted = steps["eager"]().clone()
     for step in steps.values():
         torch.testing.assert_close(step(), wanted, rtol=1e-3, atol=1e-6)
-    clock = time.process_time if options.cpu_time else time.perf_counter
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(options.rounds):
-        for name, step in steps.items():
-            begin = clock()
-            step()
-            times[name].append(clock() - begin)
-    for name, taken in times.items():
-        low, middle, high = (1e3 * f(taken) for f in (min, statistics.median, max))
-        ratio = statistics.median(t / n for t, n in zip(taken, times["native"], strict=True))
-        print(f"{name:10s} {middle:8.1f} ms ({low:.1f} to {high:.1f})   {ratio:6.2f} times native")
+    print_ratios(steps, options.rounds, cpu_time=options.cpu_time)
 
 
 if __name__ == "__main__":

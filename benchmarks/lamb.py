@@ -12,10 +12,9 @@ that each moves where no cache holds the tensors: the kernel 40 an element, the 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 
 import torch
+from in_turn import add_clock, print_ratios
 
 import bestof.torch as bt
 
@@ -55,9 +54,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--one", type=int, metavar="N", help="one tensor of so many parameters")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="count the time of the processor, of all threads"
-    )
+    add_clock(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     shapes: list[tuple[int, ...]] = [(options.one,)] if options.one else resnet50_shapes()
@@ -65,24 +62,16 @@ def main() -> None:
         name: optimizer(shapes, foreach)
         for name, foreach in (("native", None), ("foreach", True), ("each", False))
     }
-    clock = time.process_time if options.cpu_time else time.perf_counter
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(options.rounds + 1):
-        for name, way in ways.items():
-            begin = clock()
-            way.step()
-            if turn > 0:  # the first step makes the state
-                times[name].append(clock() - begin)
+    for way in ways.values():
+        way.step()  # the first step makes the state
     native = ways["native"].param_groups[0]["params"]
+    count = sum(param.numel() for param in native)
+    print(f"{count / 1e6:.1f} million parameters in {len(shapes)} tensors")
+    steps = {name: way.step for name, way in ways.items()}
+    print_ratios(steps, options.rounds, cpu_time=options.cpu_time)
     for way in ways.values():
         for one, other in zip(native, way.param_groups[0]["params"], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    count = sum(param.numel() for param in native)
-    print(f"{count / 1e6:.1f} million parameters in {len(shapes)} tensors")
-    for name, taken in times.items():
-        low, middle, high = (1e3 * f(taken) for f in (min, statistics.median, max))
-        ratio = statistics.median(t / n for t, n in zip(taken, times["native"], strict=True))
-        print(f"{name:8} {middle:8.1f} ms ({low:.1f} to {high:.1f})   {ratio:5.2f} times native")
 
 
 if __name__ == "__main__":
