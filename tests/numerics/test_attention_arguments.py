@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-from mmap import PAGESIZE, mmap
 from typing import Any
 
 import numpy as np
 import pytest
+from fenced_memory import at_the_end
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
@@ -15,19 +14,6 @@ from bestof import kernels
 from bestof.errors import KernelError
 
 Values = NDArray[np.float32]
-
-
-def at_the_end(values: Values) -> Values:
-    """Return a copy, its last byte followed by a page that may not be read."""
-    pages = -(-values.nbytes // PAGESIZE) + 1
-    area = mmap(-1, pages * PAGESIZE)  # lives as long as the array
-    whole = np.frombuffer(area, np.uint8)
-    end = (pages - 1) * PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(whole.ctypes.data + end), PAGESIZE, 0) == 0
-    copy = whole[end - values.nbytes : end].view(np.float32).reshape(values.shape)
-    copy[...] = values
-    return copy
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 33, 64, 70])

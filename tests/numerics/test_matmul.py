@@ -6,13 +6,11 @@ promised bound grows with the square root of K, and holds for the rms of the err
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
 from dataclasses import dataclass
-from mmap import PAGESIZE, mmap
 
 import numpy as np
 import pytest
+from fenced_memory import at_the_end
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -244,44 +242,22 @@ def test_nan_and_infinity_stay_where_they_belong(name: str) -> None:
         np.testing.assert_array_equal(got[rest, :36], usual[rest, :36])
 
 
-@pytest.fixture
-def fenced() -> Iterator[list[mmap]]:
-    """Mappings that end where nothing may be touched."""
-    maps: list[mmap] = []
-    yield maps
-    maps.clear()
-
-
-def at_the_end(values: Matrix, maps: list[mmap]) -> Matrix:
-    """Return a copy, its last byte followed by a page that may not be read."""
-    pages = -(-values.nbytes // PAGESIZE) + 1
-    area = mmap(-1, pages * PAGESIZE)
-    maps.append(area)
-    whole = np.frombuffer(area, np.uint8)
-    end = (pages - 1) * PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(whole.ctypes.data + end), PAGESIZE, 0) == 0
-    copy = whole[end - values.nbytes : end].view(np.float32).reshape(values.shape)
-    copy[...] = values
-    return copy
-
-
 @pytest.mark.parametrize("name", FLOAT32)
-def test_no_byte_behind_an_operand_is_touched(name: str, fenced: list[mmap]) -> None:
+def test_no_byte_behind_an_operand_is_touched(name: str) -> None:
     random = draw(9)
     for m, k, n in ((15, 33, 47), (16, 8, 32), (3, 19, 5), (7, 530, 9)):
         for order in ORDERS:
             a, b = (
-                at_the_end(random.standard_normal(s, np.float32), fenced)
+                at_the_end(random.standard_normal(s, np.float32))
                 for s in (
                     (m, k) if order[0] == "N" else (k, m),
                     (k, n) if order[1] == "N" else (n, k),
                 )
             )
-            bias = at_the_end(random.standard_normal(n, np.float32), fenced)
+            bias = at_the_end(random.standard_normal(n, np.float32))
             left, right = a if order[0] == "N" else a.T, b if order[1] == "N" else b.T
             wanted = wanted_of(left, right, bias)
-            out, turned = at_the_end(poisoned(m, n), fenced), at_the_end(poisoned(n, m), fenced)
+            out, turned = at_the_end(poisoned(m, n)), at_the_end(poisoned(n, m))
             check(kernels.matmul(left, right, bias, out=out, algorithm=name), wanted, k)
             check(kernels.matmul(left, right, bias, out=turned.T, algorithm=name), wanted, k)
 
