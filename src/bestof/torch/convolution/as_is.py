@@ -33,12 +33,7 @@ def forward(
         input,
         weight,
         bias,
-        problem.stride,
-        problem.padding,
-        problem.dilation,
-        False,
-        (0, 0),
-        problem.groups,
+        *_geometry(problem),
     )
     return output
 
@@ -52,12 +47,7 @@ def input_gradient(
         placeholder(weight, problem.input_shape, problem.input_layout == "channels_last"),
         weight,
         None,
-        problem.stride,
-        problem.padding,
-        problem.dilation,
-        False,
-        (0, 0),
-        problem.groups,
+        *_geometry(problem),
         (True, False, False),
     )[0]
     return gradient
@@ -72,12 +62,7 @@ def weight_gradient(
         input,
         placeholder(input, problem.weight_shape, problem.weight_layout == "channels_last"),
         None,
-        problem.stride,
-        problem.padding,
-        problem.dilation,
-        False,
-        (0, 0),
-        problem.groups,
+        *_geometry(problem),
         (False, True, False),
     )[1]
     return gradient
@@ -97,11 +82,11 @@ def gradients(
         input,
         weight,
         problem.weight_shape[:1],
-        problem.stride,
-        problem.padding,
-        problem.dilation,
-        False,
-        (0, 0),
-        problem.groups,
+        *_geometry(problem),
         mask,
     )
+
+
+def _geometry(problem: ConvProblem) -> tuple[object, ...]:
+    """Return the arguments of both operators from stride to groups; none is transposed."""
+    return problem.stride, problem.padding, problem.dilation, False, (0, 0), problem.groups
