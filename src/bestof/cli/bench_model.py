@@ -30,6 +30,7 @@ from bestof.bench.model.record import (
 )
 from bestof.bench.model.result import PROMISE, MatrixRow, ModelTimes, PeerTime
 from bestof.cli.bench_model_options import parser_of_models
+from bestof.cli.options import check_writable, numbers_of
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.bench.model import matrix_table, model_tables
 from bestof.view.bench.model_picture import check_format, draw
@@ -52,7 +53,7 @@ def call(argv: Sequence[str]) -> int:
         )
     for option, file in (("--csv", options.csv), ("--png", options.png), ("--keep", options.keep)):
         if file is not None:
-            _check_writable(option, Path(file))
+            check_writable(file, f"a file for {option}")
     if options.png:
         check_format(Path(options.png))
     if options.matrix:
@@ -144,8 +145,8 @@ def _jobs(
     jobs = []
     for train in modes or (options.train,):
         for name in names:
-            for batch in _numbers("--batch", options.batch):
-                for threads in _numbers("--threads", options.threads or str(cores)):
+            for batch in numbers_of(options.batch, "--batch"):
+                for threads in numbers_of(options.threads or str(cores), "--threads"):
                     if threads > cores:
                         print(
                             f"bestof: {threads} threads are left out: {cores} cores are here",
@@ -180,15 +181,6 @@ def _peers(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[ModelPe
     return peers
 
 
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidArgument(
-            f"{option}: expected numbers, separated by commas; got {text!r}"
-        ) from None
-
-
 def _size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -207,21 +199,6 @@ def _read(files: Sequence[str]) -> Iterator[ModelTimes]:
         if not isinstance(content, list):
             raise InvalidArgument(f"--read: {file} is not what `bestof bench model --json` printed")
         yield from map(times_from_dict, content)
-
-
-def _check_writable(option: str, file: Path) -> None:
-    """Raise InvalidArgument before the measurements if the file cannot be written.
-
-    Leaves no new file behind.
-    """
-    there = file.exists()
-    try:
-        with file.open("a", encoding="utf-8"):
-            pass
-        if not there:
-            file.unlink()
-    except OSError as error:
-        raise InvalidArgument(f"{option}: {file} cannot be written: {error}") from error
 
 
 def _draw(results: Sequence[ModelTimes], file: Path) -> None:

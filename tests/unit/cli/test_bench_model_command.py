@@ -217,15 +217,15 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -
     [
         (["fly"], "there is no model 'fly'"),
         (["vgg16", "--only", "fly"], "there is no peer 'fly'"),
-        (["vgg16", "--batch", "1,x"], "--batch: expected numbers"),
-        (["vgg16", "--batch", "0"], "batch: expected at least 1; got 0"),
+        (["vgg16", "--batch", "1,x"], "--batch: expected positive numbers"),
+        (["vgg16", "--batch", "0"], "--batch: expected positive numbers such as 1,2; got '0'"),
         (["vgg16", "--threads", "99"], "no number of threads is left"),
         (["vgg16", "--size", "64y"], "--size: expected such as 224"),
         (
             ["vgg16", "resnet18", "--size", "65"],
             "vgg16: expected images of multiples of 32; got 65x65",
         ),
-        (["vgg16", "--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv cannot be written"),
+        (["vgg16", "--csv", "/nowhere/x.csv"], "cannot write a file for --csv to '/nowhere/x.csv'"),
         (["vgg16", "--rounds", "0"], "rounds: expected at least 1; got 0"),
         (["--read", "/nowhere.json"], "--read: /nowhere.json cannot be read"),
     ],
