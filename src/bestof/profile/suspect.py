@@ -117,8 +117,8 @@ def _norms(steady: Steady) -> Iterator[Suspect]:
             "norm that fell apart",
             sum(_seconds(spans) for spans in apart.values()),
             f"{len(apart)} modules of class {kind} run as separate multiplications and additions",
-            "fold a frozen norm into the convolution before it (bestof.torch.optimize does so), "
-            "or use nn.BatchNorm2d in eval mode",
+            "bestof.torch.frozen_batch_norm computes a frozen norm and its ReLU in one pass; for "
+            "inference bestof.torch.optimize folds it into the convolution before it",
         )
 
 
@@ -143,7 +143,8 @@ def _optimizer(steady: Steady) -> Iterator[Suspect]:
             "optimizer without fused=True",
             _seconds(spans),
             f"the optimizer runs {len(spans)} operations a step, each over all of a parameter",
-            f"pass fused=True ({', '.join(_FUSED)} have it on the processor)",
+            f"pass fused=True ({', '.join(_FUSED)} have it on the processor); for large batches "
+            "bestof.torch.optim.LAMB, which updates a tensor by one native kernel",
         )
 
 
@@ -170,7 +171,8 @@ def _chains(steady: Steady) -> Iterator[Suspect]:
             _seconds(spans),
             f"{len(spans)} elementwise operations in a row ({module or phase}), each of which "
             "reads and writes its tensors",
-            "bestof.kernels.focal_loss computes a sigmoid focal loss in one pass"
+            "bestof.torch.sigmoid_focal_loss computes a sigmoid focal loss and its gradient in "
+            "one pass"
             if focal
             else "torch.compile fuses such chains",
         )

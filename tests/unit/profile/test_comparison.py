@@ -4,6 +4,7 @@ else."""
 from __future__ import annotations
 
 import json
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,26 @@ def test_a_suspect_is_named_where_it_is(name: str) -> None:
     assert found[name].reason
     assert found[name].remedy
     assert name not in {one.name for one in suspects_of(profile_of(*innocent))}
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [
+        ("norm that fell apart", "bestof.torch.frozen_batch_norm"),
+        ("optimizer without fused=True", "bestof.torch.optim.LAMB"),
+        ("chain bound by memory", "bestof.torch.sigmoid_focal_loss"),
+    ],
+)
+def test_a_remedy_names_an_operator_that_exists(name: str, operator: str) -> None:
+    found = {one.name: one for one in suspects_of(profile_of(*SUSPECTS[name][0]))}
+    assert operator in found[name].remedy
+    assert callable(pkgutil.resolve_name(operator))
+
+
+def test_a_chain_that_is_no_loss_gets_another_remedy() -> None:
+    chain = [elementwise(name, phase="forward") for name in ("sigmoid", "pow", "mul", "add")]
+    (found,) = suspects_of(profile_of(*chain))
+    assert found.remedy == "torch.compile fuses such chains"
 
 
 def test_threads_beyond_the_processors_are_a_suspect() -> None:
