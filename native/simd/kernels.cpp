@@ -49,6 +49,8 @@ const Kernels kKernels = {
     rest::focal_loss,
     rest::lamb_moments,
     rest::lamb_update,
+    rest::frozen_norm_forward,
+    rest::frozen_norm_backward,
     rest::multiply_adds,
     &rest::attention,
 };

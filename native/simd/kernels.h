@@ -3,6 +3,7 @@
 #include "attention/forward.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
+#include "frozen_norm/frozen_norm.h"
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
@@ -27,6 +28,8 @@ struct Kernels {
   FocalLoss* focal_loss;
   LambMoments* lamb_moments;
   LambUpdate* lamb_update;
+  FrozenNormForward* frozen_norm_forward;
+  FrozenNormBackward* frozen_norm_backward;
   MultiplyAdds* multiply_adds;
   const AttentionPass* attention;
 };

@@ -15,6 +15,7 @@ from bestof.kernels.conv import (
     pack_weights,
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
+from bestof.kernels.frozen_norm import frozen_norm, frozen_norm_backward
 from bestof.kernels.isa import isa, isas, use_isa
 from bestof.kernels.lamb import lamb_step
 from bestof.kernels.matmul import (
@@ -50,6 +51,8 @@ __all__ = [
     "conv2d_backward_input",
     "conv2d_backward_weight",
     "focal_loss",
+    "frozen_norm",
+    "frozen_norm_backward",
     "isa",
     "isas",
     "lamb_step",

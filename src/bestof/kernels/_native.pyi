@@ -185,6 +185,28 @@ def lamb(
     lr: float,
     threads: int,
 ) -> None: ...
+def frozen_norm_forward(
+    x: Any,
+    mean: Any,
+    variance: Any,
+    weight: Any,
+    bias: Any,
+    out: Any,
+    eps: float,
+    channels_last: bool,
+    relu: bool,
+    threads: int,
+) -> None: ...
+def frozen_norm_backward(
+    gradient: Any,
+    y: Any,
+    variance: Any,
+    weight: Any,
+    out: Any,
+    eps: float,
+    channels_last: bool,
+    threads: int,
+) -> None: ...
 
 class AttentionPlan:
     def __init__(

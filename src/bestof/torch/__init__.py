@@ -4,6 +4,7 @@ from bestof.torch import optim
 from bestof.torch.data_loading.tune import tune_dataloader
 from bestof.torch.enable import disable, enable, enabled, set_config
 from bestof.torch.focal_loss import sigmoid_focal_loss
+from bestof.torch.frozen_norm import frozen_batch_norm
 from bestof.torch.plan.optimize import load, optimize
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.summary import PassSummary, Summary, summary
@@ -15,6 +16,7 @@ __all__ = [
     "disable",
     "enable",
     "enabled",
+    "frozen_batch_norm",
     "load",
     "optim",
     "optimize",

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from bestof.kernels import focal_loss
+from bestof.torch.plain_call import is_plain_call, is_plain_tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _NATIVE = frozenset({torch.float32, torch.bfloat16})
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 _PART = 16384  # elements that one thread takes at a time, as in native/loss/focal.h
@@ -75,29 +74,13 @@ def _check(inputs: Tensor, targets: Tensor, alpha: float, gamma: float, reductio
 
 def _is_native(inputs: Tensor, targets: Tensor, gamma: float) -> bool:
     """Return whether the native kernel may answer: only plain autograd observes the call."""
-    if torch.compiler.is_compiling():
-        return False
-    return (
+    return is_plain_call() and (
         inputs.dtype in _NATIVE
-        and _is_plain(inputs)
-        and _is_plain(targets)
+        and is_plain_tensor(inputs)
+        and is_plain_tensor(targets)
         and not targets.requires_grad
         and 0 <= gamma < math.inf
         and inputs.numel() > 0
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and forward_ad._current_level < 0
-    )
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return (
-        type(tensor) in _PLAIN
-        and tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.is_neg()
-        and not tensor.is_complex()
     )
 
 
