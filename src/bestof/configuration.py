@@ -34,6 +34,7 @@ class Configuration:
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
         None for 0 to the number of allowed processors.
+    `layout`: layout: whether models try channels last for the weights of their convolutions.
     `ranks`: ranks: whether the ranks of a distributed job agree on what is chosen. It is off by
         default, because their thread keeps asking the job's store.
     """
@@ -49,11 +50,12 @@ class Configuration:
     tuning_steps: int = 500
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
+    layout: bool = False
     ranks: bool = False
 
 
-EVERYTHING = Configuration(attention=True, dataloader=True)
-"""All settings on but those of ranks. Attention and data loading are off by default."""
+EVERYTHING = Configuration(attention=True, dataloader=True, layout=True)
+"""All settings on but those of ranks. Attention, data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:
@@ -165,7 +167,7 @@ def _parse_range(value: object, where: str) -> tuple[int, int] | None:
     return least, most
 
 
-_FIELDS = {("dataloader", "enable"): "dataloader", ("ranks", "enable"): "ranks"}
+_FIELDS = {(section, "enable"): section for section in ("dataloader", "layout", "ranks")}
 """The fields of `Configuration` with names that differ from their keys."""
 
 _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
@@ -184,5 +186,6 @@ _PARSERS: dict[str, dict[str, Callable[[object, str], Any]]] = {
         "seconds": _parse_seconds,
         "workers": _parse_range,
     },
+    "layout": {"enable": _parse_switch},
     "ranks": {"enable": _parse_switch},
 }

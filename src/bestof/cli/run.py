@@ -158,6 +158,9 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     loaders = sys.modules.get("bestof.torch.data_loading.interception")
     if loaders is not None:
         lines.extend(f"  {line}" for line in loaders.data_loading_lines())
+    layouts = sys.modules.get("bestof.torch.layout.interception")
+    if layouts is not None:
+        lines.extend(f"  {line}" for line in layouts.layout_lines())
     if file is not None:
         try:
             file.write(report)

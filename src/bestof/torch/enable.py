@@ -22,6 +22,7 @@ from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
 from bestof.torch.data_loading.tuning import Bounds
+from bestof.torch.layout.interception import tune_layouts
 from bestof.torch.max_pooling import MaxPoolOverride
 from bestof.torch.override import ConvolutionOverride
 from bestof.torch.product.override import ProductOverride
@@ -42,7 +43,8 @@ class _State:
     blocks: tuple[
         tuple[object, Configuration], ...
     ] = ()  # `with` blocks that are open and were not disabled
-    loaders_only: Configuration | None = None  # what holds for loaders while kernels are off
+    # What holds for loaders and layouts while kernels are off.
+    without_kernels: Configuration | None = None
     agreement: Agreement | None = None
     keeps_freed: bool = False  # what the allocator was told
 
@@ -61,7 +63,7 @@ def enable(config: ConfigurationLike = None) -> None:
     """
     configuration = _enabling(config)
     with _State.lock:
-        _State.everywhere, _State.loaders_only = configuration, None
+        _State.everywhere, _State.without_kernels = configuration, None
         _apply()
 
 
@@ -71,7 +73,7 @@ def disable() -> None:
     Disabling twice is the same as once. Running calls end as they began.
     """
     with _State.lock:
-        _State.everywhere = _State.loaders_only = None
+        _State.everywhere = _State.without_kernels = None
         _State.blocks = ()
         _apply()
 
@@ -100,9 +102,9 @@ def set_config(config: ConfigurationLike) -> None:
 
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true}, "memory": {"keep_freed": true}, "dataloader": {"enable":
-    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "ranks": {"enable": true}}`.
-    Omitted keys take their defaults. Attention, data loading and the agreement of ranks are off by
-    default.
+    true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
+    "ranks": {"enable": true}}`. Omitted keys take their defaults. Attention, data loading, layout
+    and the agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also
@@ -115,6 +117,8 @@ def set_config(config: ConfigurationLike) -> None:
         environment variables of the C library stand above it.
     dataloader: tune new DataLoaders of map-style datasets as `tune_dataloader` does. This also
         holds if kernel.enable is false.
+    layout: try channels last for the weights of each model's convolutions, and keep it if the step
+        is confirmed faster. This also holds if kernel.enable is false.
     ranks: whether the ranks of a distributed job agree on what they try and choose.
 
     Raises InvalidArgument, before anything is changed, for an unknown key, a wrong type or an
@@ -124,11 +128,11 @@ def set_config(config: ConfigurationLike) -> None:
     if not configuration.enable:
         disable()
         with _State.lock:
-            _State.loaders_only = configuration
+            _State.without_kernels = configuration
             _apply()
         return
     with _State.lock:
-        _State.everywhere, _State.loaders_only = configuration, None
+        _State.everywhere, _State.without_kernels = configuration, None
         _apply()
 
 
@@ -210,6 +214,7 @@ def _apply() -> None:
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
         follow(_bounds(wanted))
+        tune_layouts(wanted.layout)
         _agree(wanted.ranks)
     except BaseException:
         _State.everywhere, _State.blocks = None, ()
@@ -227,8 +232,9 @@ def _remove_all() -> None:
     if _State.attention is not None:
         _State.attention.remove()
     _keep_freed(False)
-    only = _State.loaders_only
+    only = _State.without_kernels
     follow(None if only is None else _bounds(only))
+    tune_layouts(only is not None and only.layout)
     _agree(False)
 
 

@@ -1,0 +1,212 @@
+"""The layout of a model changes no value, is kept only if the step gains, and can be put back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import bestof.torch as bt
+from bestof.configuration import parse_configuration
+from bestof.errors import InvalidArgument
+from bestof.torch.layout import model as model_module
+from bestof.torch.layout.interception import layout_lines
+from bestof.torch.layout.weights import Weights
+
+ONLY_LAYOUT = {"kernel": {"enable": False}, "layout": {"enable": True}}
+
+
+class Net(nn.Module):
+    """A small network with buffers, and a change from images to vectors."""
+
+    def __init__(self, by_view: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(8 * 36, 4)
+        self.by_view = by_view
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = torch.relu(self.second(x))
+        return self.last(x.view(len(x), -1) if self.by_view else x.flatten(1))
+
+
+class Clock:
+    """Time that only passes where a layout is said to take it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def _off_again() -> Iterator[None]:
+    yield
+    bt.disable()
+
+
+def train(
+    net: nn.Module,
+    steps: int,
+    clock: Clock | None = None,
+    seconds: Callable[[bool], float] = lambda last: 1.0,
+    make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    **options: Any,
+) -> list[float]:
+    """Train on fixed images. Return the losses; `clock` advances by what the layout costs."""
+    torch.manual_seed(7)
+    optimizer = make(net.parameters(), lr=0.05, **options)
+    x, y = torch.randn(4, 3, 6, 6), torch.arange(4)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        if clock is not None:
+            clock.now += seconds(is_last(net))
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def is_last(net: nn.Module) -> bool:
+    return net.second.weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[union-attr, operator]  # of Net
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(model_module, "perf_counter", made)
+    return made
+
+
+@pytest.mark.parametrize("last_costs", [0.5, 2.0, 1.0])
+def test_channels_last_stays_only_where_the_step_gains(clock: Clock, last_costs: float) -> None:
+    net = Net()
+    strides = {name: one.stride() for name, one in net.named_parameters()}
+    bt.set_config(ONLY_LAYOUT)
+    train(net, 200, clock, lambda last: last_costs if last else 1.0)
+    assert is_last(net) == (last_costs < 1)
+    line = layout_lines()[-1]
+    assert ("Net: channels last;" in line) == (last_costs < 1)
+    if last_costs < 1:
+        assert "2.000 (2.000 to 2.000" in line
+    bt.disable()
+    assert strides == {name: one.stride() for name, one in net.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.AdamW, {"foreach": True}),
+    ],
+)
+def test_the_layout_changes_no_result(
+    clock: Clock, make: Callable[..., torch.optim.Optimizer], options: dict[str, Any]
+) -> None:
+    torch.manual_seed(3)
+    net = Net().double()
+    plain = copy.deepcopy(net)
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected = train(plain, 60, make=make, **options)
+        bt.set_config(ONLY_LAYOUT)
+        found = train(net, 60, clock, lambda last: 1.0, make, **options)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    # The same float64 steps with sums in another order: rounding grows, but stays far from 1e-6.
+    assert found == pytest.approx(expected, rel=1e-6)
+    for one, other in zip(net.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+
+
+def test_gradients_and_state_get_the_strides_of_their_weight() -> None:
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    net(torch.randn(2, 3, 6, 6)).sum().backward()
+    optimizer.step()
+    values = {name: one.detach().clone() for name, one in net.named_parameters()}
+    weights = Weights(net)
+    for last in (True, False):
+        weights.convert(last, [optimizer])
+        assert is_last(net) == last
+        for name, one in net.named_parameters():
+            assert torch.equal(one, values[name])
+            assert one.grad is not None
+            assert one.grad.stride() == one.stride()
+            assert optimizer.state[one]["exp_avg"].stride() == one.stride()
+
+
+def test_a_model_that_views_its_images_is_left_as_it_is(clock: Clock) -> None:
+    net = Net(by_view=True)
+    expected = train(copy.deepcopy(net), 60)
+    bt.set_config(ONLY_LAYOUT)
+    assert train(net, 60, clock, lambda last: 0.1 if last else 1.0) == expected
+    assert not is_last(net)
+    assert any("fails in channels last: RuntimeError: view size" in one for one in layout_lines())
+
+
+def test_weights_whose_memory_is_shared_are_left_alone() -> None:
+    net = Net()
+    kept = net.second.weight.detach()
+    assert Weights(net).objection() == "other tensors share the memory of its weights"
+    del kept
+    assert Weights(net).objection() is None
+
+
+def test_inference_is_tuned_on_its_calls_and_returns_channels_first(clock: Clock) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        expected = net(x)
+        bt.set_config(ONLY_LAYOUT)
+        weight = net[0].weight
+
+        def cost(*_: object) -> None:
+            last = weight.is_contiguous(memory_format=torch.channels_last)
+            clock.now += 0.5 if last else 1.0
+
+        net[1].register_forward_hook(cost)
+        for _ in range(120):
+            found = net(x)
+            assert found.is_contiguous()
+            torch.testing.assert_close(found, expected)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_bare_enable_and_a_missing_key_leave_layouts_alone(clock: Clock) -> None:
+    for config in (None, {}, {"layout": {}}, {"kernel": {"pooling": False}}):
+        assert not parse_configuration(config).layout
+    bt.set_config({"kernel": {"enable": False}})
+    net = Net()
+    train(net, 60, clock, lambda last: 0.1 if last else 1.0)
+    assert not is_last(net)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"layout": {"enable": 1}}, "layout.enable: expected true or false; got 1"),
+        ({"layout": {"enabled": True}}, "unknown key 'layout.enabled'; did you mean"),
+        ({"layout": "channels_last"}, "layout: expected a dict; got str"),
+    ],
+)
+def test_bad_values_are_refused_before_anything_changes(
+    clock: Clock, config: dict[str, Any], told: str
+) -> None:
+    bt.set_config(ONLY_LAYOUT)
+    with pytest.raises(InvalidArgument, match=told):
+        bt.set_config(config)
+    net = Net()
+    train(net, 120, clock, lambda last: 0.5 if last else 1.0)
+    assert is_last(net)  # what was configured before still holds
