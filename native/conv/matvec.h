@@ -7,7 +7,7 @@
 #include "conv/algorithm.h"
 #include "conv/epilogue.h"
 #include "conv/operands.h"
-#include "simd/bfloat16.h"
+#include "simd/dot_block.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -40,13 +40,7 @@ BESTOF_INLINE float sum_of_lanes(Vec v) {
   return part[0];
 }
 
-template <class Element>
-__attribute__((noinline)) inline Vec load_tail(const Element* p, long n) {
-  return load_first(p, n);
-}
-
-// Results [0, K) of R rows, from `channel` on. Every lane sums every kLanes-th product: no chain
-// needs to be cut.
+// Results [0, K) of R rows, from `channel` on.
 template <int R, int K, class Weight>
 BESTOF_INLINE void multiply_outputs(const float* x, const Weight* w, long inputs, long outputs,
                                     long channel, const Call& call) {
@@ -58,27 +52,10 @@ BESTOF_INLINE void multiply_outputs(const float* x, const Weight* w, long inputs
   }
   constexpr long kSize = sizeof(Weight);
   const long ahead = inputs * kSize <= kShortBytes ? K * inputs : kAheadBytes / kSize;
-  long c = 0;
-  for (; c + kLanes <= inputs; c += kLanes) {
-    Vec column[K];
+  add_dot_block(x, inputs, w, inputs, inputs, sum, [&](long c) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-    for (int k = 0; k < K; ++k) {
-      column[k] = load(w + k * inputs + c);
-      __builtin_prefetch(w + k * inputs + c + ahead, 0, 3);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < R; ++i) {
-      const Vec row = load(x + i * inputs + c);
-#pragma GCC unroll 8
-      for (int k = 0; k < K; ++k) sum[i][k] += row * column[k];
-    }
-  }
-  if (c < inputs) {
-    for (int k = 0; k < K; ++k) {
-      const Vec column = load_tail(w + k * inputs + c, inputs - c);
-      for (int i = 0; i < R; ++i) sum[i][k] += load_tail(x + i * inputs + c, inputs - c) * column;
-    }
-  }
+    for (int k = 0; k < K; ++k) __builtin_prefetch(w + k * inputs + c + ahead, 0, 3);
+  });
   for (int i = 0; i < R; ++i) {
     float results[K];
     for (int k = 0; k < K; ++k) results[k] = sum_of_lanes(sum[i][k]);

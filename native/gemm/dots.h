@@ -4,6 +4,7 @@
 #pragma once
 #include "gemm/algorithm.h"
 #include "gemm/panels.h"
+#include "simd/dot_block.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -20,10 +21,6 @@ struct ColumnFetch {
   long first, last;   // of these columns
 };
 
-__attribute__((noinline)) inline Vec load_rest(const float* p, long n) {
-  return load_first(p, n);
-}
-
 // sums[R][kColumnsAtOnce] += x[R] . columns over `depth` elements, lane by lane.
 template <int R>
 BESTOF_INLINE void add_dots(const float* x, long x_stride, const View& columns, long depth,
@@ -34,27 +31,11 @@ BESTOF_INLINE void add_dots(const float* x, long x_stride, const View& columns, 
 #pragma GCC unroll 8
     for (int j = 0; j < kColumnsAtOnce; ++j) sum[i][j] = sums[i * kColumnsAtOnce + j];
   }
-  long k = 0;
-  for (; k + kLanes <= depth; k += kLanes) {
-    Vec column[kColumnsAtOnce];
-#pragma GCC unroll 8
-    for (int j = 0; j < kColumnsAtOnce; ++j)
-      column[j] = load(columns.data + j * columns.across + k);
-    for (long j = fetch.first; j < fetch.last; ++j)
-      __builtin_prefetch(fetch.from + j * columns.across + k, 0, 2);
-#pragma GCC unroll 2
-    for (int i = 0; i < R; ++i) {
-      const Vec row = load(x + i * x_stride + k);
-#pragma GCC unroll 8
-      for (int j = 0; j < kColumnsAtOnce; ++j) sum[i][j] += row * column[j];
-    }
-  }
-  if (k < depth) {
-    for (int j = 0; j < kColumnsAtOnce; ++j) {
-      const Vec column = load_rest(columns.data + j * columns.across + k, depth - k);
-      for (int i = 0; i < R; ++i) sum[i][j] += load_rest(x + i * x_stride + k, depth - k) * column;
-    }
-  }
+  add_dot_block(x, x_stride, columns.data, columns.across, depth, sum,
+                [&](long k) __attribute__((always_inline)) {
+                  for (long j = fetch.first; j < fetch.last; ++j)
+                    __builtin_prefetch(fetch.from + j * columns.across + k, 0, 2);
+                });
 #pragma GCC unroll 2
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 8
