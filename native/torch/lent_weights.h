@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "bindings/c_calls.h"
+#include "stable_abi.h"
+
 namespace shim {
 
 // One place of the table. Python fills and ends it under its lock; calls take it and give it back.
@@ -56,6 +59,27 @@ class LentWeights {
   static uint64_t first_place(const void* address, uint64_t key);
 
   Lent places_[PLACES];
+};
+
+// Lent weights, until they are given back.
+class Borrowed {
+ public:
+  Borrowed() = default;
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() {
+    if (from_ != nullptr) from_->give_back();
+  }
+
+  const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
+  // Takes what was packed from `weight`, which has so many dense elements at `data`. Returns false
+  // if nothing is lent that was packed from these bits.
+  bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight,
+            const void* data, uint64_t key, int64_t elements);
+
+ private:
+  Lent* from_ = nullptr;
+  const Lent::Weights* weights_ = nullptr;
 };
 
 }  // namespace shim

@@ -8,6 +8,7 @@
 #include "convolution_shim.h"
 #include "cpp_kernel.h"
 #include "determinism.h"
+#include "gradients.h"
 #include "native_product.h"
 #include "product_shim.h"
 #include "rehearsal.h"
@@ -141,6 +142,7 @@ NB_MODULE(_shim, module) {
   module.def("find", &stable::find);
   module.def("find_determinism", &shim::find_determinism);
   module.def("find_tensor_version", &shim::find_tensor_version);
+  module.def("find_gradients", &shim::find_gradients);
   module.def("find_onednn", &shim::find_onednn);
   module.def("find_registration", &shim::find_registration);
   module.attr("PRODUCTS") = product_names();
@@ -154,10 +156,10 @@ NB_MODULE(_shim, module) {
     return std::make_shared<shim::OneDnnProduct>();
   });
   module.def("planned_product",
-             [](nb::object plan, std::size_t kernels,
-                std::size_t address) -> std::shared_ptr<shim::NativeProduct> {
+             [](nb::object plan, std::size_t kernels, std::size_t address,
+                uint64_t key) -> std::shared_ptr<shim::NativeProduct> {
                return std::make_shared<shim::PlannedProduct>(
-                   plan.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(address));
+                   plan.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(address), key);
              });
   nb::class_<Loan>(module, "Loan");
   nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))

@@ -1,7 +1,5 @@
 #include "native_convolution.h"
 
-#include "tensor_version.h"
-
 namespace shim {
 
 namespace {
@@ -90,32 +88,6 @@ class Made {
 
  private:
   stable::Tensor tensor_ = nullptr;
-};
-
-// Lent weights, until they are given back.
-class Borrowed {
- public:
-  Borrowed() = default;
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  ~Borrowed() {
-    if (from_ != nullptr) from_->give_back();
-  }
-
-  const void* packed() const { return weights_ == nullptr ? nullptr : weights_->packed; }
-  // Returns false if no weights are lent that were packed from these bits.
-  bool take(LentWeights& lent, const bestof::CCalls& kernels, stable::Tensor weight,
-            const float* data, uint64_t key, int64_t elements) {
-    // A write through `.data` raises no version, so the bits are compared too.
-    from_ = lent.take(data, key, version_of(weight), &weights_);
-    if (from_ == nullptr) return false;
-    return kernels.fingerprint(data, elements * static_cast<long>(sizeof(float))) ==
-           weights_->fingerprint;
-  }
-
- private:
-  Lent* from_ = nullptr;
-  const Lent::Weights* weights_ = nullptr;
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ bool find_onednn(const char* path) {
   return linear_pointwise != nullptr;
 }
 
-bool OneDnnProduct::run(const ProductCall& call, stable::Tensor* output) const {
+bool OneDnnProduct::run(LentWeights&, const ProductCall& call, stable::Tensor* output) const {
   Owned weight;
   if (!transpose(call.b, call.right, &weight)) return false;
   stable::Tensor bias = call.bias;
@@ -71,14 +71,20 @@ bool OneDnnProduct::run(const ProductCall& call, stable::Tensor* output) const {
                           0, nullptr, output) == 0;
 }
 
-bool PlannedProduct::run(const ProductCall& call, stable::Tensor* output) const {
+bool PlannedProduct::run(LentWeights& lent, const ProductCall& call, stable::Tensor* output) const {
+  Borrowed borrowed;
   Owned result;
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
+  if (stable::torch_get_const_data_ptr(call.b, &b) != 0) return false;
+  // Check B first: if Python must pack it, no memory was asked for in vain.
+  if (key_ != 0 &&
+      !borrowed.take(lent, *kernels_, call.b, b, key_, call.right.rows * call.right.columns))
+    return false;
   float* c = make_output(call, &result);
   if (c == nullptr || stable::torch_get_const_data_ptr(call.a, &a) != 0 ||
-      stable::torch_get_const_data_ptr(call.b, &b) != 0 ||
       (call.bias != nullptr && stable::torch_get_const_data_ptr(call.bias, &bias) != 0) ||
-      !kernels_->multiply(plan_, a, b, nullptr, static_cast<const float*>(bias), nullptr, c))
+      !kernels_->multiply(plan_, a, b, borrowed.packed(), static_cast<const float*>(bias), nullptr,
+                          c))
     return false;
   *output = result.release();
   return true;

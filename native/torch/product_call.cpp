@@ -1,5 +1,7 @@
 #include "product_call.h"
 
+#include "gradients.h"
+
 namespace shim {
 
 namespace {
@@ -70,6 +72,7 @@ void ProductCall::describe(Call& call, int64_t level) const {
   const int64_t words[] = {operation,
                            level,
                            threads,
+                           is_inference(),
                            left.batch,
                            left.rows,
                            left.columns,

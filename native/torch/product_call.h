@@ -43,7 +43,8 @@ struct ProductCall {
   // Returns whether bestof may choose what computes this call: dense float32 matrices that fit, of
   // at least `least` multiply-adds, a bias that fits, and no factors.
   bool read(int64_t least);
-  // Adds everything that a decision depends on.
+  // Adds everything that a decision depends on, such as whether weights may stay as they are: no
+  // gradient is recorded or computed by this thread.
   void describe(Call& call, int64_t level) const;
 
  private:

@@ -147,6 +147,7 @@ Result ProductShim::multiply(ProductCall& call) {
   Call look;
   call.describe(look, level_.load(std::memory_order_relaxed));
   Known* known = known_.meet(look);
+  bool is_refused = false;
   if (known == nullptr) return by_pytorch(call);  // the table is full of other looks
   if (known->generation.load(std::memory_order_acquire) != generation()) {
     if (known->met.load(std::memory_order_relaxed) < UNTIL_ASKED) {
@@ -160,11 +161,13 @@ Result ProductShim::multiply(ProductCall& call) {
         static_cast<const NativeProduct*>(known->native.load(std::memory_order_acquire));
     if (native == nullptr || !allows_native()) return by_pytorch(call);
     stable::Tensor output = nullptr;
-    return native->run(call, &output) ? Result(output) : by_pytorch(call);
+    if (compute(*native, call, &output)) return Result(output);
+    if (!native->reads_packed()) return by_pytorch(call);
+    is_refused = true;  // Python packs B
   }
   asked_.fetch_add(1, std::memory_order_relaxed);
   ProductQuestion question(call);
-  ask(answer_, question, &look);
+  ask(answer_, question, &look, is_refused);
   return Result(question.result());
 }
 

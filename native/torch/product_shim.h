@@ -27,6 +27,11 @@ class ProductShim final : public Shim {
   void take_out() override;
 
   Result multiply(ProductCall& call);
+  // Computes as `multiply` does for calls that are noted for this kernel. Returns false, without a
+  // result, if the kernel refuses.
+  bool compute(const NativeProduct& native, const ProductCall& call, stable::Tensor* output) {
+    return native.run(lent_, call, output);
+  }
   // Calls PyTorch's kernel with the arguments as they are.
   Result by_pytorch(const ProductCall& call) const;
   const KernelFunction& original(int operation) const { return originals_[operation]; }

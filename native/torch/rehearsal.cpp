@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "convolution_shim.h"
-#include "native_product.h"
+#include "product_shim.h"
 
 namespace nb = nanobind;
 
@@ -42,7 +42,8 @@ nb::object in_capsule(stable::Tensor result) {
 
 // `capsules` are a bias, if the operation has one, A and B. Returns a handle of C, or None if the
 // kernel refuses.
-nb::object compute_product(const NativeProduct& native, int operation, nb::list capsules) {
+nb::object compute_product(ProductShim& shim, const NativeProduct& native, int operation,
+                           nb::list capsules) {
   const Handles tensors(capsules);
   const std::size_t first = tensors.count() - 2;
   const Scalar one = Scalar::one();
@@ -58,7 +59,7 @@ nb::object compute_product(const NativeProduct& native, int operation, nb::list 
   stable::Tensor result = nullptr;
   if (call.read(0)) {
     const nb::gil_scoped_release release;
-    if (!native.run(call, &result)) result = nullptr;
+    if (!shim.compute(native, call, &result)) result = nullptr;
   }
   return in_capsule(result);
 }

@@ -26,6 +26,7 @@ from bestof.torch._shim import (
     compute_product,
     find,
     find_determinism,
+    find_gradients,
     find_onednn,
     find_registration,
     find_tensor_version,
@@ -89,6 +90,7 @@ def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) ->
         conversions is None
         or not torch.__version__.startswith(_CPP_RELEASES)
         or not any(map(find_registration, _libraries()))
+        or not any(map(find_gradients, _libraries()))
     ):
         return None
     return make_product_shim(*conversions, answer, kernels, least, Defaults.first_only)
@@ -101,10 +103,18 @@ def onednn() -> NativeProduct | None:
 
 
 def product_by(
-    native: NativeProduct, operation: str, bias: Tensor | None, a: Tensor, b: Tensor
+    shim: ProductShim,
+    native: NativeProduct,
+    operation: str,
+    bias: Tensor | None,
+    a: Tensor,
+    b: Tensor,
 ) -> Tensor | None:
-    """Return what settled calls of a product get from a kernel; None if it refuses."""
-    return _computed(compute_product, native, PRODUCTS.index(operation), tensors=(bias, a, b))
+    """Return what settled calls of a product get from a kernel; None if it refuses.
+
+    It refuses if the shim has not been lent the packed matrix that it reads.
+    """
+    return _computed(compute_product, shim, native, PRODUCTS.index(operation), tensors=(bias, a, b))
 
 
 def convolution_by(

@@ -67,9 +67,13 @@ def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
     given = [bias, a, b] if operation in ("addmm", "baddbmm") else [a, b]
     before = [one.clone() for one in given]
     problem = ProductProblem.of(operation, a, b, "relaxed")
+    if row.packs and not problem.is_batched:
+        problem = problem._replace(frozen=True)
+    originals = Originals()
+    originals.packed.limit = 1 << 30
     if not applies(row, problem):
         pytest.skip(f"{row.name} does not support {problem}")
-    result = row.function(Originals(), problem, bias if len(given) == 3 else None, a, b)
+    result = row.function(originals, problem, bias if len(given) == 3 else None, a, b)
     expected = getattr(torch, operation)(*(one.double() for one in given))
     own = getattr(torch, operation)(*given)
     assert (result.shape, result.stride(), result.dtype) == (own.shape, own.stride(), own.dtype)
@@ -87,10 +91,12 @@ def test_not_a_number_stays_in_its_row_or_column(row: Row, where: str) -> None:
     a, b = matrices((), 20, 300, "", 0), matrices((), 300, 30, "t", 1)
     bias = torch.zeros(30)
     {"a": a[3], "b": b[:, 3], "bias": bias[3:]}[where][0] = torch.nan
-    problem = ProductProblem.of("addmm", a, b, "relaxed")
+    problem = ProductProblem.of("addmm", a, b, "relaxed")._replace(frozen=bool(row.packs))
+    originals = Originals()
+    originals.packed.limit = 1 << 30
     if not applies(row, problem):
         pytest.skip(f"{row.name} does not support {problem}")
-    result = row.function(Originals(), problem, bias, a, b)
+    result = row.function(originals, problem, bias, a, b)
     expected = torch.zeros(20, 30, dtype=torch.bool)
     (expected if where == "a" else expected.t())[3] = True
     assert torch.equal(result.isnan(), expected)

@@ -13,15 +13,18 @@ from bestof.kernels import MatmulPlan, isa, matmul_algorithms
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.convolution.alternative import ErrorBound
 from bestof.torch.product.originals import Originals
+from bestof.torch.product.packed import lending_key
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Row, Strides
 from bestof.torch.shim import NativeProduct, planned_product
+
+_FEWEST, _MOST = 17, 512  # rows of A for which B is packed once
 
 
 def rows() -> tuple[Row, ...]:
     """Return a row for each algorithm of float32 operands."""
     every = matmul_algorithms((1, 1), (1, 1))  # each of them computes the smallest product
-    return tuple(
+    plain = tuple(
         Row(
             f"native {name}",
             product(name),
@@ -32,6 +35,19 @@ def rows() -> tuple[Row, ...]:
         )
         for name, promise in every.items()
     )
+    packed = tuple(
+        Row(
+            f"native {name} packed",
+            packed_product(name),
+            supports_packed(name),
+            bound(name),
+            compiled=compiled(name, packed=True),
+            packs=name,
+        )
+        for name, promise in every.items()
+        if promise.packs and not promise.algorithm.relaxed
+    )
+    return plain + packed
 
 
 def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
@@ -45,6 +61,21 @@ def supports(algorithm: str) -> Callable[[ProductProblem], bool]:
         return found is not None and not found.algorithm.emulated
 
     return answer
+
+
+def supports_packed(algorithm: str) -> Callable[[ProductProblem], bool]:
+    """Return the test for problems whose B may be packed once: dense, and without gradients.
+
+    Comparing the fingerprint of B reads it once more, which few rows do not make up for. Many rows
+    make up for packing at each call.
+    """
+    computes = supports(algorithm)
+    return lambda problem: (
+        problem.frozen
+        and _FEWEST <= problem.m <= _MOST
+        and problem.b_layout in ("rows", "columns")
+        and computes(problem)
+    )
 
 
 def bound(algorithm: str) -> Callable[[ProductProblem], ErrorBound]:
@@ -71,21 +102,49 @@ def product(algorithm: str) -> Callable[..., Tensor]:
     return run
 
 
-def compiled(algorithm: str) -> Callable[[ProductProblem, Strides, Strides], NativeProduct]:
+def packed_product(algorithm: str) -> Callable[..., Tensor]:
+    """Return the same function, which reads B packed and keeps it so."""
+    plain = product(algorithm)
+
+    def run(
+        originals: Originals, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        packed = originals.packed.get(b, algorithm)
+        if packed is None:
+            return plain(originals, problem, bias, a, b)
+        plan = _plan(algorithm, a.shape, b.shape, a.stride(), b.stride(), isa())
+        c = torch.empty(plan.out_shape, dtype=a.dtype, device="cpu")
+        plan.run(a.data_ptr(), packed, c.data_ptr(), 0 if bias is None else bias.data_ptr())
+        return c
+
+    return run
+
+
+def compiled(
+    algorithm: str, *, packed: bool = False
+) -> Callable[[ProductProblem, Strides, Strides], NativeProduct]:
     """Return the function from a problem and strides to the kernel for calls without Python."""
 
     def make(problem: ProductProblem, a: Strides, b: Strides) -> NativeProduct:
-        return _kernel(algorithm, *_shapes(problem), a, b, isa())
+        shapes = _shapes(problem)
+        key = lending_key(algorithm, shapes[1], b) if packed else 0
+        return _kernel(algorithm, *shapes, a, b, isa(), key)
 
     return make
 
 
 @lru_cache(maxsize=4096)
 def _kernel(
-    algorithm: str, a: Strides, b: Strides, a_strides: Strides, b_strides: Strides, used: str
+    algorithm: str,
+    a: Strides,
+    b: Strides,
+    a_strides: Strides,
+    b_strides: Strides,
+    used: str,
+    key: int,
 ) -> NativeProduct:
     plan = _plan(algorithm, a, b, a_strides, b_strides, used)
-    return planned_product(plan, c_calls(), plan_address(plan))
+    return planned_product(plan, c_calls(), plan_address(plan), key)
 
 
 @lru_cache(maxsize=4096)

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.product.packed import PackedMatrices
 from bestof.torch.shim import PRODUCTS
 
 
 class Originals:
-    """The kernels that were in place when this was made.
+    """The kernels that were in place when this was made, and the matrices packed for others.
 
     Raises TorchError if PyTorch cannot hand its kernels out.
     """
@@ -23,6 +24,7 @@ class Originals:
                 f"PyTorch {torch.__version__} has no torch.library.get_kernel, by which bestof "
                 f"keeps PyTorch's own product as the first alternative; install torch 2.13 or newer"
             )
+        self.packed = PackedMatrices()
         self.kernels: list[Any] = [
             torch.library.get_kernel(f"aten::{name}", "CPU") for name in PRODUCTS
         ]

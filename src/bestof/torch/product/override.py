@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.configuration import Configuration
-from bestof.errors import NoAlternative
+from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
 from bestof.torch.convolution.recognition import PLAIN
 from bestof.torch.modes import are_modes_on, without_modes
@@ -43,16 +43,21 @@ class ProductOverride:
 
     def __init__(self) -> None:
         originals = Originals()
+        self.packed = originals.packed
         self.products = Products(originals)
         self.shim = make_products(self._answer, originals.kernels, LEAST)
         if self.shim is not None:
             self.products.forget = self.shim.forget
+            self.packed.shim = self.shim
         self._rehearsals = Rehearsals("product")
         self._accuracy: Accuracy = "exact"
         self._is_in = False
 
     def configure(self, configuration: Configuration) -> None:
         """Put the kernels in, or take them out, as a configuration says."""
+        self.packed.limit = configuration.packed_mib << 20
+        if self.packed.size > self.packed.limit:
+            self.packed.clear()
         wanted = configuration.product and configuration.accuracy != "exact"
         if self._accuracy != configuration.accuracy:
             self._accuracy = configuration.accuracy
@@ -77,6 +82,7 @@ class ProductOverride:
         if self.shim is not None and self._is_in:
             self.shim.take_out()
             self._is_in = False
+        self.packed.clear()
 
     def _answer(self, operation: int, bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
         """Return A B, plus the bias, for operands that the C++ kernel has checked."""
@@ -99,6 +105,8 @@ class ProductOverride:
         count = products.calls.counter(problem)
         next(count)
         row = products.chosen(problem)
+        if row is not None and shim.refused:
+            return self._pack(row, problem, bias, a, b)
         if row is not None:
             native = self._compiled(row, problem, bias, a, b)
             if native is not None or row.name == AS_IS:
@@ -108,12 +116,28 @@ class ProductOverride:
         except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
             return products.as_is(name, bias, a, b)
 
+    def _pack(
+        self, row: Row, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        """Return A B, plus the bias, for a B that is not packed or has changed since.
+
+        It is packed if it is met for the second time. The selector does not see this call, because
+        it samples one call in ASKED_EVERY and would take this one for a typical call.
+        """
+        if self.packed.meets_again(b, row.packs):
+            try:
+                return self.products.by(row, problem, bias, a, b)
+            except (KernelError, MemoryError):  # memory is short
+                pass
+        return self.products.as_is(problem.operation, bias, a, b)
+
     def _compiled(
         self, row: Row, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
     ) -> NativeProduct | None:
         """Return the kernel that may answer calls like this one; None if Python or PyTorch does."""
         native = None if row.compiled is None else row.compiled(problem, a.stride(), b.stride())
-        if native is None:
+        shim = self.shim
+        if native is None or shim is None:
             return None
         key = (row.name, problem, a.stride(), b.stride(), isa())
         may_answer = self._rehearsals.passes(
@@ -121,10 +145,11 @@ class ProductOverride:
             row.name,
             problem,
             lambda: agree(
-                partial(product_by, native, problem.operation),
+                partial(product_by, shim, native, problem.operation),
                 partial(self.products.by, row, problem),
                 (bias, a, b),
                 partial(_tolerance, row.bound_of(problem).maximum),
+                fixed=(2,) if row.packs else (),  # packed matrices are known by their address
             ),
         )
         return native if may_answer else None

@@ -14,12 +14,17 @@ Layout = Literal["rows", "strided rows", "columns", "strided columns"]
 """How a matrix lies in memory: by rows or by columns, with or without gaps between them."""
 
 
+_backward_pass = torch._C._current_graph_task_id
+_NONE = -1  # the number of the backward pass if this thread runs none
+
+
 class ProductProblem(NamedTuple):
     """One product C[m, n] = sum over k of A[m, k] B[k, n], of `batch` pairs of matrices.
 
     Sizes are in elements. `operation` is PyTorch's: `mm` and `bmm`, or `addmm` and `baddbmm`, which
     add a bias [n] to every row. PyTorch's kernels differ between them, so the name distinguishes
-    problems of equal sizes.
+    problems of equal sizes. `frozen` says that no gradient is recorded or computed, so that B may
+    stay as it is from call to call; it is False for batches.
     """
 
     operation: str
@@ -31,6 +36,7 @@ class ProductProblem(NamedTuple):
     b_layout: Layout = "rows"
     threads: int = 1
     accuracy: Accuracy = DEFAULT_ACCURACY
+    frozen: bool = False
 
     @classmethod
     def of(cls, operation: str, a: Tensor, b: Tensor, accuracy: Accuracy) -> ProductProblem:
@@ -47,6 +53,7 @@ class ProductProblem(NamedTuple):
             layout_of(b.shape[-2:], b.stride()[-2:]),
             torch.get_num_threads(),
             accuracy,
+            a.dim() == 2 and not torch.is_grad_enabled() and _backward_pass() == _NONE,
         )
 
     @property
@@ -82,6 +89,8 @@ class ProductProblem(NamedTuple):
         ]
         if self.accuracy != DEFAULT_ACCURACY:
             words.append(self.accuracy)
+        if self.frozen:
+            words.append("frozen")
         return " ".join(words)
 
 

@@ -85,12 +85,21 @@ class Products:
     def _bind(self, row: Row) -> Callable[..., Tensor]:
         return partial(self.by, row)
 
+    def _free(self, problem: ProductProblem) -> None:
+        """Free what trials have packed, unless a decision needs matrices of this shape."""
+        if not problem.frozen:
+            return
+        shape = (problem.k, problem.n)
+        if not any(row.packs and (one.k, one.n) == shape for one, row in self._chosen.items()):
+            self._originals.packed.drop(shape)
+
     def _listen(self, entry: Entry) -> None:
         if isinstance(entry, TrialEntry):
             return
         problem: Any = entry.problem
         if isinstance(entry, DecisionEntry):
             self._chosen[problem] = self._rows[entry.alternative]
+            self._free(problem)
         else:
             self._chosen.pop(problem, None)
         if len(self._chosen) > _LIMIT:

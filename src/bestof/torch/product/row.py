@@ -28,6 +28,7 @@ class Row:
     compiled: returns the kernel that computes a problem without Python, for operands of these
         strides: (problem, strides of A, strides of B) -> kernel, or None if there is none. Without
         it, Python runs the function.
+    packs: the algorithm for which B is packed and kept; "" if the row reads B itself.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Row:
     bound: Callable[[ProductProblem], ErrorBound] | None = None
     accuracy: Accuracy = "float32"
     compiled: Callable[[ProductProblem, Strides, Strides], NativeProduct | None] | None = None
+    packs: str = ""
 
     def bound_of(self, problem: ProductProblem) -> ErrorBound:
         """Return the error that this row promises for a problem."""

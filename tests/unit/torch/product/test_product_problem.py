@@ -55,6 +55,7 @@ def test_texts_have_everything_that_distinguishes_problems() -> None:
         PLAIN._replace(b_layout="strided rows"),
         PLAIN._replace(threads=2),
         PLAIN._replace(accuracy="relaxed"),
+        PLAIN._replace(frozen=True),
     ]
     assert str(PLAIN) == "mm m128,k768,n3072"
     assert str(others[2]) == "bmm b2,m128,k768,n3072"

@@ -1,0 +1,157 @@
+"""Packed matrices, kept from one product to the next while nothing changes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from torch import Tensor
+
+from bestof.kernels import PackedMatrix, isa, pack_matrix
+from bestof.kernels.addresses import fingerprint, packed_address
+from bestof.torch.shim import Loan, ProductShim
+
+Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
+"""Algorithm, address, shape and strides."""
+
+
+_REMEMBERED = 4096
+
+
+class _Kept(NamedTuple):
+    source: weakref.ref[Tensor]
+    version: int
+    fingerprint: int
+    packed: PackedMatrix
+    loan: Loan | None  # ends when this does
+
+
+class PackedMatrices:
+    """Keeps packed matrices as long as the tensors that they were packed from are unchanged.
+
+    `F.linear` multiplies by a transposed view, which ends with the call. So matrices are kept by
+    address, shape and strides, and leave with the tensor that the view was taken of. At each call
+    the version and the fingerprint of the matrix are compared. The fingerprint notices writes
+    through `.data` and NumPy, and other tensors at the address. The packed matrices take at most
+    `limit` bytes: the oldest leave first.
+
+    They are lent to the `shim` for calls without Python, which compare the same.
+
+    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
+    on a dictionary. If two threads meet, a matrix may be packed twice.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.shim: ProductShim | None = None
+        self._kept: dict[Key, _Kept] = {}
+        self._met: dict[Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the packed matrices take."""
+        return sum(kept.packed.nbytes for kept in list(self._kept.values()))
+
+    def get(self, b: Tensor, algorithm: str) -> PackedMatrix | None:
+        """Return a float32 matrix [K, N] packed for `algorithm`.
+
+        Returns None for matrices that cannot be watched (inference tensors, rows or columns with
+        gaps), for those that take more than the limit, and if the limit is 0.
+        """
+        now = self._fingerprint_of(b)
+        if now is None:
+            return None
+        key, source = _key(algorithm, b), _source(b)
+        version = b._version
+        found = self._kept.get(key)
+        if (
+            found is not None
+            and found.source() is source
+            and found.version == version
+            and found.fingerprint == now
+            and found.packed.isa == isa()
+        ):
+            return found.packed
+        self._kept.pop(key, None)
+        packed = pack_matrix(b.detach().numpy(), algorithm=algorithm)
+        if packed.nbytes > self.limit:
+            return None
+        loan = None
+        if self.shim is not None:
+            lent = lending_key(algorithm, tuple(b.shape), b.stride())
+            loan = self.shim.lend(packed, packed_address(packed), b.data_ptr(), lent, version, now)
+        reference = weakref.ref(source, self._forget(key))
+        self._keep(key, _Kept(reference, version, now, packed, loan))
+        return packed
+
+    def meets_again(self, b: Tensor, algorithm: str) -> bool:
+        """Return whether a matrix that is not packed is the one that it was at the last question.
+
+        A matrix that changes at every product is thus never packed once its problem is settled.
+        """
+        now = self._fingerprint_of(b)
+        if now is None:
+            return False
+        key = _key(algorithm, b)
+        before = self._met.pop(key, None)
+        if before == now:
+            return True
+        if len(self._met) >= _REMEMBERED:
+            self._met.clear()
+        self._met[key] = now
+        return False
+
+    def drop(self, shape: tuple[int, int]) -> None:
+        """Free those of a shape."""
+        for key in list(self._kept):
+            if key[2] == shape:
+                self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        """Free them all."""
+        self._kept.clear()
+        self._met.clear()
+
+    def _fingerprint_of(self, b: Tensor) -> int | None:
+        is_dense = b.is_contiguous() or b.t().is_contiguous()
+        if self.limit <= 0 or not is_dense or b.is_inference():  # which has no version
+            return None
+        return fingerprint(b.data_ptr(), b.nbytes)
+
+    def _keep(self, key: Key, entry: _Kept) -> None:
+        kept = self._kept
+        kept[key] = entry
+        excess = self.size - self.limit
+        for old, other in list(kept.items()):
+            if excess <= 0:
+                break
+            kept.pop(old, None)
+            excess -= other.packed.nbytes
+
+    def _forget(self, key: Key) -> Callable[[weakref.ref[Tensor]], None]:
+        kept = self._kept
+
+        def forget(source: weakref.ref[Tensor]) -> None:
+            found = kept.get(key)
+            if found is not None and found.source is source:
+                kept.pop(key, None)
+
+        return forget
+
+
+def lending_key(algorithm: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return the number above 0 by which the shim finds matrices of this shape and layout."""
+    return hash((algorithm, shape, strides)) % (1 << 62) + 1
+
+
+def _key(algorithm: str, b: Tensor) -> Key:
+    return algorithm, b.data_ptr(), tuple(b.shape), b.stride()
+
+
+def _source(b: Tensor) -> Tensor:
+    """Return the tensor that a view was taken of, or the tensor itself."""
+    return b if b._base is None else b._base
