@@ -65,7 +65,7 @@ Array contiguous(Array array, const char* name) {
   return array;
 }
 
-// Returns how many bytes beyond the first element the one lies that is farthest in one direction.
+// Returns how many bytes the farthest element in one direction lies beyond the first one.
 long reach(const Array& array, bool upwards) {
   long elements = 0;
   for (std::size_t i = 0; i < array.shape.size(); ++i) {

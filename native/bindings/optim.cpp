@@ -14,7 +14,7 @@
 namespace bestof {
 namespace {
 
-// lr |x| / |u|, at most the largest float. NaN stays NaN.
+// Returns lr |x| / |u|, at most the largest float. NaN stays NaN.
 float rate_of(const std::vector<double>& sums, double lr) {
   double squares[2] = {};
   for (std::size_t i = 0; i < sums.size(); ++i) squares[i % 2] += sums[i];

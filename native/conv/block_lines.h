@@ -6,13 +6,13 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// The pixels that belong to tiles: so many rows and columns to each, and so many rows above and
-// below them.
+// The pixels of a tile: its rows and columns, and the rows above and below
+// it.
 struct TilePixels {
   long rows, columns, above, below;
 };
 
-// Rows of pixels, and how many of their lines are asked for at a time, in this order. Rows beyond
+// Rows of pixels, and how many of their lines are prefetched at a time, in this order. Rows beyond
 // kMostRows are left out: a block of 28 tiles has up to 70 rows on images of 14 columns, 20 on
 // those of 224.
 class BlockLines {
@@ -36,7 +36,7 @@ class BlockLines {
     }
   }
 
-  // Spreads them over so many calls of `ask`.
+  // Spreads them over `calls` calls of `ask`.
   void spread(long calls) {
     long lines = 0;
     for (int i = 0; i < rows_; ++i) lines += row_[i].lines;

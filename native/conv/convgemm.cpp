@@ -1,6 +1,6 @@
-// Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie,
-// so nothing is copied, but where their rows collide in L1. Any kernel, stride, dilation, pad and
-// groups.
+// Implicit GEMM: the reduction runs over taps and channels of pixels that are read where they lie.
+// Only pixels whose rows would collide in L1 are copied. Takes any kernel, stride, dilation, pad
+// and groups.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 
@@ -24,8 +24,8 @@ void run_forward(const Problem& p, const Call& call) {
       call.threads);
 }
 
-// The input gradient with stride s: the rows of x that are congruent modulo s see the same taps, so
-// x falls into stride_y * stride_x phases, each a convolution of the gradient with stride 1 and a
+// The input gradient with stride s. Rows of x that are congruent modulo s see the same taps. So x
+// consists of stride_y * stride_x phases. Each is a convolution of the gradient with stride 1 and a
 // part of the kernel.
 struct Phase {
   long count;          // taps on this axis

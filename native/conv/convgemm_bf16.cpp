@@ -1,6 +1,6 @@
-// Implicit GEMM whose products are of bfloat16 and whose sums are float32. Tensors of bfloat16 are
-// read where they lie, but where their rows collide in L1; those of float32 are rounded first, all
-// of x where taps share pixels, else block by block.
+// Implicit GEMM with products of bfloat16 and sums of float32. Tensors of bfloat16 are read where
+// they lie, unless their rows collide in L1. Tensors of float32 are rounded first: all of x if taps
+// share pixels, else block by block.
 #include "conv/algorithms.h"
 #include "conv/forward_grid.h"
 

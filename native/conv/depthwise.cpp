@@ -1,6 +1,6 @@
-// Depthwise convolution: one input and one output channel a group, so a vector of channels shares
-// every step. Bound by memory, not by arithmetic: each row of the result is made from rows that
-// stay in L1.
+// Depthwise convolution: each group has one input and one output channel, so a vector of channels
+// shares every step. Memory is the limit, not arithmetic: each row of the result is made from rows
+// that stay in L1.
 #include <omp.h>
 
 #include "conv/algorithms.h"

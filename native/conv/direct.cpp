@@ -1,7 +1,7 @@
-// Direct convolution over a padded copy of a few input rows: with one group and no dilation, a row
-// of the kernel and its channels lie together there, so the 7x7x3 stem reduces over 21 elements at
-// a time instead of 3, and no tile meets a border. Made for few input channels, where the copy is
-// small; works for every problem.
+// Direct convolution over a padded copy of a few input rows. With one group and no dilation, a row
+// of the kernel and its channels lie together in the copy. So the 7x7x3 stem reduces over 21
+// elements at a time instead of 3, and no tile meets a border. Works for every problem, and is made
+// for few input channels, where the copy is small.
 #include "conv/algorithms.h"
 #include "conv/forward_grid.h"
 #include "conv/shares.h"
@@ -18,8 +18,8 @@ struct Bands {
   long pointers, thread, total;  // floats
 };
 
-// A band of a quarter of L2 leaves the rest to the weights; at least four bands a thread where the
-// image has them.
+// A band takes a quarter of L2 and leaves the rest to the weights. If the image is large enough,
+// each thread has at least four bands.
 Bands plan_bands(const Problem& p, int threads) {
   Bands b;
   b.width = (p.out_width - 1) * p.stride_x + p.dilation_x * (p.kernel_width - 1) + 1;

@@ -1,4 +1,4 @@
-// A number that shows whether memory still holds what it held: see fingerprint.h.
+// Computes a hash that shows whether memory has changed: see fingerprint.h.
 #include "conv/fingerprint.h"
 
 #include "simd/kernels.h"
@@ -14,14 +14,14 @@ typedef unsigned Words __attribute__((vector_size(BESTOF_VECTOR_BYTES), aligned(
 constexpr unsigned kGolden = 0x9E3779B9u;
 constexpr unsigned long long kGolden64 = 0x9E3779B97F4A7C15ull;
 constexpr long kVector = BESTOF_VECTOR_BYTES;
-// Chains of steps side by side. One step waits 5 cycles for the one before it on Zen 4 and 12 on
-// Intel, where a multiplication of 32-bit words takes 10.
+// Chains of steps run side by side. A step waits for the one before it: 5 cycles on Zen 4, and 12
+// on Intel, where a multiplication of 32-bit words takes 10.
 constexpr int kChains = 8;
-// Reading so many bytes from L2 takes about as long as waking a thread, 2 microseconds.
+// Reading this many bytes from L2 takes about as long as waking a thread, 2 microseconds.
 constexpr long kBlock = 1 << 16;
 
-// The next state of a chain. It differs where `words` differ, and where `state` does. The rotation
-// carries upper bits down, which the multiplication alone never does.
+// Returns the next state of a chain. It differs if `words` or `state` differ. The rotation carries
+// upper bits down, which the multiplication alone never does.
 BESTOF_INLINE Words step(Words state, Words words) {
   return (((state << 13) | (state >> 19)) ^ words) * kGolden;
 }

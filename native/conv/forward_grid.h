@@ -1,5 +1,5 @@
-// A forward pass as a grid of rows times packed weights, for the rows of the table that differ only
-// in how rows are read.
+// A forward pass as a grid of rows times packed weights. Rows of the table that use it differ only
+// in how they read rows.
 #pragma once
 #include "conv/lowered.h"
 
@@ -40,7 +40,7 @@ BESTOF_INLINE long tap_floats(const Problem& p) {
   return round_up(2 * (p.kernel_height + p.kernel_width), 16);
 }
 
-// A forward pass by a grid, for the rows of the table that differ only in `kCopy` and the elements.
+// Runs a forward pass by a grid. Rows of the table differ in `kCopy` and the elements.
 template <class In, bool kCopy>
 inline long forward_grid_floats(const Problem& p, int threads) {
   const bool round = !kCopy && sizeof(In) != sizeof(float) && p.element == Element::kFloat32;

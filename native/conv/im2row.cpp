@@ -1,6 +1,6 @@
-// im2row + GEMM: the patches of a block of output pixels are copied one after the other into L2,
-// then multiplied. The copy costs little beside the GEMM from about 64 output channels on, and
-// every tile of it is regular.
+// im2row + GEMM: the patches of a block of output pixels are copied to L2, one after the other, and
+// multiplied there. From about 64 output channels on, the copy is cheap beside the GEMM. Every tile
+// of it is regular.
 #include "conv/algorithms.h"
 #include "conv/lowered_weight.h"
 

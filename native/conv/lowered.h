@@ -1,4 +1,4 @@
-// A convolution as GEMM: rows are output pixels, found through pointers; the reduction runs over
+// A convolution as GEMM. Rows are output pixels, found through pointers. The reduction runs over
 // taps and channels. `In` is the element of the products, `Out` that of the results.
 #pragma once
 #include <omp.h>
@@ -15,8 +15,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Rows of one block: its part of A takes up to half of L2, for each block streams all of B from
-// beyond.
+// Rows of one block. Its part of A takes up to half of L2, because each block streams all of B from
+// L3 or memory.
 BESTOF_INLINE long block_rows(long total, long row_floats, int threads) {
   long rows = larger(level2_bytes() / 8 / larger(row_floats, 1), 4 * kTileRows);
   rows = smaller(rows, 32 * kTileRows);
@@ -26,7 +26,7 @@ BESTOF_INLINE long block_rows(long total, long row_floats, int threads) {
   return larger(divide_up(total, blocks), 1);
 }
 
-// How many parts the panels are cut into, so that few blocks still feed every thread.
+// The number of parts that the panels are cut into: with few blocks, every thread still gets work.
 BESTOF_INLINE long panel_parts(long blocks, long panels, int threads) {
   if (blocks >= 4L * threads || threads == 1) return 1;
   return smaller(panels, divide_up(4L * threads, larger(blocks, 1)));
@@ -44,13 +44,13 @@ template <Walk kWalk, int R, class In, class Out>
 inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
                           const Columns<In>& columns, long panel, const Epilogue& given,
                           const Out* result, const In* next) {
-  // A copy stays in registers; the results that are stored might alias the original.
+  // A copy stays in registers. The original could be aliased by the results that are stored.
   const Epilogue epilogue = given;
   const long done = panel * kPanel;
   const long left = columns.count - done;
   const Out* residual = reinterpret_cast<const Out*>(epilogue.residual);
-  // The lines of the results, which would be read when they are written, and of the residual:
-  // meanwhile there are products to compute.
+  // Prefetches the lines of the results and of the residual, while products are computed. A write
+  // would otherwise wait for its line.
   const bool both = left > kLanes && sizeof(Out) == sizeof(float);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
@@ -112,15 +112,15 @@ BESTOF_INLINE void multiply_rows(long count, const RowBlock<In, Out>& block, lon
   }
 }
 
-// The results of `count` rows by the panels of `columns`; `offset` is the first input channel of
-// the group.
+// Computes `count` rows by the panels of `columns`. `offset` is the first input channel of the
+// group.
 template <class In, class Out>
 inline void multiply_block(const RowBlock<In, Out>& block, long count, long offset,
                            const Columns<In>& columns, const Epilogue& epilogue,
                            const Out* result) {
   const TileCut cut = cut_rows(count);
-  // Where rows lie one behind the other, those of the next tile are asked for, a line a step,
-  // before the first panel.
+  // If rows lie one behind the other, those of the next tile are prefetched before the first panel,
+  // one line at each step.
   const bool dense = block.taps == 1 && block.stride == block.depth;
   for (long panel = columns.first; panel < columns.last; ++panel) {
     for (long t = 0; t < cut.tiles; ++t) {
@@ -143,8 +143,8 @@ inline void multiply_block(const RowBlock<In, Out>& block, long count, long offs
   }
 }
 
-// Scratch of `convolve_grid`: zeros for taps outside the image, the input where all of it is
-// rounded first, then the pointers (and rows) of every thread.
+// Scratch of `convolve_grid`: zeros for taps outside the image; the input, if all of it is rounded
+// first; then the pointers (and rows) of every thread.
 struct GridScratch {
   long rows, blocks, parts, zeros, rounded, pointers, thread, total;
 };
@@ -166,8 +166,8 @@ inline GridScratch grid_scratch(long pixels, long taps, long depth, long in_chan
   return s;
 }
 
-// One thread's part of a whole grid. With `copy`, the rows of a block are gathered first (im2row),
-// and rounded where `From` is not `In`; without, the taps are read where they lie (implicit GEMM).
+// Computes one thread's part of a grid. With `copy`, rows of a block are gathered (im2row) and if
+// needed rounded to `In` first. Without, taps are read where they lie (implicit GEMM).
 template <class In, bool kCopy, class From, class Out>
 inline void convolve_blocks(const Grid& grid, const From* input, const In* packed, Out* output,
                             long groups, const Epilogue& epilogue, const From* zeros, float* mine,

@@ -7,14 +7,14 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Pixels of a block: about 768 KiB of x (or of copied rows) and dY, so that both stay in L2 while
+// Pixels of a block. x (or copied rows) and dY take about 768 KiB, so that both stay in L2 while
 // all of dW passes.
 BESTOF_INLINE long weight_pixels(long pixels, long row_floats, long out_channels) {
   const long wanted = smaller(larger(196608 / (row_floats + out_channels), 32), kChain);
   return divide_up(pixels, larger(divide_up(pixels, wanted), 1));
 }
 
-// --- In place: every thread owns a part of dW and reads all pixels, so nothing is reduced
+// --- In place: every thread owns a part of dW and reads all pixels. Nothing is reduced
 // afterwards.
 
 inline long weight_in_place_floats(const Problem& p) {
@@ -58,8 +58,8 @@ inline void run_weight_in_place(const Problem& p, const Call& call) {
   }
 }
 
-// --- Copied rows (im2row): every thread takes blocks of pixels into a dW of its own; then they are
-// added up. All taps of few channels make whole panels there.
+// --- Copied rows (im2row): every thread adds blocks of pixels to a dW of its own; these are then
+// added up. With few channels, all taps together make whole panels.
 
 struct WeightCopies {
   long block, blocks, weights, pointers, rows, thread;

@@ -1,4 +1,4 @@
-// Linear layers of few rows, on weights as they are: nothing is packed, so nothing is kept twice.
+// Linear layers of few rows. Weights are read as they are: nothing is packed or stored twice.
 #include "conv/matvec.h"
 
 #include "conv/algorithms.h"

@@ -1,6 +1,6 @@
-// A few rows times all weights, which are read once, in the order in which they lie:
-// [output][input]. A linear layer of a batch this small does so little with each weight that memory
-// sets the pace, and nothing else is worth having.
+// A few rows times all weights. Weights are read once, in the order in which they lie:
+// [output][input]. With so few rows, each weight is used so little that memory sets the
+// pace.
 #pragma once
 #include <omp.h>
 
@@ -18,16 +18,16 @@ constexpr int kRegisters = 32;
 constexpr int kRegisters = 16;
 #endif
 
-// Outputs whose weights are read side by side: their sums, one vector of each and one of x stay in
-// registers. Eight streams from memory were the fastest of 1, 2, 4, 8, 12 and 16 for one row: 13.3
-// ms where one took 16.6.
+// Outputs whose weights are read side by side. Their sums, a vector of each and one of x stay in
+// registers. For one row, eight streams from memory were the fastest of 1, 2, 4, 8, 12 and 16: 13.3
+// ms, and 16.6 with one.
 constexpr int outputs_at_once(int rows) {
   return (kRegisters - 1) / (rows + 1) < 8 ? (kRegisters - 1) / (rows + 1) : 8;
 }
 
-// Bytes of each stream that are asked for in advance: 256 and 512 are alike, 2048 costs 1.1 to 1.2
-// of the time. Short streams end before a prefetcher has found them: there it is the same place of
-// the next outputs' that is asked for: 512 to 1000 features take 0.7 of the time.
+// How far ahead each stream is prefetched, in bytes: 256 and 512 are alike, 2048 takes 1.1 to 1.2
+// times as long. Short streams end before a hardware prefetcher has found them. For them, the same
+// place of the next outputs is prefetched: 512 to 1000 features take 0.7 of the time.
 constexpr long kAheadBytes = 256;
 constexpr long kShortBytes = 4096;
 
@@ -72,8 +72,8 @@ template <int R, class Weight>
 inline void multiply_rows(const Problem& p, const Weight* w, const Call& call) {
   constexpr int kOutputs = outputs_at_once(R);
   const long inputs = p.in_channels, outputs = p.out_channels;
-  // Chunks of a few blocks, handed out as threads ask for them: cores do not get equal shares of
-  // the memory.
+  // Threads ask for chunks of a few blocks, because cores do not get equal shares of the memory
+  // bandwidth.
   const long share = outputs / (8L * kOutputs * call.threads);
   const long chunk = kOutputs * smaller(larger(share, 1), 8);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(call.threads)

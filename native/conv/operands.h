@@ -1,4 +1,4 @@
-// The operands of a call, as what they hold.
+// The operands of a call, by the type of their elements.
 #pragma once
 #include "conv/problem.h"
 #include "simd/vector.h"

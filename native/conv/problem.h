@@ -1,4 +1,4 @@
-// What a 2-D convolution is: its problem, what is done to each result, and the operands of one
+// A 2-D convolution: its problem, what is done to each result, and the operands of one
 // call.
 #pragma once
 
@@ -30,9 +30,9 @@ enum class Activation {
 };
 #undef BESTOF_ACTIVATION
 
-// y = activation(convolution + bias + residual); a null pointer leaves its part out. Pooled, y
-// holds the largest of each 2x2 results: for activations that never fall, without a residual, by
-// algorithms that say so.
+// y = activation(convolution + bias + residual). A null pointer leaves its part out. With pooling,
+// y holds the largest of each 2x2 results. Pooling needs a row with `pools`, an activation that
+// never falls, and no residual.
 struct Epilogue {
   const float* bias = nullptr;     // [out_channels]
   const void* residual = nullptr;  // as y

@@ -1,4 +1,4 @@
-// The rows of A of a convolution as GEMM: the input pixels of a block of output pixels, found
+// The rows of A, if a convolution is a GEMM: the input pixels of a block of output pixels, found
 // through pointers or copied.
 #pragma once
 #include "conv/problem.h"
@@ -20,9 +20,9 @@ struct Grid {
   long out_height, out_width, out_channels, first_y, first_x, out_step_y, out_step_x;
 };
 
-// Whether rows so many elements apart fall into the same few sets of L1, whose lines of one set lie
-// 4 KiB apart: the 14 rows of a tile then push each other out (1024 channels: 86 of 109 GFLOP/s).
-// Their copies lie an odd number of lines apart.
+// Returns whether rows that are so many elements apart collide in L1, where lines of one set lie 4
+// KiB apart. The 14 rows of a tile then evict each other (1024 channels: 86 of 109 GFLOP/s). Their
+// copies lie an odd number of lines apart.
 template <class In>
 BESTOF_INLINE bool rows_collide(long stride) {
   return stride * static_cast<long>(sizeof(In)) % 4096 == 0;
@@ -130,8 +130,8 @@ BESTOF_INLINE void round_or_copy(const float* from, float* to, long count) {
   __builtin_memcpy(to, from, count * sizeof(float));
 }
 
-// Copies the rows of a block, all taps, to where they lie one after the other; gives the block of
-// the copies.
+// Copies the rows of a block, all taps one after the other. Returns the block of the
+// copies.
 template <class In, class From, class Out>
 inline RowBlock<In, Out> copy_rows(const RowBlock<From, Out>& block, long count, long offset,
                                    float* scratch) {

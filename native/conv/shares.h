@@ -1,16 +1,16 @@
-// Items that threads take one by one, each from a share of its own until that is empty.
+// Items that threads take one by one, each from its own share first.
 #pragma once
 #include "simd/vector.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// A thread meets the same items in every call, so that what they read and write stays in the caches
-// that it is near to; and no counter is a line that all cores pass round. Who has no item left
-// takes those of others. Two threads, where a line takes 160 ns from core to core, for no L3 is
-// common to them: blocks taken from one counter cost 1.26 times as long (128 channels @112), parts
-// of U handed out in the order of asking 1.3 to 1.7 times (512 @7). Where it takes 26 ns, all is
-// the same within 2 %.
+// A thread takes the same items in every call, so their data stay in the caches near it.
+// No counter is shared by all cores. A thread whose share is empty takes items of
+// others. Measured with two threads and no common L3, where a line takes 160 ns from
+// core to core: with one counter, blocks take 1.26 times as long (128 channels @112),
+// and parts of U 1.3 to 1.7 times (512 @7). Where a line takes 26 ns, both are the same
+// within 2 %.
 class Shares {
  public:
   Shares(long items, int threads) : shares_(smaller(threads, kMost)) {
@@ -19,7 +19,7 @@ class Shares {
     }
   }
 
-  // Shares of the same cost, as near as items come to it, where not all cost the same.
+  // Shares of nearly the same cost, for items of different costs.
   template <class Cost>
   Shares(long items, int threads, Cost cost) : shares_(smaller(threads, kMost)) {
     long total = 0, sum = 0, end = 0;
@@ -34,15 +34,15 @@ class Shares {
     }
   }
 
-  // What `take` will give a thread next, as far as it is known: -1 where its share is empty. To
-  // take an item in advance would keep it from others who wait.
+  // Returns what `take` is likely to give a thread next; -1 if its share is empty. Taking an item
+  // in advance would keep it from threads that wait.
   long coming(long thread) const {
     const Share& share = share_[thread % shares_];
     const long item = __atomic_load_n(&share.next, __ATOMIC_RELAXED);
     return item < share.end ? item : -1;
   }
 
-  // The next item of this thread, or -1 where none is left.
+  // Returns the next item of this thread, or -1 if none is left.
   long take(long thread) {
     for (long i = 0; i < shares_; ++i) {
       Share& share = share_[(thread + i) % shares_];

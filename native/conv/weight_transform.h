@@ -6,8 +6,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Two registers of doubles. A type argument would lose its alignment, so nothing is a template over
-// it.
+// Two registers of doubles. No template takes it as an argument, because a type argument loses its
+// alignment.
 typedef double Wide __attribute__((vector_size(2 * BESTOF_VECTOR_BYTES), aligned(4)));
 
 BESTOF_INLINE Wide wide(const float* from) {

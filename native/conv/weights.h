@@ -1,5 +1,5 @@
-// Weights as the kernels want them: `[group][panel][tap][channel][kPanel]`, the tail of the last
-// panel zero.
+// Weights in the layout of the kernels, `[group][panel][tap][channel][kPanel]`. The tail of the
+// last panel is zero.
 #pragma once
 #include "conv/operands.h"
 #include "conv/problem.h"
@@ -8,7 +8,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Weights of one convolution seen through strides, so that an input gradient can swap and flip them
+// Weights of one convolution, seen through strides. So an input gradient swaps and flips them
 // without a copy.
 struct WeightView {
   const float* data;  // of group 0, output 0, tap 0, input 0
@@ -32,8 +32,8 @@ inline WeightView forward_view(const Problem& p, const float* w) {
           inputs};
 }
 
-// The weights with which the gradient of y is convolved to give that of x: in and out swapped, taps
-// reversed.
+// Returns the weights that turn the gradient of y into that of x by a convolution: inputs and
+// outputs swapped, taps reversed.
 inline WeightView flipped_view(const Problem& p, const float* w) {
   WeightView view = forward_view(p, w);
   view.data += (p.kernel_height - 1) * view.y_stride + (p.kernel_width - 1) * view.x_stride;
@@ -47,7 +47,7 @@ inline WeightView flipped_view(const Problem& p, const float* w) {
   return view;
 }
 
-// The problem that the flipped weights solve, for stride 1; its pads may be negative.
+// Returns the problem of the flipped weights, for stride 1. Its pads may be negative.
 inline Problem flipped_problem(const Problem& p) {
   Problem q = p;
   q.in_height = p.out_height;
@@ -69,7 +69,7 @@ BESTOF_INLINE long packed_floats(long groups, long outputs, long inputs, long ta
   return groups * round_up(outputs, kPanel) * inputs * taps;
 }
 
-// One panel of one tap: kPanel outputs from `first`, all inputs, as [input][kPanel].
+// Packs one panel of one tap: kPanel outputs from `first`, all inputs, as [input][kPanel].
 inline void pack_panel(const WeightView& view, const float* tap, long first, float* packed) {
   const long count = smaller(view.outputs - first, kPanel);
   const float* from = tap + first * view.output_stride;
@@ -82,7 +82,7 @@ inline void pack_panel(const WeightView& view, const float* tap, long first, flo
     }
     return;
   }
-  // 16 inputs at a time: each cache line of w is read once, while the lines written stay in L1.
+  // 16 inputs at a time: each cache line of w is read once, and the written lines stay in L1.
   for (long block = 0; block < view.inputs; block += 16) {
     const long end = smaller(block + 16, view.inputs);
     for (long o = 0; o < count; ++o) {

@@ -31,7 +31,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// What kinds of tile have in common that sum each frequency over the channels of one image.
+// Base of the kinds of tile that sum each frequency over the channels of one image.
 struct PlainTiles {
   static constexpr bool kJoined = false;
   static constexpr long depth(long) { return 1; }
@@ -64,9 +64,9 @@ BESTOF_INLINE void multiply_count(long count, const TilePlan& t, long depth, con
 }
 
 // Multiplies one frequency of `count` tiles by panels [first, last). v and m point at the
-// frequency, u at its panel 0, which has `depth` channels. U streams from beyond L2: while the last
-// two parts pass a panel, the panel behind it is asked for. Some of `lines` are asked for before
-// each part.
+// frequency, u at its panel 0, which has `depth` channels. U streams from L3 or memory: while the
+// last two parts pass a panel, the next panel is prefetched. Before each part, some of `lines` are
+// prefetched.
 inline void multiply_frequency(const TilePlan& t, long depth, long count, const float* v,
                                const float* u, long first, long last, float* m,
                                BlockLines* lines = nullptr) {
@@ -119,11 +119,11 @@ inline void list_lines(const Problem& p, const TilePlan& t, const Call& call, lo
             {rows, columns, p.pad_top, Tiles::kReadRows - rows - p.pad_top});
 }
 
-// Multiplies the frequencies of a block, and writes its results. The pixels of the `wanted` tiles
-// from `coming` on, and the results of this block, come meanwhile from wherever they are, a few
-// lines before each call of the micro-kernel. Without it the transforms take two to three times as
-// long (64 channels @224, one thread, ms: 2.2 8.6 2.1 for input, products and output; 1.1 9.0 1.1
-// with all lines asked for).
+// Multiplies the frequencies of a block and writes its results. Meanwhile it prefetches the pixels
+// of the `wanted` tiles from `coming` on and the lines of the results, a few before each call of
+// the micro-kernel. Without this, the transforms take two to three times as long (64 channels @224,
+// one thread, ms of input, products and output: 2.2 8.6 2.1; with all lines prefetched 1.1 9.0
+// 1.1).
 template <class Tiles>
 inline void finish_block(const Problem& p, const TilePlan& t, const typename Tiles::Order& order,
                          const Call& call, long first, long count, long coming, long wanted,
@@ -146,7 +146,7 @@ inline void finish_block(const Problem& p, const TilePlan& t, const typename Til
                           floats(call.result));
 }
 
-// Every thread takes blocks of tiles from the input to the output while they lie in its cache.
+// Each thread takes blocks of tiles from the input to the output, while they lie in its cache.
 template <class Tiles>
 inline void run_blocks(const Problem& p, const TilePlan& t, const Call& call) {
   const float* x = floats(call.first);
@@ -175,10 +175,10 @@ inline void run_blocks(const Problem& p, const TilePlan& t, const Call& call) {
   }
 }
 
-// Few tiles: three phases, the products split over frequencies and panels, so that U is read once
-// in all. Threads take neighbouring parts, for each asks for the one behind it (one part at a time
-// takes 1.09 as long where U comes from memory: 256 channels @14, 512 @7), and in every call the
-// same ones.
+// For few tiles: three phases. The products are split over frequencies and panels, so that U is
+// read once in all. Threads take neighbouring parts, because each part prefetches the next one
+// (single parts take 1.09 times as long if U comes from memory: 256 channels @14, 512 @7). In every
+// call a thread takes the same parts.
 template <class Tiles>
 inline void run_phases(const Problem& p, const TilePlan& t, const Call& call) {
   constexpr long kFrequencies = Tiles::kFrequencies;
@@ -222,7 +222,7 @@ inline void run_phases(const Problem& p, const TilePlan& t, const Call& call) {
   }
 }
 
-// The functions of the forward pass and, by flipped weights, of the input gradient.
+// The functions of the forward pass and of the input gradient, which uses flipped weights.
 template <class Tiles>
 struct WinogradPass {
   static long weight_floats(const Problem& p) {
@@ -244,8 +244,8 @@ struct WinogradPass {
     }
     run_blocks<Tiles>(p, t, call);
   }
-  // Multiplications and additions of the products. The transforms come on top: less than a tenth
-  // from 128 channels on.
+  // Returns the FLOPs of the products. The transforms add to them: less than a tenth from 128
+  // channels on.
   static double flops(const Problem& p) {
     return 2.0 * Tiles::products(p) * p.in_channels * p.out_channels;
   }

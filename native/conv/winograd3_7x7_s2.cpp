@@ -1,6 +1,6 @@
-// Winograd along columns for 7x7 kernels of stride 2, forward: the first layer of ResNets. Its
-// three channels leave nothing to gain along rows too, for there the transforms would work on three
-// lanes of a vector.
+// Winograd along columns for 7x7 kernels of stride 2, forward: the first layer of ResNets. With its
+// three channels, Winograd along rows too would gain nothing: its transforms would use three lanes
+// of a vector.
 #include "conv/algorithms.h"
 #include "conv/epilogue.h"
 #include "conv/winograd.h"
@@ -11,20 +11,20 @@ namespace BESTOF_TARGET {
 namespace {
 
 // Output row o is the sum of even[o + r] w[2r] and odd[o + r] w[2r + 1] over even and odd rows of
-// the image. Kernels of four and three rows, the latter of four whose last is zero, whose transform
-// vanishes at infinity: for three output rows that leaves 6 + 5 products of whole rows where direct
-// convolution has 21. A product of rows is one of a matrix whose row is what the kernel sees of a
-// row of the image, 7 pixels, which lie together.
+// the image: kernels of four and three rows. The odd kernel gets a fourth row of zeros, so its
+// transform is zero at infinity. Three output rows then need 6 + 5 products of whole rows; direct
+// convolution needs 21. In a product, each row of the matrix is what the kernel sees in a row of
+// the image: 7 pixels that lie together.
 using Axis = Winograd<3, 4>;
 constexpr long kAlpha = Axis::kAlpha, kRead = 2 * kAlpha - 1, kTaps = 7, kStep = 2;
 
-// Frequency i is the sum of the products of even and odd rows, the last one, infinity, of the even
-// ones alone.
+// Frequency i sums the products of even and odd rows. The last one, infinity, has even rows
+// only.
 constexpr long images(long i) {
   return i < kAlpha - 1 ? 2 : 1;
 }
 
-// The pixels of a row that the kernel sees, pads included, and those of them in the image.
+// The pixels of a row that the kernel sees, pads included, and the part inside the image.
 struct SeenPixels {
   long width, begin, end;
 };
@@ -35,8 +35,8 @@ SeenPixels seen_pixels(const Problem& p) {
   return {width, begin, larger(smaller(width, p.in_width + p.pad_left), begin)};
 }
 
-// R pixels of `rows` output rows, one panel: the products of all frequencies, which stay in L1, and
-// their results.
+// Computes R pixels of `rows` output rows for one panel: the products of all frequencies, which
+// stay in L1, and the results.
 template <int R>
 void multiply_pixels(const Problem& p, const TilePlan& t, const float* v, const float* u, long rows,
                      long k, const Epilogue& given, const float* result, float* out) {
@@ -139,9 +139,9 @@ struct RowTiles {
     }
   }
 
-  // V of one tile: the frequencies of even rows, then those of odd ones. Pixels above and below the
-  // image are zero. So are the rows that no result of the tile reads, for a NaN there would reach
-  // all of its results.
+  // Computes V of one tile: the frequencies of even rows, then those of odd ones. Pixels above and
+  // below the image are zero. Rows that no result of the tile reads are zero too: a NaN there would
+  // reach all results of the tile.
   static void transform_input(const Problem& p, const TilePlan& t, const Order&, const float* x,
                               long first, long, long, long, float* v) {
     const Tile tile = tile_at(t, first);

@@ -1,5 +1,5 @@
-// Winograd F(4, 7) along rows: 2.8 times fewer multiplications for kernels of 1x7. F(6, 7) would
-// save 3.5 times, at an error of 6e-6.
+// Winograd F(4, 7) along rows, for kernels of 1x7: 2.8 times fewer multiplications. F(6, 7) would
+// save 3.5 times, with an error of 6e-6.
 #include "conv/algorithms.h"
 #include "conv/winograd_axes.h"
 

@@ -1,5 +1,5 @@
-// Winograd F(4 x 4, 5 x 5): 6.25 times fewer multiplications, with the points, and so the error, of
-// F(6 x 6, 3 x 3).
+// Winograd F(4 x 4, 5 x 5): 6.25 times fewer multiplications. Its points are those of F(6 x 6, 3 x
+// 3), and so is its error.
 #include "conv/algorithms.h"
 #include "conv/winograd_axes.h"
 

@@ -1,5 +1,5 @@
-// Winograd tiles with a size and a kernel of their own on each axis: F(MY, RY) by F(MX, RX). An
-// axis with one tap is F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
+// Winograd tiles F(MY, RY) by F(MX, RX): size and kernel may differ between the axes. An axis with
+// one tap is F(1, 1), so 1x7 and 7x1 are transformed along one axis only.
 #pragma once
 #include "conv/epilogue.h"
 #include "conv/weight_transform.h"
@@ -9,8 +9,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// V of tiles [first, first + count), channels [from, to), one vector of channels at a time by
-// Tiles::transform_vector.
+// Computes V of tiles [first, first + count), channels [from, to). Tiles::transform_vector does one
+// vector of channels.
 template <class Tiles>
 inline void transform_vectors(const Problem& p, const TilePlan& t,
                               const typename Tiles::Order& order, const float* x, long first,
@@ -41,7 +41,7 @@ struct AxisTiles : PlainTiles {
   static constexpr long kReadRows = Y::kAlpha, kReadColumns = X::kAlpha;
   static constexpr long kFrequencies = Y::kAlpha * X::kAlpha, kPlanes = kFrequencies,
                         kProducts = kFrequencies;
-  // Blocks always: even where there are few tiles each thread reads U once, and U is small, for the
+  // Always in blocks, even for few tiles: each thread then reads U once, and U is small because the
   // layers of these kernels have few channels (192 in 1x7 of Inception, 48 in 5x5).
   static constexpr Blocking kBlocking = {.level2_parts = 3,
                                          .least = kTileRows,

@@ -22,7 +22,7 @@ struct TileRun {
   long begin, count;
 };
 
-// The order of tiles that all have every frequency: that of their numbers.
+// The order of tiles that all have every frequency: by number.
 class NumberedOrder {
  public:
   NumberedOrder(const TilePlan&, long first, long count) : first_(first), count_(count) {}
@@ -37,11 +37,11 @@ class NumberedOrder {
 
 // The order of tiles of F(M x M, 3 x 3) that leaves out products.
 //
-// A tile at the end of a row or column, of which fewer results lie in the image, has fewer
-// frequencies: 14 x 14 results by F(4, 3) have 484 products a pair of channels, not 576; 7 x 7 have
-// 121 and not 144. First come the tiles that are short along x alone, then those that are not, then
-// those short along y alone, then those short in both. So the tiles that have a frequency lie
-// together, whichever frequency it is.
+// A tile at the end of a row or column has fewer results inside the image, and so fewer
+// frequencies: 14 x 14 results by F(4, 3) have 484 products a pair of channels instead of 576;
+// 7 x 7 have 121 instead of 144. The order is: tiles short along x alone, whole tiles, tiles
+// short along y alone, tiles short in both. So for any frequency, the tiles that have it lie
+// together.
 template <int M>
 class ShortTilesOrder {
  public:
@@ -62,13 +62,13 @@ class ShortTilesOrder {
     return count_.columns + here.whole - before_.whole;
   }
 
-  // The tiles that have frequency `xi`.
+  // Returns the tiles that have frequency `xi`.
   TileRun run(long xi) const {
     return run(has_frequency<M>(plan_.last_rows, xi / (M + 2)),
                has_frequency<M>(plan_.last_columns, xi % (M + 2)));
   }
 
-  // The number of tiles of the micro-kernel in which all frequencies are multiplied.
+  // The number of micro-kernel tiles that all frequencies take together.
   long parts(long) const {
     const long rows = plan_.last_rows + 2,
                columns = plan_.last_columns + 2;  // frequencies that all tiles have

@@ -1,4 +1,4 @@
-// Square tiles of Winograd's F(M x M, 3 x 3), which leave out the products that short tiles spare.
+// Square tiles F(M x M, 3 x 3). Short tiles leave out the products that they do not need.
 #pragma once
 #include "conv/weight_transform.h"
 #include "conv/winograd.h"
@@ -7,7 +7,7 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Products along one axis of `results`: the last tile has as many as its results need.
+// Products along one axis of `results`. The last tile has as many as its results need.
 template <int M>
 inline double products_along(long results) {
   return static_cast<double>(results + 2 * divide_up(results, M));

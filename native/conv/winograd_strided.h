@@ -1,16 +1,16 @@
-// Winograd tiles for 3x3 kernels of stride 2. Even and odd rows and columns of the image are four
-// images of a half the size, with kernels of 2x2, 1x2, 2x1 and 1x1 taps and stride 1, whose
-// products are summed in the domain of F(M, 2).
+// Winograd tiles for 3x3 kernels of stride 2. Even and odd rows and columns form four images of
+// half the size. Their kernels have 2x2, 1x2, 2x1 and 1x1 taps and stride 1. Their products are
+// summed in the domain of F(M, 2).
 #pragma once
 #include "conv/winograd_axes.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Output o of one axis is even[o] w0 + even[o + 1] w2 + odd[o] w1. A kernel of one tap is one of
-// two whose second is zero; at the point infinity its transform is zero too, so there the odd rows
-// have no product. That leaves (2M + 1)^2 products a tile of M^2 results and pair of channels,
-// where direct convolution has 9 M^2.
+// Output o of one axis is even[o] w0 + even[o + 1] w2 + odd[o] w1. The kernel of one tap gets a
+// second tap of zero. Its transform is zero at infinity, so the odd rows have no product there.
+// That leaves (2M + 1)^2 products for M^2 results and a pair of channels; direct convolution has 9
+// M^2.
 template <int M>
 struct StridedTiles {
   using Axis = Winograd<M, 2>;
@@ -31,8 +31,8 @@ struct StridedTiles {
                                          .fetches = true};
   using Order = NumberedOrder;
 
-  // How many of the four images frequency (i, j) is summed over, and at which place among them one
-  // comes: by rows first, so that where the columns are at infinity the even ones come first.
+  // The number of images that frequency (i, j) is summed over, and the place of each among them.
+  // Rows come first, so that even columns come first where the columns are at infinity.
   static constexpr long depth(long xi) {
     return (xi / kAlpha < M ? 2 : 1) * (xi % kAlpha < M ? 2 : 1);
   }
@@ -53,7 +53,7 @@ struct StridedTiles {
                                              const float* corner, long y0, long x0, long lanes,
                                              float* v) {
     const long row = p.in_width * p.in_channels;
-    // After the rows: those of the even rows for each point, then those of the odd ones, but for
+    // After the rows: for each point the even rows, then the odd ones, except at
     // infinity.
     Vec columns[kRead][kRead];
 #pragma GCC unroll 16

@@ -1,4 +1,4 @@
-// How Winograd cuts a convolution into tiles, and the tiles into blocks.
+// Cuts a convolution into Winograd tiles, and the tiles into blocks.
 #pragma once
 #include "conv/problem.h"
 #include "gemm/micro_kernel.h"
@@ -8,8 +8,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// How a kind of tile is cut into blocks. Every kind states one as `kBlocking`; the numbers were
-// measured. A MiB of L2 is one core's.
+// How a kind of tile is cut into blocks; every kind states its own as `kBlocking`. The numbers were
+// measured. L2 is that of one core.
 struct Blocking {
   long level2_parts;  // V and the products of a block fill one part of L2 of so
                       // many
@@ -64,9 +64,9 @@ BESTOF_INLINE long frequency_step(const Blocking& blocking, long floats) {
   return round_up(floats, blocking.align) + blocking.pad;
 }
 
-// How many tiles a block may have for the scratch of all threads, apart from packed weights, to
-// stay below twice the input and output of the layer. `tile`: floats of V and products a tile and
-// frequency. `slack`: floats a frequency beside them.
+// Returns how many tiles a block may have, so that the scratch of all threads without packed
+// weights stays below twice the input and output of the layer. `tile`: floats of V and products for
+// a tile and frequency. `slack`: more floats for a frequency.
 BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile, long slack,
                                   int threads) {
   const long layer = p.batch * (p.in_height * p.in_width * p.in_channels +
@@ -74,7 +74,7 @@ BESTOF_INLINE long promised_tiles(const Problem& p, long frequencies, long tile,
   return larger((2 * layer / (threads * frequencies) - slack) / tile, kTileRows);
 }
 
-// The tiles of a block, and below how many tiles a thread the phases are better.
+// The tiles of a block, and the number of tiles for a thread below which phases are faster.
 struct BlockSize {
   long wanted, few;
 };
@@ -87,9 +87,9 @@ struct BlockSize {
 // are 4 to 8 % slower. 14 tiles in place of 28 take 0.92 of the time for 256 channels @56, and 0.89
 // for 128 @112 by F(6), because stores to products beyond L2 hold up the micro-kernel.
 //
-// If L3 cannot keep U beside all else, U streams from memory, and is spread over twice as many
-// tiles. With fewer than 112 tiles a thread the phases are faster, which read U once (512 channels
-// @14, batch 8: 1.4 times).
+// If L3 cannot keep U, U streams from memory and blocks have twice as many tiles. With fewer than
+// 112 tiles for a thread, the phases are faster, because they read U once (512 channels @14, batch
+// 8: 1.4 times).
 inline BlockSize block_size(const Blocking& blocking, long tile_bytes, long weight_bytes) {
   const long level2 = level2_bytes();
   const long wanted =
@@ -131,8 +131,8 @@ inline TilePlan plan_tiles(const Problem& p, int threads) {
     if constexpr (kBlocking.most > 1) {
       const long slack = 2 * (kBlocking.align + kBlocking.pad);
       wanted = smaller(wanted, promised_tiles(p, Tiles::kFrequencies, tile, slack, threads));
-      // Whole tiles of the micro-kernel: blocks of 15 took 1.27 times as long as blocks of 14 (64
-      // channels @224).
+      // A multiple of the micro-kernel's tiles: blocks of 15 took 1.27 times as long as blocks of
+      // 14 (64 channels @224).
       wanted = larger(wanted / kTileRows, 1) * kTileRows;
     }
     t.blocks = round_up(divide_up(larger(t.tiles, 1), wanted), threads);

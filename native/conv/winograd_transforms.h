@@ -8,8 +8,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// One vector of channels of a tile at the rim of the image, as BT d, column by column: pixels
-// outside are zero, and columns behind the results that are wanted are left out. `half` is
+// Computes BT d, column by column, for one vector of channels of a tile at the rim of the image.
+// Pixels outside are zero. Columns that no wanted result reads are left out. `half` is
 // [frequency][column].
 template <int M, int Rows = M>
 inline void transform_columns(const Problem& p, const Tile& tile, const float* corner, long y0,
@@ -35,7 +35,7 @@ inline void transform_columns(const Problem& p, const Tile& tile, const float* c
   }
 }
 
-// (BT d) B of it, row by row; asks for the lines `following` floats on.
+// Computes (BT d) B, row by row. Prefetches the lines `following` floats on.
 template <int M, int Columns = M>
 inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_step, long following,
                            float* v) {
@@ -56,17 +56,17 @@ inline void transform_rows(const Tile& tile, const Vec (*half)[M + 2], long v_st
   }
 }
 
-// V of tiles [first, first + count), channels [from, to), at their places in the block that begins
-// at v. Each vector goes to a line of its own for every frequency, alpha^2 of them far apart: the
-// lines of the next vector are asked for meanwhile, which gains 17 % with 128 channels and 35 %
-// with 512 here; 12 and 22 % in transform_output.
+// Computes V of tiles [first, first + count), channels [from, to), in the block that begins at v.
+// Each frequency of a vector goes to another line, alpha^2 in all. Prefetching the lines of the
+// next vector gains 17 % here with 128 channels and 35 % with 512. In transform_output it gains 12
+// and 22 %.
 template <int M>
 inline void transform_square_input(const Problem& p, const TilePlan& t,
                                    const ShortTilesOrder<M>& order, const float* x, long first,
                                    long count, long from, long to, float* block) {
   constexpr int kAlpha = M + 2;
-  // In registers: a vector that is stored may alias anything, so a field of p or t is read again
-  // after each.
+  // In registers: a stored vector may alias anything, so a field of p or t would be read again
+  // after each store.
   const long v_step = t.v_step, v_stride = t.v_stride, in_channels = p.in_channels,
              row = p.in_width * in_channels;
   for (long at = first; at < first + count; ++at) {
@@ -74,7 +74,7 @@ inline void transform_square_input(const Problem& p, const TilePlan& t,
     float* v = block + order.place(at, tile) * v_stride;
     const long y0 = tile.y * M - p.pad_top, x0 = tile.x * M - p.pad_left;
     const float* corner = x + tile.n * p.in_height * row + y0 * row + x0 * in_channels;
-    // A crop, a negative pad, leaves pixels behind the last results: a short tile may have all of
+    // A crop (a negative pad) leaves pixels behind the last results, so a short tile may have all
     // its own.
     const bool inside = tile.rows == M && tile.columns == M && y0 >= 0 && x0 >= 0 &&
                         y0 + kAlpha <= p.in_height && x0 + kAlpha <= p.in_width;
@@ -111,8 +111,8 @@ inline void transform_square_input(const Problem& p, const TilePlan& t,
   }
 }
 
-// One vector of output channels of a tile, as AT m, column by column of its frequencies; `half` is
-// [row][frequency]. Asks for the lines `following` floats on.
+// Computes AT m, column by column of the frequencies, for one vector of output channels of a tile.
+// `half` is [row][frequency]. Prefetches the lines `following` floats on.
 template <int M, int Rows = M>
 inline void gather_columns(const Tile& tile, const float* m, long m_step, long following,
                            Vec (*half)[M + 2]) {
@@ -134,7 +134,7 @@ inline void gather_columns(const Tile& tile, const float* m, long m_step, long f
   }
 }
 
-// (AT m) A of it, row by row, written to `corner`.
+// Computes (AT m) A, row by row, and writes it to `corner`.
 template <int M, int Columns = M>
 inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
                         long k, const Epilogue& epilogue, float* y, bool streamed, float* corner) {
@@ -154,7 +154,7 @@ inline void gather_rows(const Problem& p, const Tile& tile, const Vec (*half)[M 
   }
 }
 
-// The same, of which the largest of each 2x2 are written: tiles begin at even rows and columns.
+// The same with 2x2 maximum pooling. Tiles begin at even rows and columns.
 template <int M, int Columns = M>
 inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[M + 2], long lanes,
                           long k, const Epilogue& epilogue, float* y, float* corner) {
@@ -175,7 +175,7 @@ inline void gather_pooled(const Problem& p, const Tile& tile, const Vec (*half)[
   }
 }
 
-// The results of tiles [first, first + count), output channels [from, to), from the block of
+// Computes the results of tiles [first, first + count), output channels [from, to), from the
 // products at m.
 template <int M>
 inline void transform_square_output(const Problem& p, const TilePlan& t,

@@ -1,5 +1,5 @@
-// The weight gradient by the adjoint of Winograd's F(M, 3): with V = BT d B as in the forward pass
-// and Z = A dY AT of each tile, dU[frequency] = sum over tiles of Z^T V, and dW = GT dU G.
+// The weight gradient by the adjoint of Winograd's F(M, 3). V = BT d B as in the forward pass, and
+// Z = A dY AT of each tile. dU[frequency] sums Z^T V over the tiles, and dW = GT dU G.
 #pragma once
 #include "conv/winograd_square.h"
 #include "gemm/outer_product.h"
@@ -7,8 +7,8 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// dU is read and written once a block, V and Z once a block too: from K C / (K + C) tiles on, dU is
-// the smaller part.
+// A block reads and writes dU, V and Z once. From K C / (K + C) tiles on, dU is the smaller
+// part.
 template <int M>
 inline TilePlan plan_weight_tiles(const Problem& p) {
   TilePlan t = plan_tiles<SquareTiles<M>>(p, 1);
@@ -22,8 +22,8 @@ inline TilePlan plan_weight_tiles(const Problem& p) {
   return t;
 }
 
-// One vector of output channels of a tile, A dY, column by column of its results; `half` is
-// [frequency][column].
+// Computes A dY, column by column of the results, for one vector of output channels of a tile.
+// `half` is [frequency][column].
 template <int M, int Rows = M>
 inline void spread_columns(const Problem& p, const Tile& tile, const float* corner, long lanes,
                            Vec (*half)[M]) {
@@ -45,7 +45,7 @@ inline void spread_columns(const Problem& p, const Tile& tile, const float* corn
   }
 }
 
-// (A dY) AT of it, row by row; asks for the lines `following` floats on.
+// Computes (A dY) AT, row by row. Prefetches the lines `following` floats on.
 template <int M, int Columns = M>
 inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, long following,
                         float* z) {
@@ -66,9 +66,9 @@ inline void spread_rows(const Tile& tile, const Vec (*half)[M], long m_step, lon
   }
 }
 
-// Z of tiles [first, first + count), at their places in the block that begins at z. A tile short of
-// results adds to fewer frequencies of dU: where the others are not needed to find its results from
-// w, they do not depend on w.
+// Computes Z of tiles [first, first + count) in the block that begins at z. A short tile adds
+// to fewer frequencies of dU: w does not depend on the frequencies that its results do not
+// need.
 template <int M>
 inline void transform_gradient(const Problem& p, const TilePlan& t, const ShortTilesOrder<M>& order,
                                const float* grad, long first, long count, float* block) {
@@ -114,7 +114,7 @@ inline void transform_gradient(const Problem& p, const TilePlan& t, const ShortT
   }
 }
 
-// dW of one output channel from its row of dU: frequencies `step` floats apart.
+// Computes dW of one output channel from its row of dU, with frequencies `step` floats apart.
 template <int M>
 inline void gather_weight(const float* du, long step, long channels, float* dw) {
   constexpr int kAlpha = M + 2;
@@ -154,14 +154,14 @@ template <int M>
 struct WinogradWeightPass {
   static constexpr long kFrequencies = (M + 2) * (M + 2);
 
-  // Scratch of a team: V, Z and dU, or, where dU is small, all three for every thread.
+  // Scratch of a team: V, Z and dU; if dU is small, all three for every thread.
   struct Parts {
     TilePlan tiles;
     long ld, u_step, v_floats, z_floats, team;
     bool own;
   };
 
-  // A dU of its own spares a thread two barriers a block; up to two L2 it costs less than they do.
+  // With a dU of its own, a thread saves two barriers a block. Up to two L2 that costs less.
   static Parts plan(const Problem& p) {
     Parts parts;
     parts.tiles = plan_weight_tiles<M>(p);
@@ -190,7 +190,7 @@ struct WinogradWeightPass {
   static constexpr Pass pass() { return {run, scratch, WinogradPass<SquareTiles<M>>::flops}; }
 
  private:
-  // Every thread takes blocks of tiles into a dU of its own; then they are added up.
+  // Each thread adds blocks of tiles to its own dU; then these are added up.
   static void run_own(const Problem& p, const Call& call) {
     const Parts parts = plan(p);
     const TilePlan& t = parts.tiles;
@@ -232,8 +232,8 @@ struct WinogradWeightPass {
     }
   }
 
-  // All threads share a block: the transforms are split over its tiles, the products over
-  // frequencies and rows of dU.
+  // All threads share a block. The transforms are split by tiles, the products by frequencies and
+  // rows of dU.
   static void run_shared(const Problem& p, const Call& call) {
     const Parts parts = plan(p);
     const TilePlan& t = parts.tiles;
@@ -259,7 +259,7 @@ struct WinogradWeightPass {
           const TileRun run = order.run(xi);
           const OuterRows rows = {nullptr, v + xi * t.v_step + run.begin * t.v_stride, t.v_stride,
                                   0};
-          // Whole vectors of channels: V is zero behind the last.
+          // Whole vectors of channels: V is zero behind the last channel.
           outer_product(z + xi * t.m_step + run.begin * t.m_stride + k0, t.m_stride,
                         part_begin(p.out_channels, k_parts, part + 1) - k0, rows, parts.ld,
                         run.count, block == 0, du + xi * parts.u_step + k0 * parts.ld, parts.ld);

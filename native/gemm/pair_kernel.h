@@ -74,8 +74,8 @@ BESTOF_INLINE void accumulate_pairs(Accumulator<R>& acc, const Rows& rows, long 
   if (k < depth) add_pairs<true>(acc, rows, k, b);
 }
 
-// acc = A B over all taps, as its namesake for float; B has `taps * divide_up(depth, 2)` steps. No
-// chain is cut: what float32 rounds is far below what bfloat16 did.
+// acc = A B over all taps, like the function for float; B has `taps * divide_up(depth, 2)` steps.
+// No chain is cut: float32 rounds far less than bfloat16 did.
 template <Walk kWalk, int R>
 BESTOF_INLINE void multiply(Accumulator<R>& acc, const TileRows<Bfloat16>& rows, long taps,
                             long depth, const Bfloat16* b, const Bfloat16* next) {

@@ -1,5 +1,5 @@
-// Chains of multiply-adds that depend on nothing but themselves: as many as the micro-kernel has
-// accumulators, which is more than two units of a latency of four or five cycles need.
+// As many independent chains of multiply-adds as the micro-kernel has accumulators: more than two
+// units with a latency of four or five cycles need.
 #include "gemm/peak.h"
 
 #include <omp.h>

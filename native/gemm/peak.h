@@ -1,11 +1,11 @@
-// The most multiply-adds that a processor does: what kernels are measured against.
+// Measures the peak of multiply-adds of a processor, with which kernels are compared.
 #pragma once
 #include "simd/each_isa.h"
 
 namespace bestof {
 
-// Runs `steps` rounds of multiply-adds in registers on every thread, and returns how many FLOPs
-// these were in all.
+// Runs `steps` rounds of multiply-adds in registers on every thread, and returns their
+// FLOPs.
 using MultiplyAdds = double(long steps, int threads);
 
 BESTOF_EACH_ISA(MultiplyAdds multiply_adds;)

@@ -1,4 +1,4 @@
-// A few rows times columns that lie side by side: kSteps steps of depth at a time are swept along a
+// A few rows times columns that lie side by side. kSteps steps of depth at a time are swept along a
 // chunk of columns, whose sums lie in a buffer.
 #pragma once
 #include "gemm/panels.h"

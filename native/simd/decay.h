@@ -1,4 +1,4 @@
-// e^x to float32 accuracy for x that needs no clamp, in two parts.
+// e^x, in two parts, for x that needs no clamp.
 #pragma once
 #include "simd/vector.h"
 

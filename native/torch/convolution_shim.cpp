@@ -146,7 +146,7 @@ void ConvolutionShim::convolve(stable::Value* stack) {
     add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
   Known* known = has_form ? answer_to(call, is_training) : nullptr;
   stable::Tensor output = nullptr;
-  // `note` of this shim takes no other kernels.
+  // `note` of this shim takes only convolution kernels.
   const auto* native = static_cast<const NativeConvolution*>(
       known == nullptr ? nullptr : known->native.load(std::memory_order_acquire));
   bool refused = false;

@@ -1,13 +1,13 @@
-// Whether the program asks for deterministic algorithms, which PyTorch's stable interface does not
-// tell: by the names that its C++ functions have in the library.
+// Asks PyTorch whether the program wants deterministic algorithms. The stable interface lacks this,
+// so the C++ functions are found by their names in the library.
 #pragma once
 
 namespace shim {
 
-// Whether the library of this path is loaded and has them.
+// Returns whether the library of this path is loaded and has them.
 bool find_determinism(const char* path);
 
-// True where they were not found: who must know is then to take it for granted.
+// Returns true if they were not found, which is the safe answer.
 bool is_deterministic();
 
 }  // namespace shim

@@ -1,4 +1,4 @@
-// The look of calls, and what answers those whose kernel is decided.
+// The key of a call, and the kernel that answers calls with this key.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace shim {
 
-// Everything that a decision depends on, as a row of words.
+// Everything that a decision depends on, as words.
 class Call {
  public:
   void add(int64_t word) { words_[used_++] = word; }
@@ -41,7 +41,7 @@ struct Count {
   std::atomic<uint64_t> calls{0};
 };
 
-// One look of calls. It lives as long as the table, so readers need no lock.
+// One key and its kernel. It lives as long as the table, so readers need no lock.
 struct Known {
   Call call;
   std::vector<std::shared_ptr<Count>> counts;

@@ -4,7 +4,7 @@ namespace shim {
 
 namespace {
 
-// How a dense tensor (N, C, H, W) lies in memory: in planes (channels first) or in rows (channels
+// The layout of a dense tensor (N, C, H, W): planes (channels first) or rows (channels
 // last).
 enum class Layout { kPlanes, kRows, kOther };
 

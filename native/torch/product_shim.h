@@ -12,7 +12,7 @@ namespace shim {
 // Python, which answers (operation, bias or None, a, b) -> C.
 class ProductShim final : public Shim {
  public:
-  // Calls of one look that PyTorch answers before Python is asked about it. Programs whose shapes
+  // Calls with one key that PyTorch answers before Python is asked about it. Programs whose shapes
   // never repeat thus never ask.
   static constexpr uint32_t UNTIL_ASKED = 2;
 

@@ -1,4 +1,4 @@
-// PyTorch's stable C interface, found in its library at run time: building this needs neither its
+// PyTorch's stable C interface, found in its library at run time. So the build needs neither its
 // headers nor its library, and one build serves every release that has these functions.
 //
 // Declared as in torch/csrc/stable/c/shim.h, torch/csrc/inductor/aoti_torch/c/shim.h and its
@@ -15,8 +15,8 @@ using Value =
 using Tensor = struct OpaqueTensor*;
 using List = struct OpaqueList*;
 using Library = struct OpaqueLibrary*;
-// Arguments in, results out, in the same places; whoever is called owns the handles that it is
-// given.
+// Arguments and results use the same places. The function that is called owns the handles that it
+// is given.
 using Kernel = void (*)(Value* stack, uint64_t arguments, uint64_t results);
 
 constexpr int32_t FLOAT32 = 6, CPU = 0;  // of c10/core/ScalarType.h and DeviceType.h
@@ -67,8 +67,8 @@ constexpr uint64_t VERSION = (2ULL << 56) | (13ULL << 48);
 BESTOF_STABLE_FUNCTIONS(BESTOF_STABLE_FUNCTION)
 #undef BESTOF_STABLE_FUNCTION
 
-// Whether the library of this path is loaded and has all of them. Nothing above may be called
-// before it says so.
+// Returns whether the library of this path is loaded and has all of them. Nothing above may be
+// called before.
 bool find(const char* path);
 
 }  // namespace stable

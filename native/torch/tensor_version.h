@@ -1,5 +1,5 @@
-// How often a tensor's memory was written to, as PyTorch counts it. Its stable interface does not
-// tell: by the name that the C++ function has in the library.
+// Reads the version of a tensor: how often its memory was written to. The stable interface lacks
+// it, so the C++ function is found by its name in the library.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace shim {
 
-// Whether the library of this path is loaded and has it.
+// Returns whether the library of this path is loaded and has it.
 bool find_tensor_version(const char* path);
 
-// -1 where it was not found, and of tensors that have none, as those that were made in inference
-// mode.
+// Returns -1 if the function was not found, or for a tensor without a version, such as one that was
+// made in inference mode.
 int64_t version_of(stable::Tensor tensor);
 
 }  // namespace shim

@@ -8,8 +8,8 @@ namespace shim {
 
 namespace {
 
-// A tensor's object begins with its header, then the one pointer that an at::Tensor is, which is
-// what a handle points to as well. Null where this PyTorch lays it out otherwise.
+// Reads the pointer of a tensor's object, which follows the header: it is an at::Tensor, and a
+// handle points to the same. Null if this PyTorch has another layout.
 stable::Tensor tensor_within(PyObject* object, stable::Tensor handle) {
   void* within = reinterpret_cast<char*>(object) + sizeof(PyObject);
   const bool same = std::memcmp(within, handle, sizeof(void*)) == 0;
@@ -53,7 +53,7 @@ void Watch::clear() {
 
 bool Watch::is_unchanged() const {
   if (cleared_) return false;
-  // By kind of question, not by tensor: the misses of neighbours then overlap.
+  // Loops by question and not by tensor, so that the cache misses of neighbours overlap.
   for (const Watched& one : watched_) {
     __builtin_prefetch(one.dict);
     __builtin_prefetch(one.name);

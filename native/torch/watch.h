@@ -1,4 +1,4 @@
-// Whether tensors are still what they were, asked at every call of a plan: without Python, whose
+// Checks at every call of a plan whether tensors have changed. It does so without Python, whose
 // objects have left the caches by then.
 #pragma once
 #include <Python.h>
@@ -10,8 +10,8 @@
 
 namespace shim {
 
-// Tensors, where they are kept, how often each was written to, and where its memory lies, all as
-// they were met.
+// Tensors with the places that keep them, their versions and their addresses, all as first
+// met.
 class Watch {
  public:
   struct Watched {
@@ -26,13 +26,13 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch() { clear(); }
 
-  // Keeps references to the three objects, and none to the handle: one reference more from C++, and
-  // PyTorch neither swaps a parameter for another nor lets a cycle of objects through it be
-  // collected. False, and then it is not to be used, where PyTorch does not tell of the tensor.
-  // With the GIL, as all here.
+  // Keeps references to the three objects but none to the handle: with a reference from C++,
+  // PyTorch would neither swap a parameter nor collect a cycle of objects through it. Returns false
+  // if this PyTorch does not tell of the tensor; then this must not be used. Needs the GIL, like
+  // all here.
   bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
 
-  // True where every tensor is in its place, where it was, and not written to.
+  // Returns whether every tensor is in its place, at its address, and not written to.
   bool is_unchanged() const;
 
   // For the garbage collector.
