@@ -1,0 +1,205 @@
+"""What does each change to a detector's training gain, and what did the profile before it promise?
+
+examples/train_detector.py is profiled as it is usually written, and after each change. A projection
+is made from the profile before the change:
+
+    frozen gradients   without the backward pass of the frozen layers
+    frozen norm        norms and the ReLUs after them, at the bandwidth of a copy
+    focal loss         the class loss at the bandwidth of a copy: 4 bytes read twice, written once
+    optimizer          28 bytes a parameter at the bandwidth of a copy
+    channels last      without the reorders of oneDNN
+    enable             the best of all ways of `bestof project`, hot and cold
+
+The times come from further steps without a profile, all versions in turn. Ratios are medians over
+the rounds. bfloat16 is kept for `enable` only if the processor multiplies it.
+
+    python benchmarks/case_study.py --picture case_study.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from in_turn import add_clock
+
+from bestof import kernels
+from bestof.profile import Span, capture
+from bestof.profile.peak import Peak, measure_peak
+from bestof.profile.projection import Kept, project
+from bestof.profile.steady import Steady, steady_of
+from bestof.view.columns import columns
+from bestof.view.stacked_bars import Bar, draw_stacked_bars
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import train_detector
+
+_HALVES = "avx512_bf16" in kernels.isas()
+
+
+@dataclass
+class Version:
+    """The training after one more change, with its profile and the times of its steps."""
+
+    change: str
+    step: Any
+    steady: Steady
+    times: list[float] = field(default_factory=list)
+
+
+def least(spans: Sequence[Span]) -> float:
+    return sum(span.self_seconds for span in spans)
+
+
+def of_norms(span: Span) -> bool:
+    """Whether a span belongs to a frozen norm or to the ReLU after one."""
+    towers = span.module.startswith(("classes", "boxes"))
+    return span.module_class == "UsualNorm" or (span.module_class == "ReLU" and not towers)
+
+
+def norm_bytes(step: Any) -> int:
+    """Return the bytes of frozen norms in one pass: 8 an element, and 12 more backward."""
+    moved = []
+
+    def count(_: Any, __: object, result: torch.Tensor) -> None:
+        moved.append(result.numel() * (20 if result.requires_grad else 8))
+
+    norms = [m for m in step.model.modules() if isinstance(m, train_detector.UsualNorm)]
+    hooks = [norm.register_forward_hook(count) for norm in norms]
+    step()
+    for hook in hooks:
+        hook.remove()
+    return sum(moved)
+
+
+def projected(change: str, before: Version, peak: Peak) -> tuple[float, ...]:
+    """Return the seconds of a step after `change`: none, one number, or from least to most."""
+    steady, step = before.steady, before.step
+    wall, spans = steady.wall, steady.spans
+
+    def instead(seconds: float, gone: Callable[[Span], bool]) -> tuple[float, ...]:
+        return (wall - least([span for span in spans if gone(span)]) + seconds,)
+
+    if change == "frozen gradients":
+        return instead(0.0, lambda s: s.phase == "backward" and s.module.startswith("frozen"))
+    if change == "frozen norm":
+        return instead(norm_bytes(step) / peak.bandwidth, of_norms)
+    if change == "focal loss":
+        moved = 12 * step.batches[0][1].numel()
+        return instead(moved / peak.bandwidth, lambda s: s.module_class == "UsualLoss")
+    if change == "optimizer":
+        moved = 28 * sum(p.numel() for g in step.optimizer.param_groups for p in g["params"])
+        return instead(moved / peak.bandwidth, lambda s: s.phase == "optimizer")
+    if change == "channels last":
+        return instead(0.0, lambda s: s.name == "reorder")
+    if change == "enable":
+        found = project(steady, torch.get_num_threads(), peak, 90.0, Kept.at(None))
+        return tuple(
+            wall - found.replayed + found.projected("best of all", cold) for cold in (False, True)
+        )
+    return ()
+
+
+def profiled(step: Any, steps: int) -> Steady:
+    with capture() as captured:
+        for _ in range(steps):
+            step()
+    return steady_of(captured.profile)
+
+
+def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float, ...]]]:
+    """Build, warm up and profile all versions, each with its projection from the one before."""
+    peak = measure_peak()
+    found: list[tuple[Version, tuple[float, ...]]] = []
+    kept: tuple[str, ...] = ()
+    before: Version | None = None
+    for change in ("as usually written", *train_detector.CHANGES):
+        changes = (*kept, change) if before else kept
+        step = train_detector.Training(changes, options.small, options.size, options.batch)
+        for _ in range(options.settle if change == "enable" else 2):
+            step()
+        promised = projected(change, before, peak) if before else ()
+        version = Version(change, step, profiled(step, options.profiled))
+        found.append((version, promised))
+        print(f"{change}: {version.steady.wall:.2f} s profiled", file=sys.stderr, flush=True)
+        if stays(version):
+            kept, before = changes, version
+    return found
+
+
+def stays(version: Version) -> bool:
+    """Return whether the versions after this one have its change too."""
+    return version.change != "bfloat16" or _HALVES
+
+
+def table_of(found: Sequence[tuple[Version, tuple[float, ...]]]) -> str:
+    first = before = found[0][0]
+    rows = []
+    for version, promised in found:
+        gain, whole = (
+            statistics.median(old / new for old, new in zip(one.times, version.times, strict=True))
+            for one in (before, first)
+        )
+        promises = sorted({before.steady.wall / seconds for seconds in promised})
+        rows.append(
+            (
+                version.change,
+                f"{statistics.median(version.times):.3f}",
+                "" if version is first else f"{gain:.2f}",
+                " to ".join(f"{one:.2f}" for one in promises),
+                " to ".join(f"{one / gain:.2f}" for one in promises),
+                f"{whole:.2f}",
+                f"{100 * (version.steady.coverage or 0.0):.1f} %",
+            )
+        )
+        if stays(version):
+            before = version
+    headings = ("change", "s a step", "gain", "projected", "time / projected", "whole", "coverage")
+    return "\n".join(columns(headings, rows))
+
+
+def parts_of(version: Version) -> dict[str, float]:
+    parts: dict[str, float] = {}
+    for span in version.steady.spans:
+        parts[span.phase] = parts.get(span.phase, 0.0) + span.self_seconds
+    return parts
+
+
+def main() -> None:
+    """Profile, measure in turn, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--profiled", type=int, default=3, help="steps of a profile")
+    parser.add_argument("--settle", type=int, default=25, help="steps of `enable` before that")
+    parser.add_argument("--picture", type=Path)
+    add_clock(parser)
+    options = parser.parse_args()
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    torch.set_num_threads(options.threads)
+    found = versions_of(options)
+    for _ in range(options.rounds):
+        for version, _ in found:
+            begin = clock()
+            version.step()
+            version.times.append(clock() - begin)
+    print(table_of(found))
+    if options.picture:
+        bars = [Bar(version.change, parts_of(version)) for version, _ in reversed(found)]
+        draw_stacked_bars([bars], "A detector's step after each change", options.picture)
+
+
+if __name__ == "__main__":
+    main()
