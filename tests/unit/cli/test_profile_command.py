@@ -116,6 +116,31 @@ def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     assert "6 steps" in done.stderr
 
 
+def test_a_program_that_prints_a_lot_loses_nothing(tmp_path: Path) -> None:
+    """Python, C and a child process print between the lines of oneDNN.
+
+    Both buffers end within lines, so the two may be mixed, as without a capture. Python prints
+    digits here and C capital letters. The order of each must stay.
+    """
+    words = "''.join(map(chr, (65 + i % 26, 65 + i // 26 % 26, 65 + i // 676))).encode()"
+    inside = (
+        "puts = ctypes.CDLL(None).puts; "
+        f"[(print(i), puts({words})) for i in range(5000)]; os.system('echo =')"
+    )
+    done = bestof(program(tmp_path, inside))
+    assert done.returncode == 0, done.stderr
+    steps = [f"{step}{''.join(map(str, range(5000)))}" for step in range(6)]
+    assert "".join(filter(str.isdigit, done.stdout)) == "".join(steps)
+    letters = "".join(
+        chr(65 + i % 26) + chr(65 + i // 26 % 26) + chr(65 + i // 676) for i in range(5000)
+    )
+    assert "".join(filter(str.isupper, done.stdout)) == letters * 6
+    assert done.stdout.count("=") == 6
+    assert done.stdout.count("\n") == 6 * (5000 + 5000 + 1) + len(OUTPUT.splitlines())
+    assert "0 to no operation" in done.stderr
+    assert "not understood" not in done.stderr
+
+
 @pytest.mark.long
 def test_refusals_of_onednn_are_shown(tmp_path: Path) -> None:
     done = bestof("--dispatch", "--steps", "2", program(tmp_path), "a", "b")
