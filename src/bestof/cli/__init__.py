@@ -19,6 +19,7 @@ from bestof.view.printable import printable
 # nor rich nor torch.
 COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
+    Command("tune", "bestof.cli.tune", "find the settings that make a script's step faster"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
     Command(
         "store",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 
 from bestof import selection
@@ -21,6 +22,8 @@ from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
 from bestof.configuration import Configuration, parse_configuration
 from bestof.errors import BestofError, InvalidArgument
+from bestof.recipe.file import read_recipe
+from bestof.recipe.settings import Settings
 
 _EPILOG = """\
 Everything after the script belongs to the script, which cannot tell the
@@ -51,11 +54,17 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
     configuration = None if options.config is None else parse_configuration(options.config)
-    return partial(script.run, partial(_prepare, script, report, configuration, options.accuracy))
+    if options.recipe is None:
+        tune = partial(_tune_torch, configuration, options.accuracy)
+    elif options.config is not None or options.accuracy is not None:
+        raise InvalidArgument("--recipe sets what --config and --accuracy set; pass one of them")
+    else:
+        tune = partial(_apply, read_recipe(Path(options.recipe)).settings)
+    return partial(script.run, partial(_prepare, script, report, tune))
 
 
 # The options with a value. They are needed to find the script after them.
-_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config")
+_VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,19 +99,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", help="what is tuned, as JSON; see docs/whole_process.md"
     )
+    parser.add_argument("--recipe", metavar="FILE", help="apply what `bestof tune` has found")
     return parser
 
 
 def _prepare(
     script: Script,
     report: ReportFile | None,
-    configuration: Configuration | None,
-    accuracy: Accuracy | None,
+    tune: Callable[[], None],
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
     atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
-    after_import("torch", partial(_tune_torch, configuration, accuracy))
+    after_import("torch", tune)
+
+
+def _apply(settings: Settings) -> None:
+    try:
+        from bestof.recipe.apply import apply  # noqa: PLC0415 - the program has imported torch
+
+        apply(settings)
+    except Exception as error:  # the program must run even if bestof fails
+        print(f"bestof: no recipe is applied: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _tune_torch(configuration: Configuration | None, accuracy: Accuracy | None) -> None:

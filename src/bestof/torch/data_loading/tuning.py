@@ -28,6 +28,8 @@ is too little to gain."""
 
 MOST_FAILURES = 2
 
+PREFETCH = 2  # PyTorch's default
+
 FAILED = float("inf")
 
 
@@ -37,11 +39,13 @@ class Bounds:
 
     steps, seconds: what all trials of the loader may take together. workers: the least and the
     highest number of workers to try; None stands for 0 and the number of allowed processors.
+    fixed: take so many workers for a loader without any, and search nothing.
     """
 
     steps: int = 500
     seconds: float = 30.0
     workers: tuple[int, int] | None = None
+    fixed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,17 @@ class Tuning:
         """Begin the first epoch. The program may have set its threads since it made the loader."""
         fresh = Tuning.of(loader, self.bounds)
         self.own, self.climb = fresh.own, fresh.climb
-        if self.chosen is not None:
+        if self.bounds.fixed is not None:
+            self._fix(loader, self.bounds.fixed)
+        elif self.chosen is not None:
             self.chosen = self.own
+
+    def _fix(self, loader: DataLoader[Any], workers: int) -> None:
+        self.leave("a recipe decides")
+        if self.own.workers == 0 and not self.iterable:
+            workers = min(workers, processors_of_a_rank())
+            self.chosen = Setting(workers, PREFETCH, self.own.threads)
+            self.apply(loader)
 
     def apply(self, loader: DataLoader[Any]) -> None:
         """Write the choice into the loader, where the program can read it."""

@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from bestof.torch.layout.model import ModelLayout
 
@@ -27,15 +30,21 @@ class _State:
     depth = threading.local()
     finished: ClassVar[list[str]] = []  # the reports of models that no longer exist
     probing = False
+    fixed = False
 
 
-def tune_layouts(wanted: bool) -> None:
-    """Tune the layout of each model from its next call on, or put all layouts back."""
+def tune_layouts(wanted: bool, fixed: bool = False) -> None:
+    """Tune the layout of each model from its next call on, or put all layouts back.
+
+    fixed: convert every model that can be converted, and compare nothing.
+    """
+    _State.fixed = fixed
     if wanted and not _State.handles:
         _State.process, _State.thread = os.getpid(), threading.get_ident()
         _State.handles = [
             register_module_forward_pre_hook(_before),
             register_module_forward_hook(_after, always_call=True),
+            register_optimizer_step_pre_hook(_stepping),
             register_optimizer_step_post_hook(_stepped),
         ]
     elif not wanted and _State.handles:
@@ -81,7 +90,7 @@ def _before(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         return
     layout = _State.models.get(module)
     if layout is None:
-        layout = _State.models[module] = ModelLayout(module)
+        layout = _State.models[module] = ModelLayout(module, _State.fixed)
         # A model may end before the program, whose report still tells of it.
         weakref.finalize(module, _keep, layout).atexit = False
     _State.probing = True
@@ -97,6 +106,11 @@ def _after(module: nn.Module, _arguments: object, result: Any) -> Any:
     _State.depth.value = max(0, getattr(_State.depth, "value", 1) - 1)
     layout = _State.models.get(module) if _State.depth.value == 0 else None
     return None if layout is None else layout.after(result)
+
+
+def _stepping(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    for layout in list(_State.models.values()):
+        layout.align(optimizer)
 
 
 def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:

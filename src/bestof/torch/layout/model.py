@@ -31,7 +31,7 @@ SHAPES = 8
 class ModelLayout:
     """The layout of one outermost module. Its methods are called by the hooks of PyTorch."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, fixed: bool = False) -> None:
         self.name = type(model).__name__
         self._model = weakref.ref(model)
         self._weights = Weights(model)
@@ -41,6 +41,8 @@ class ModelLayout:
         self._training: bool | None = None
         self._shapes: set[object] = set()
         self._began: float | None = None
+        self._fixed = fixed
+        self.decided: bool | None = None  # True: channels last; None: still compared
         self._restart()
         if isinstance(model, nn.parallel.DistributedDataParallel):
             self._leave("DistributedDataParallel keeps views of its gradients")
@@ -61,6 +63,9 @@ class ModelLayout:
             return
         if self._weights.channels_last or not self._shapes:
             self._check(arguments)
+        if self._fixed and self.decided is None:
+            self._to(True)
+            self.decided = self._weights.channels_last
         if self._began is None:
             self._began = perf_counter()
 
@@ -84,13 +89,17 @@ class ModelLayout:
             if not any(one in self._weights for g in optimizer.param_groups for one in g["params"]):
                 return
             self._optimizers.add(optimizer)
-        if not self._training:
+        if not self._training and not self._fixed:
             self._training = True
             self._to(False)
             self._restart()
             self._began = None
             return
         self._stepped()
+
+    def align(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give gradients and state the strides of their weights, as before a step."""
+        self._weights.align([optimizer])
 
     def end(self) -> None:
         """Put the original layout back, for good."""
@@ -107,7 +116,7 @@ class ModelLayout:
         return f"{self.name}: as is; {self.reason or measured}"
 
     def _restart(self) -> None:
-        self.decided: bool | None = None
+        self.decided = None
         self.ratios.clear()
         self._turn: list[float] = []
         self._standing: float | None = None  # seconds of the pair's first turn

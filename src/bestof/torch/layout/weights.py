@@ -51,6 +51,14 @@ class Weights:
         for weight, strides in self._strides.items():
             wanted = _last(strides, weight) if channels_last else strides
             weight.data = _restrided(weight.data, wanted)
+        self.channels_last = channels_last
+        self.align(optimizers)
+
+    def align(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Give gradients and the optimizers' state the strides of their weights."""
+        optimizers = list(optimizers)
+        for weight in self._strides:
+            wanted = weight.stride()
             if weight.grad is not None:
                 weight.grad.data = _restrided(weight.grad.data, wanted)
             for optimizer in optimizers:
@@ -58,7 +66,6 @@ class Weights:
                 for key, value in state.items():
                     if isinstance(value, torch.Tensor) and value.shape == weight.shape:
                         state[key] = _restrided(value, wanted)
-        self.channels_last = channels_last
 
 
 def _is_ours(weight: nn.Parameter) -> bool:

@@ -1,0 +1,130 @@
+"""`bestof tune`: find the settings that make the step of a script faster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
+from bestof.cli.options import add_number, check_writable, parser_of, seconds
+from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.errors import BestofError, InvalidArgument
+from bestof.recipe.contestant import Contestant
+from bestof.recipe.file import Recipe, read_recipe
+from bestof.recipe.parts import parts_of
+from bestof.recipe.search import Search
+from bestof.recipe.settings import Settings
+
+_EPILOG = """\
+The script runs several times, in processes that are ended between two steps.
+What it writes to files, these runs write; what it prints is not shown. Each
+setting is tried on the script's whole step, in turn with what stood before.
+It is kept only if the step is confirmed faster.
+
+  bestof tune --recipe train.json train.py --epochs 3
+  bestof run --recipe train.json train.py --epochs 3
+
+The same command again continues where the first one ended or was interrupted.
+`--fresh` starts over."""
+
+_VALUED = ("--recipe", "--seconds", "--accuracy")
+
+INTERRUPTED = 130
+"""The exit status of a shell's command that an interrupt has ended."""
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse the arguments, search, and print what each part has gained."""
+    own, module, rest = split_arguments(argv, _VALUED)
+    options = _parser().parse_args(own)
+    if not rest:
+        raise InvalidArgument("nothing to tune; usage: bestof tune [options] script.py [arguments]")
+    (find_module if module else find_script)(rest[0], rest[1:])  # an unusable one is refused here
+    script = ["-m", *rest] if module else rest
+    path = Path(options.recipe)
+    check_writable(options.recipe, "the recipe")
+    recipe = _begun(path, script, options)
+    search = Search(
+        recipe,
+        partial(Contestant, command=partial(_command, script)),
+        deadline=monotonic() + options.seconds,
+        save=partial(recipe.save, path),
+        tell=_tell,
+    )
+    return _search(partial(search.run, parts_of(options.accuracy)), recipe, path)
+
+
+def _search(run: Callable[[], None], recipe: Recipe, path: Path) -> int:
+    status = 0
+    try:
+        run()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BestofError as error:
+        if not recipe.comparisons:
+            path.unlink(missing_ok=True)
+        raise BestofError(f"{' '.join(recipe.script)}: {error}") from error
+    print("\n".join(recipe.lines()))
+    if recipe.complete:
+        print(f"the recipe is in {path}; `bestof run --recipe {path}` applies it")
+    else:
+        print(f"what was measured is in {path}; the same command continues")
+    return status
+
+
+def _begun(path: Path, script: list[str], options: argparse.Namespace) -> Recipe:
+    """Return the recipe to continue, or a new one."""
+    if options.fresh or not path.exists() or not path.stat().st_size:
+        return Recipe(script, options.accuracy)
+    recipe = read_recipe(path)
+    if recipe.script != script or recipe.accuracy != options.accuracy:
+        raise InvalidArgument(
+            f"{str(path)!r} is the recipe of {' '.join(recipe.script)} with --accuracy "
+            f"{recipe.accuracy}; pass another --recipe, or --fresh to replace it"
+        )
+    return recipe
+
+
+def _command(script: list[str], settings: Settings, orders: int, reports: int) -> list[str]:
+    told = json.dumps(settings.changes())
+    return [
+        *(sys.executable, "-m", "bestof.cli.tune_trial", told, str(orders), str(reports)),
+        *script,
+    ]
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "tune",
+        usage="bestof tune [options] (script.py | -m MODULE) [arguments]",
+        description="Find the settings that make the step of a PyTorch program faster.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-m", metavar="MODULE", help="tune a module or package, as `python -m` runs it")
+    add(
+        "--recipe",
+        metavar="FILE",
+        default="recipe.json",
+        help="write the recipe to FILE (default: %(default)s)",
+    )
+    add_number(parser, "--seconds", 600.0, "end after S seconds", seconds)
+    add(
+        "--accuracy",
+        metavar="LEVEL",
+        choices=ACCURACIES,
+        default=DEFAULT_ACCURACY,
+        help="what results may become: exact, float32 (default), relaxed",
+    )
+    add("--fresh", action="store_true", help="replace the recipe instead of continuing it")
+    return parser

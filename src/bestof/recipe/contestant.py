@@ -1,0 +1,127 @@
+"""A process that runs the script with some settings, and waits between turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from bestof.errors import BestofError
+from bestof.recipe.parts import Facts
+from bestof.recipe.settings import Settings
+
+TURN_SECONDS = 0.5
+MOST_BARREN = 2
+"""A script that ends so often without a turn has too few steps."""
+
+
+class ScriptFailed(BestofError):
+    """The script failed, or has no steps that can be timed."""
+
+
+class OutOfTime(BestofError):
+    """The time of the search is up."""
+
+
+class Contestant:
+    """Runs the script. `turn` continues it for some steps; it waits otherwise.
+
+    command: makes the command line from the settings and two file descriptors, for orders and
+    reports. A script that ends is started again. Its output goes to a temporary file.
+    """
+
+    def __init__(
+        self, settings: Settings, command: Callable[[Settings, int, int], list[str]]
+    ) -> None:
+        self.settings = settings
+        self.facts: Facts | None = None
+        self.trials = 0
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        # Processes that are started again use it too; it has no name, and ends with this object.
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - see above
+        self._orders = self._reports = -1
+        self._text = b""
+
+    def turn(self, deadline: float) -> float:
+        """Let the script run for a turn. Return the seconds of a step.
+
+        deadline: in seconds of `monotonic`. Raises ScriptFailed, or OutOfTime.
+        """
+        for _ in range(MOST_BARREN):
+            if self._process is None:
+                self._start()
+                if self._report(deadline) is None:
+                    continue
+            with suppress(BrokenPipeError):  # it has ended; the report tells how
+                os.write(self._orders, f"{TURN_SECONDS}\n".encode())
+            found = self._report(deadline)
+            if found is not None:
+                return float(found["seconds"])
+        raise ScriptFailed(
+            "it has too few steps: at least 5 steps of an optimizer, or calls of a model without "
+            "gradients, are needed"
+        )
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # the group of this process alone
+        process.wait()
+        os.close(self._orders)
+        os.close(self._reports)
+
+    def _start(self) -> None:
+        self._output.seek(0)
+        self._output.truncate()
+        self._text = b""
+        orders, self._orders = os.pipe()
+        self._reports, reports = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                self._command(self.settings, orders, reports),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(orders, reports),
+                start_new_session=True,
+            )
+        finally:
+            os.close(orders)
+            os.close(reports)
+
+    def _report(self, deadline: float) -> dict[str, Any] | None:
+        """Return the next report, or None if the script ended well before it."""
+        while b"\n" not in self._text:
+            ready, _, _ = select.select([self._reports], [], [], max(0.0, deadline - monotonic()))
+            if not ready:
+                self.close()
+                raise OutOfTime("the time is up")
+            more = os.read(self._reports, 65536)
+            if not more:
+                self._ended()
+                return None
+            self._text += more
+        line, _, self._text = self._text.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        self.facts, self.trials = Facts(**found["facts"]), found["trials"]
+        return found
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        status = self._process.wait()
+        self.close()
+        if status:
+            self._output.seek(0)
+            last = self._output.read().decode(errors="replace").strip().splitlines()[-5:]
+            raise ScriptFailed(f"it failed with status {status}: {' | '.join(last)}")

@@ -1,0 +1,180 @@
+"""Tries each part against what stands, and keeps what makes the step faster.
+
+Two processes run the script at the same time, one as it stands and one with the candidate. They
+take turns: one waits while the other runs. So both meet the same state of the machine, and a pair
+of turns gives one ratio. At last, all kept settings together are compared with the untuned script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Protocol
+
+from bestof.recipe.contestant import OutOfTime, ScriptFailed
+from bestof.recipe.file import TOTAL, Comparison, Recipe
+from bestof.recipe.parts import Facts, Part, candidate
+from bestof.recipe.settings import Settings
+from bestof.selection.paired import judge
+
+SETTLING = 0.4
+"""The share of a part's time that the candidate may take to choose its kernels."""
+
+
+class Turns(Protocol):
+    """A run of the script with some settings; see `Contestant`."""
+
+    settings: Settings
+    facts: Facts | None
+    trials: int
+
+    def turn(self, deadline: float) -> float:
+        """Run for a turn. Return the seconds of a step."""
+
+    def close(self) -> None:
+        """End the run."""
+
+
+class Search:
+    """Fills a recipe. `save` is called after each pair, so that an interruption loses nothing.
+
+    deadline: in seconds of `clock`.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        make: Callable[[Settings], Turns],
+        *,
+        deadline: float,
+        save: Callable[[], object],
+        tell: Callable[[str], object],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._recipe = recipe
+        self._make = make
+        self._deadline = deadline
+        self._save = save
+        self._tell = tell
+        self._clock = clock
+        self._standing: Turns | None = None
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Try all parts. Raises ScriptFailed if the script fails, or has no steps, as it stands.
+
+        Without enough time, the recipe stays incomplete, and the next search continues it.
+        """
+        recipe = self._recipe
+        recipe.settings, recipe.complete = Settings(), False
+        try:
+            facts = self._facts()
+            for number, part in enumerate(parts):
+                share = len(parts) - number + 1  # the total takes its share too
+                for values in part.values(facts):
+                    made = candidate(recipe.settings, values)
+                    if made is not None:
+                        until = self._clock() + (self._deadline - self._clock()) / share
+                        self._try(part.name, recipe.settings, made, until)
+            if all(one.kept is not None for one in recipe.comparisons):
+                recipe.complete = self._total()
+        except OutOfTime:
+            pass
+        finally:
+            self._close()
+            self._save()
+
+    def _facts(self) -> Facts:
+        standing = self._stand(Settings())
+        standing.turn(self._deadline)
+        assert standing.facts is not None
+        return standing.facts
+
+    def _total(self) -> bool:
+        """Compare everything with the untuned script. Return whether that is decided."""
+        recipe, kept = self._recipe, [one for one in self._recipe.comparisons if one.kept]
+        if len(kept) < 2:
+            return True  # nothing was kept, or its comparison was against the untuned script
+        found = self._try(TOTAL, Settings(), recipe.settings, self._deadline)
+        if not found.kept:
+            recipe.settings = Settings()
+        return found.kept is not None
+
+    def _try(self, part: str, standing: Settings, made: Settings, until: float) -> Comparison:
+        """Compare, and take the candidate if it is confirmed."""
+        comparison = self._known(part, standing, made)
+        if comparison.kept is None:
+            comparison.why = ""
+            try:
+                self._compare(comparison, until)
+            except OutOfTime:
+                comparison.why = f"the time was up after {len(comparison.ratios)} pairs"
+            self._tell(comparison.line())
+            self._save()
+        if comparison.kept:
+            self._recipe.settings = made
+        return comparison
+
+    def _known(self, part: str, standing: Settings, made: Settings) -> Comparison:
+        for one in self._recipe.comparisons:
+            if (one.part, one.standing, one.candidate) == (part, standing, made):
+                return one
+        self._recipe.comparisons.append(Comparison(part, standing, made))
+        return self._recipe.comparisons[-1]
+
+    def _compare(self, comparison: Comparison, until: float) -> None:
+        before = self._stand(comparison.standing)
+        after = self._make(comparison.candidate)
+        try:
+            try:
+                self._settle(after, self._clock() + SETTLING * (until - self._clock()))
+            except ScriptFailed as error:
+                comparison.kept, comparison.why = False, str(error)
+                return
+            while comparison.kept is None:
+                if self._clock() >= until:
+                    raise OutOfTime("the time is up")
+                try:
+                    ratio = self._pair(before, after, until, len(comparison.ratios) % 2 == 0)
+                except _CandidateFailed as error:
+                    comparison.kept, comparison.why = False, str(error)
+                    return
+                comparison.ratios.append(ratio)
+                comparison.kept = judge(comparison.ratios)
+                self._save()
+        finally:
+            if comparison.kept:
+                self._close()
+                self._standing = after
+            else:
+                after.close()
+
+    def _pair(self, before: Turns, after: Turns, until: float, standing_first: bool) -> float:
+        """Let both run for a turn. Their order changes, so that a drift favours neither."""
+        first = before.turn(until) if standing_first else 0.0
+        try:
+            second = after.turn(until)
+        except ScriptFailed as error:
+            raise _CandidateFailed(str(error)) from error
+        return (first if standing_first else before.turn(until)) / second
+
+    def _settle(self, after: Turns, until: float) -> None:
+        """Run until the candidate tries nothing more, for a turn, or until its time is up."""
+        trials = -1
+        while trials != after.trials and self._clock() < until:
+            trials = after.trials
+            after.turn(max(until, self._deadline))
+
+    def _stand(self, settings: Settings) -> Turns:
+        if self._standing is None or self._standing.settings != settings:
+            self._close()
+            self._standing = self._make(settings)
+        return self._standing
+
+    def _close(self) -> None:
+        standing, self._standing = self._standing, None
+        if standing is not None:
+            standing.close()
+
+
+class _CandidateFailed(Exception):
+    """The run with the candidate failed."""

@@ -1,0 +1,131 @@
+"""Finds and times the steps of an unchanged script, and stops it between turns.
+
+A step ends with `step` of the first optimizer that the script uses. Until an optimizer has stepped,
+a call of an outermost module without gradients is a step. The time of a step runs from the end of
+the one before it. So it counts everything: data, forward pass, backward pass, optimizer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset
+
+from bestof.recipe.apply import FUSED, fusible
+from bestof.recipe.parts import Facts
+from bestof.torch.processors import processors_of_a_rank
+
+LEAST_STEPS = 3
+
+
+class StepClock:
+    """Counts steps. After a turn it calls `pause` with the seconds of a step, and waits for it.
+
+    `pause` returns how many seconds the next turn shall take at least. The first step of a turn is
+    not counted: caches are cold, and threads of the other process may still spin.
+    """
+
+    def __init__(self, pause: Callable[[float | None], float]) -> None:
+        self._pause = pause
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._depth = 0
+        self._first: int | None = None  # the optimizer whose steps are counted
+        self._validated = False  # the present step contains calls without gradients
+        self._times: list[tuple[float, bool]] = []
+        self._began: float | None = None  # the end of the last step; None before the first
+        self._warm = False
+        self._wanted = 0.0
+        self._handles: list[Any] = []
+        self.steps = 0
+        self.convolutions = self.loaders = self.optimizer = False
+
+    def start(self) -> None:
+        """Watch the program from now on."""
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, always_call=True),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
+        iterate = DataLoader.__iter__
+
+        def watched(loader: DataLoader[Any]) -> Any:
+            map_style = not isinstance(loader.dataset, IterableDataset)
+            self.loaders |= loader.num_workers == 0 and map_style
+            return iterate(loader)
+
+        DataLoader.__iter__ = watched  # type: ignore[method-assign]  # to see the loaders
+
+    def stop(self) -> None:
+        """Count no more steps."""
+        for handle in self._handles:
+            handle.remove()
+
+    def facts(self) -> Facts:
+        """Return what is known of the program."""
+        threads, processors = torch.get_num_threads(), processors_of_a_rank()
+        return Facts(threads, processors, self.convolutions, self.loaders, self.optimizer)
+
+    def _ours(self) -> bool:
+        return os.getpid() == self._process and threading.get_ident() == self._thread
+
+    def _before(self, module: nn.Module, _arguments: object) -> None:
+        if self._ours():
+            if self._depth == 0 and self.steps < LEAST_STEPS and not self.convolutions:
+                self.convolutions = any(isinstance(one, nn.Conv2d) for one in module.modules())
+            self._depth += 1
+
+    def _after(self, _module: nn.Module, _arguments: object, _result: object) -> None:
+        if not self._ours():
+            return
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0 and not torch.is_grad_enabled():
+            self._validated = True
+            if self._first is None:
+                self._step()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if not self._ours():
+            return
+        if self._first is None:
+            self._first = id(optimizer)
+            self._times, self._began = [], None
+            self.optimizer = type(optimizer) in FUSED and any(
+                group.get("fused") is None and group.get("foreach") is None and fusible(group)
+                for group in optimizer.param_groups
+            )
+        if id(optimizer) == self._first:
+            self._step()
+
+    def _step(self) -> None:
+        now = perf_counter()
+        self.steps += 1
+        if self._began is None:
+            self._wanted = self._pause(None)
+        else:
+            if self._warm:
+                self._times.append((now - self._began, self._validated))
+            self._warm = True
+            if len(self._times) >= LEAST_STEPS and sum(t for t, _ in self._times) >= self._wanted:
+                self._wanted, self._warm = self._pause(seconds_of(self._times)), False
+                self._times = []
+        self._validated = False
+        self._began = perf_counter()
+
+
+def seconds_of(times: list[tuple[float, bool]]) -> float:
+    """Return the mean seconds of a step. Each has the mark whether a validation ran in it.
+
+    Marked steps are left out where they are the smaller part, as they come seldom.
+    """
+    plain = [seconds for seconds, validated in times if not validated]
+    if 2 * len(plain) <= len(times):
+        plain = [seconds for seconds, _ in times]
+    return sum(plain) / len(plain)

@@ -1,0 +1,201 @@
+"""A setting is kept only if the step is confirmed faster; nothing measured is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bestof.recipe.contestant import OutOfTime, ScriptFailed
+from bestof.recipe.file import TOTAL, Recipe, read_recipe
+from bestof.recipe.parts import PARTS, Facts, Part, parts_of
+from bestof.recipe.search import Search
+from bestof.recipe.settings import Settings
+
+FACTS = Facts(threads=2, processors=4, convolutions=True, loaders=True, optimizer=True)
+
+
+class World:
+    """Runs of a made-up script. `cost` gives the seconds of a step; a turn takes a second."""
+
+    def __init__(self, cost: Callable[[Settings], float], noise: float = 0.0) -> None:
+        self.cost = cost
+        self.now = 0.0
+        self.turns = 0
+        self.open = 0
+        self.interrupt_at: int | None = None
+        self._draw = random.Random(3)
+        self._noise = noise
+
+    def make(self, settings: Settings) -> Fake:
+        self.open += 1
+        return Fake(self, settings)
+
+    def spend(self, settings: Settings, deadline: float) -> float:
+        self.turns += 1
+        if self.turns == self.interrupt_at:
+            raise KeyboardInterrupt
+        if self.now >= deadline:
+            raise OutOfTime("the time is up")
+        self.now += 1
+        return self.cost(settings) * self._draw.lognormvariate(0, self._noise)
+
+
+class Fake:
+    """One run of the made-up script."""
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        self.settings = settings
+        self.facts: Facts | None = FACTS
+        self.trials = 0
+        self._world = world
+
+    def turn(self, deadline: float) -> float:
+        return self._world.spend(self.settings, deadline)
+
+    def close(self) -> None:
+        self._world.open -= 1
+
+
+def search(
+    world: World,
+    recipe: Recipe | None = None,
+    seconds: float = 1e6,
+    parts: tuple[Part, ...] = PARTS,
+    save: Callable[[], object] = lambda: None,
+) -> Recipe:
+    recipe = Recipe(["train.py"]) if recipe is None else recipe
+    Search(
+        recipe,
+        world.make,
+        deadline=world.now + seconds,
+        save=save,
+        tell=lambda _: None,
+        clock=lambda: world.now,
+    ).run(parts)
+    assert world.open == 0
+    return recipe
+
+
+def test_only_what_gains_is_kept() -> None:
+    def cost(settings: Settings) -> float:
+        return (
+            1.0
+            * (0.8 if settings.kernels else 1)
+            * (3.0 if settings.products else 1)
+            * (0.7 if settings.fused_optimizer else 1)
+            * (5.0 if settings.threads == 1 else 1)
+            * (0.9 if settings.workers == 2 else 1)
+        )
+
+    recipe = search(World(cost, noise=0.02))
+    assert recipe.complete
+    assert recipe.settings == Settings(kernels=True, fused_optimizer=True, workers=2)
+    assert recipe.comparisons[-1].part == TOTAL
+    assert recipe.comparisons[-1].kept
+    found = sorted(recipe.comparisons[-1].ratios)[len(recipe.comparisons[-1].ratios) // 2]
+    assert found == pytest.approx(1 / (0.8 * 0.7 * 0.9), rel=0.1)
+
+
+def test_what_gains_alone_and_loses_together_is_rolled_back() -> None:
+    def cost(settings: Settings) -> float:
+        # In the last comparison, the machine is in another state: what was kept has lost its gain.
+        return 1.0 if world.now < 30 or settings == Settings() else 2.0
+
+    gains = {"kernels": 0.8, "keep_freed": 0.8}
+
+    def gaining(settings: Settings) -> float:
+        factor = 1.0
+        for name, gain in gains.items():
+            factor *= gain if getattr(settings, name) else 1
+        return cost(settings) * factor
+
+    world = World(gaining)
+    recipe = search(world, parts=tuple(one for one in PARTS if one.name in ("kernels", "memory")))
+    assert world.now > 30
+    assert [one.kept for one in recipe.comparisons] == [True, True, False]
+    assert recipe.settings == Settings()
+
+
+def test_equal_settings_are_not_kept() -> None:
+    recipe = search(World(lambda _: 1.0, noise=0.0))
+    assert recipe.settings == Settings()
+    assert recipe.complete
+
+
+def test_a_candidate_that_fails_is_not_kept() -> None:
+    def cost(settings: Settings) -> float:
+        if settings.kernels:
+            raise ScriptFailed("it failed with status 3: boom")
+        return 0.5 if settings.fused_optimizer else 1.0
+
+    recipe = search(World(cost))
+    assert recipe.settings == Settings(fused_optimizer=True)
+    assert recipe.comparisons[0].kept is False
+    assert recipe.comparisons[0].why == "it failed with status 3: boom"
+
+
+def test_a_script_that_fails_as_it_stands_ends_the_search() -> None:
+    def cost(_: Settings) -> float:
+        raise ScriptFailed("it failed with status 1: boom")
+
+    with pytest.raises(ScriptFailed, match="boom"):
+        search(World(cost))
+
+
+@pytest.mark.parametrize("interrupt_at", [2, 9, 40])
+def test_an_interrupted_search_continues_with_what_it_measured(
+    tmp_path: Path, interrupt_at: int
+) -> None:
+    def cost(settings: Settings) -> float:
+        return 0.5 if settings.kernels else 1.0
+
+    path = tmp_path / "recipe.json"
+    world = World(cost, noise=0.05)
+    world.interrupt_at = interrupt_at
+    recipe = Recipe(["train.py"])
+    with pytest.raises(KeyboardInterrupt):
+        search(world, recipe, save=lambda: recipe.save(path))
+    assert world.open == 0
+    kept = read_recipe(path)
+    assert not kept.complete
+    pairs = [len(one.ratios) for one in kept.comparisons]
+    search(World(cost, noise=0.05), kept, save=lambda: kept.save(path))
+    assert kept.complete
+    assert kept.settings == Settings(kernels=True)
+    after = [len(one.ratios) for one in kept.comparisons]
+    assert all(now >= before for now, before in zip(after, pairs, strict=False))
+    # A complete recipe needs one turn, for the facts.
+    again = World(cost)
+    search(again, read_recipe(path))
+    assert again.turns == 1
+
+
+def test_a_search_ends_in_time_and_says_what_is_open() -> None:
+    world = World(lambda _: 1.0, noise=0.3)
+    recipe = search(world, seconds=60)
+    assert world.now <= 60
+    assert not recipe.complete
+    assert any("the time was up" in one.why for one in recipe.comparisons)
+    assert recipe.settings == Settings()
+
+
+def test_parts_that_do_not_apply_are_not_tried() -> None:
+    bare = Facts(threads=1, processors=1, convolutions=False, loaders=False, optimizer=False)
+    tried = {part.name for part in PARTS for _ in part.values(bare)}
+    assert tried == {"kernels", "products", "attention", "memory"}
+
+
+@pytest.mark.parametrize("accuracy", ["exact", "float32", "relaxed"])
+def test_precision_follows_the_accuracy(accuracy: Any) -> None:
+    def values() -> Iterator[dict[str, Any]]:
+        for part in parts_of(accuracy):
+            yield from part.values(FACTS)
+
+    names = {name for found in values() for name in found}
+    assert ("accuracy" in names) == (accuracy == "relaxed")
+    if accuracy == "exact":
+        assert names == {"keep_freed", "workers"}
