@@ -8,6 +8,27 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
+// Returns v P(a normal number is below v). Abramowitz and Stegun, 7.1.26: the error is at most
+// 1.5e-7 of |v| / 2, before rounding. The probability of the nearer tail is computed, so that large
+// negative values do not cancel.
+BESTOF_INLINE Vec gelu(Vec v) {
+  const Vec size = at_least(v, -v);
+  const Vec t = 1.0f / (1.0f + size * (0.3275911f * 0.70710678118654752f));
+  Vec tail = broadcast(1.061405429f);
+  tail = tail * t - 1.453152027f;
+  tail = tail * t + 1.421413741f;
+  tail = tail * t - 0.284496736f;
+  tail = tail * t + 0.254829592f;
+  tail = tail * t * exponential(-0.5f * (v * v));
+  return 0.5f * v * (v < Vec{} ? tail : 2.0f - tail);
+}
+
+// Returns 0.5 v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))), as v times a logistic function.
+BESTOF_INLINE Vec gelu_tanh(Vec v) {
+  constexpr float kTwice = 2 * 0.79788456080286536f;
+  return v / (1.0f + exponential(-kTwice * (v + 0.044715f * (v * v) * v)));
+}
+
 // Out of line, as are the tails of rows: inlined into every size of every micro-kernel these were
 // two thirds of the code and of the time that it took to compile.
 __attribute__((noinline)) inline Vec activate_seldom(Vec v, Activation activation, float slope) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import convolution
@@ -175,6 +176,8 @@ ACTIVATIONS = {
     ("leaky_relu", 0.3): lambda v: np.where(v < 0, 0.3 * v, v),
     "silu": lambda v: v / (1 + np.exp(-v)),
     "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
+    "gelu": lambda v: v * (1 + np.vectorize(math.erf)(v / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda v: v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) / 2,
 }
 EPILOGUE_CASES = (
     CASES[15],

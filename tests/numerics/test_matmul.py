@@ -6,6 +6,7 @@ promised bound grows with the square root of K, and holds for the rms of the err
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,12 +174,20 @@ def activated(value: Float64, name: str | None) -> Float64:
             return np.where(value < 0, 0.01 * value, value)
         case "silu":
             return value / (1 + np.exp(-value))
+        case "gelu":
+            return value * (1 + np.vectorize(math.erf)(value / math.sqrt(2))) / 2
+        case "gelu_tanh":
+            inner = math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)
+            return value * (1 + np.tanh(inner)) / 2
         case _:
             return value * np.clip(value + 3, 0, 6) / 6
 
 
 @pytest.mark.parametrize("name", FLOAT32)
-@pytest.mark.parametrize("activation", [None, "relu", "relu6", "leaky_relu", "silu", "hard_swish"])
+@pytest.mark.parametrize(
+    "activation",
+    [None, "relu", "relu6", "leaky_relu", "silu", "hard_swish", "gelu", "gelu_tanh"],
+)
 def test_epilogues(name: str, activation: str | None) -> None:
     """Each is 1.2-Lipschitz at most, and computed to a few roundings."""
     random = draw(6)

@@ -50,7 +50,8 @@ def conv2d(
     padding: an integer, (y, x), or ((top, bottom), (left, right)).
     algorithm: a name of `conv2d_algorithms`. The default is that of the packed weights, or else
     `direct`, or `convgemm_bf16` for bfloat16.
-    activation: relu, relu6, silu, hard_swish, leaky_relu (slope 0.01), or ("leaky_relu", slope).
+    activation: relu, relu6, silu, hard_swish, gelu, gelu_tanh (its approximation by tanh),
+    leaky_relu (slope 0.01), or ("leaky_relu", slope).
     residual: an array like y. out: the array to write to; it may be `residual`, and must not
     overlap any other argument.
     dtype: of x, w, residual and y, float32 or bfloat16; by default that of x.

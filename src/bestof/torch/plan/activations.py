@@ -28,7 +28,7 @@ class Activation:
     slope_of: returns the slope below zero (0.0 if the activation has none) of a node that computes
     the activation, and None for other nodes.
     apply: computes it in place by PyTorch, given the slope.
-    onednn: oneDNN's name of it, and its scalars, given the slope.
+    onednn: oneDNN's name of it, its scalars, and its variant, given the slope.
     never_falls: whether a larger argument never gives a smaller result, given the slope. Then the
     maximum of some results is the result of the maximum.
     steepest: its largest derivative.
@@ -37,7 +37,7 @@ class Activation:
     name: str
     slope_of: Callable[[Node], float | None]
     apply: Callable[[Tensor, float], Tensor]
-    onednn: Callable[[float], tuple[str, list[float]]]
+    onednn: Callable[[float], tuple[str, list[float], str]]
     never_falls: Callable[[float], bool]
     steepest: float = 1.0
 
@@ -69,6 +69,14 @@ def _slope_of_leaky_relu(node: Node) -> float | None:
     return float(argument(node, "negative_slope"))
 
 
+def _gelu(variant: str) -> Callable[[Node], float | None]:
+    def slope_of(node: Node) -> float | None:
+        is_gelu = node.target is aten.gelu.default
+        return 0.0 if is_gelu and argument(node, "approximate") == variant else None
+
+    return slope_of
+
+
 def _always(_: float) -> bool:
     return True
 
@@ -82,21 +90,21 @@ ACTIVATIONS = (
         "relu",
         _clamped(0, None, aten.relu.default),
         lambda y, _: torch.relu_(y),
-        lambda _: ("relu", []),
+        lambda _: ("relu", [], ""),
         _always,
     ),
     Activation(
         "relu6",
         _clamped(0, 6, aten.relu6.default),
         lambda y, _: F.hardtanh_(y, 0.0, 6.0),
-        lambda _: ("hardtanh", [0.0, 6.0]),
+        lambda _: ("hardtanh", [0.0, 6.0], ""),
         _always,
     ),
     Activation(
         "silu",
         _computed_by(aten.silu.default),
         lambda y, _: F.silu(y, inplace=True),
-        lambda _: ("swish", []),
+        lambda _: ("swish", [], ""),
         _never,
         steepest=1.1,
     ),
@@ -104,7 +112,7 @@ ACTIVATIONS = (
         "hard_swish",
         _computed_by(aten.hardswish.default),
         lambda y, _: F.hardswish(y, inplace=True),
-        lambda _: ("hardswish", []),
+        lambda _: ("hardswish", [], ""),
         _never,
         steepest=1.5,
     ),
@@ -112,12 +120,28 @@ ACTIVATIONS = (
         "leaky_relu",
         _slope_of_leaky_relu,
         F.leaky_relu_,
-        lambda slope: ("leaky_relu", [slope]),
+        lambda slope: ("leaky_relu", [slope], ""),
         lambda slope: slope >= 0,
+    ),
+    Activation(
+        "gelu",
+        _gelu("none"),
+        lambda y, _: aten.gelu_(y, approximate="none"),
+        lambda _: ("gelu", [], "none"),
+        _never,
+        steepest=1.2,
+    ),
+    Activation(
+        "gelu_tanh",
+        _gelu("tanh"),
+        lambda y, _: aten.gelu_(y, approximate="tanh"),
+        lambda _: ("gelu", [], "tanh"),
+        _never,
+        steepest=1.2,
     ),
 )
 _ROWS = {row.name: row for row in ACTIVATIONS}
-NO_ACTIVATION = Activation("", lambda _: None, lambda y, _: y, lambda _: ("none", []), _always)
+NO_ACTIVATION = Activation("", lambda _: None, lambda y, _: y, lambda _: ("none", [], ""), _always)
 STEEPEST = max(row.steepest for row in ACTIVATIONS)
 
 

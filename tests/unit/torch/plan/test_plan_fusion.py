@@ -61,6 +61,8 @@ def operations(function: Callable[[nn.Module, Tensor], object]) -> list[str]:
         (lambda x: x.clamp(min=0), "relu"),
         (F.silu, "silu"),
         (F.hardswish, "hard_swish"),
+        (F.gelu, "gelu"),
+        (lambda x: F.gelu(x, approximate="tanh"), "gelu_tanh"),
         (lambda x: F.leaky_relu(x, 0.2), "leaky_relu"),
     ],
 )
@@ -90,7 +92,7 @@ def also_an_output(m: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     [
         read_twice,
         also_an_output,
-        lambda m, x: F.gelu(m.first(x)),
+        lambda m, x: F.elu(m.first(x)),
         lambda m, x: m.first(x).clamp(0, 5),
         lambda m, x: m.first(x) + x[:, :1],  # a residual of another shape
         lambda m, x: torch.add(m.first(x), x, alpha=2),

@@ -37,10 +37,10 @@ class OneDnn(Algorithm):
         packed = _reordered(site)
         weight, bias, geometry = packed.layout, layer.weights.bias, _geometry(site)
         compute = torch.ops.mkldnn._convolution_pointwise
-        name, scalars = activation_of(layer.activation).onednn(layer.slope)
+        name, scalars, variant = activation_of(layer.activation).onednn(layer.slope)
 
         def run() -> None:
-            out.copy_(compute(x, weight, bias, *geometry, name, scalars, ""))
+            out.copy_(compute(x, weight, bias, *geometry, name, scalars, variant))
 
         def run_with_residual() -> None:
             y = compute(x, weight, bias, *geometry, "none", [], "")
