@@ -80,6 +80,7 @@ NB_MODULE(_native, m) {
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);
   bestof::bind_frozen_norm(m);
+  bestof::bind_norm(m);
   bestof::bind_optim(m);
   bestof::bind_plan(m);
   bestof::bind_pool(m);

@@ -14,6 +14,7 @@ void bind_attention(nanobind::module_& m);
 void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_frozen_norm(nanobind::module_& m);
+void bind_norm(nanobind::module_& m);
 void bind_optim(nanobind::module_& m);
 void bind_plan(nanobind::module_& m);
 void bind_pool(nanobind::module_& m);

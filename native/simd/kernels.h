@@ -7,6 +7,7 @@
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
 #include "loss/focal.h"
+#include "norm/norm.h"
 #include "optim/lamb.h"
 #include "pool/pool.h"
 #include "simd/each_isa.h"
@@ -32,6 +33,7 @@ struct Kernels {
   FrozenNormBackward* frozen_norm_backward;
   MultiplyAdds* multiply_adds;
   const AttentionPass* attention;
+  Normalize* normalize;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

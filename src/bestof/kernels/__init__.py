@@ -26,6 +26,7 @@ from bestof.kernels.matmul import (
     matmul_algorithms,
     pack_matrix,
 )
+from bestof.kernels.norm import NormPlan, layer_norm, rms_norm
 from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
@@ -39,6 +40,7 @@ __all__ = [
     "MatmulAlgorithm",
     "MatmulPlan",
     "MatmulPromise",
+    "NormPlan",
     "PackedMatrix",
     "PackedWeights",
     "Pool2dPlan",
@@ -56,6 +58,7 @@ __all__ = [
     "isa",
     "isas",
     "lamb_step",
+    "layer_norm",
     "matmul",
     "matmul_algorithms",
     "multiply_adds",
@@ -63,6 +66,7 @@ __all__ = [
     "pack_weights",
     "pool2d",
     "pool2d_backward",
+    "rms_norm",
     "transpose",
     "transpose_algorithms",
     "use_isa",

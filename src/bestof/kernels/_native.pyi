@@ -135,6 +135,27 @@ def attention(
     scale: float,
     threads: int,
 ) -> None: ...
+def normalize(
+    x: Any,
+    residual: Any,
+    scale: Any,
+    shift: Any,
+    out: Any,
+    epsilon: float,
+    centred: bool,
+    threads: int,
+) -> None: ...
+def normalize_at(
+    x: int,
+    residual: int,
+    scale: int,
+    shift: int,
+    out: int,
+    rows: int,
+    size: int,
+    epsilon: float,
+    centred: bool,
+) -> None: ...
 def lamb(
     param: Any,
     grad: Any,

@@ -1,0 +1,78 @@
+// Layer norm and RMS norm for Python.
+#include "norm/norm.h"
+
+#include <nanobind/nanobind.h>
+#include <omp.h>
+
+#include <string>
+
+#include "bindings/array.h"
+#include "bindings/module.h"
+
+namespace bestof {
+namespace {
+
+int team_of(int threads) {
+  if (threads < 0 || threads > 4096)
+    refuse("threads: expected 1 to 4096; got " + std::to_string(threads));
+  return threads > 0 ? threads : omp_get_max_threads();
+}
+
+// Adds an array that may be left out to the operands; None has no address.
+const float* row_of(nb::handle value, const char* name, long size, const Array& out, Array& keep) {
+  if (value.is_none()) return nullptr;
+  keep = read_array(value, name, 1);
+  expect_shape(keep, name, {size});
+  expect_apart(out, "out", keep, name);
+  return keep.floats();
+}
+
+void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle shift,
+               nb::handle out, double epsilon, bool centred, int threads) {
+  const Array from = read_array(x, "x", kAnyRank), into = write_array(out, "out", kAnyRank);
+  if (from.shape.empty() || from.shape.back() < 1)
+    refuse("x: expected rows of at least one number; got shape " + describe(from.shape));
+  expect_shape(into, "out", from.shape);
+  const long size = from.shape.back();
+  if (into.data != from.data) expect_apart(into, "out", from, "x");
+  NormCall call = {};
+  Array added, scales, shifts;
+  if (!residual.is_none()) {
+    added = read_array(residual, "residual", kAnyRank);
+    expect_shape(added, "residual", from.shape);
+    if (into.data != added.data) expect_apart(into, "out", added, "residual");
+    call.residual = added.floats();
+  }
+  call.x = from.floats();
+  call.scale = row_of(scale, "scale", size, into, scales);
+  call.shift = row_of(shift, "shift", size, into, shifts);
+  call.y = into.floats();
+  call.threads = team_of(threads);
+  const NormProblem p = {from.count() / size, size, epsilon, centred};
+  nb::gil_scoped_release release;
+  kernels().normalize(p, call);
+}
+
+void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::size_t shift,
+                  std::size_t out, long rows, long size, double epsilon, bool centred) {
+  const auto at = [](std::size_t address) { return reinterpret_cast<const float*>(address); };
+  NormCall call = {at(x),
+                   at(residual),
+                   at(scale),
+                   at(shift),
+                   reinterpret_cast<float*>(out),
+                   omp_get_max_threads()};
+  nb::gil_scoped_release release;
+  kernels().normalize({rows, size, epsilon, centred}, call);
+}
+
+}  // namespace
+
+void bind_norm(nb::module_& m) {
+  m.def("normalize", &normalize, nb::arg("x"), nb::arg("residual").none(), nb::arg("scale").none(),
+        nb::arg("shift").none(), nb::arg("out"), nb::arg("epsilon"), nb::arg("centred"),
+        nb::arg("threads"));
+  m.def("normalize_at", &normalize_at);
+}
+
+}  // namespace bestof
