@@ -35,11 +35,11 @@ class Binding:
 
     def refresh(self) -> None:
         """Bind to the algorithms that were chosen since."""
-        convolutions = [step.convolution for step in self.steps if step.convolution is not None]
-        self.settled = sum(one.learn() for one in convolutions) == len(convolutions)
+        choosing = [step.chosen for step in self.steps if step.chosen is not None]
+        self.settled = sum(one.learn() for one in choosing) == len(choosing)
         for step in self.steps:
-            if step.convolution is not None:
-                step.run = step.convolution.run
+            if step.chosen is not None:
+                step.run = step.chosen.run
         self.runs = [step.run for step in self.steps]
 
     def check(self) -> None:

@@ -1,14 +1,15 @@
-"""Which algorithm runs a layer of a plan."""
+"""Which algorithm runs a step of a plan."""
 
 from __future__ import annotations
 
 from bestof.torch.plan.algorithms.table import PYTORCH, algorithm
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.raced_problem import RacedProblem
 
 
 class Choice:
-    """The algorithm of one layer of a program: the only place where it is kept.
+    """The algorithm of one step of a program: the only place where it is kept.
 
     A choice starts open. It is settled once: by the selector's decision, by a plan file, by a limit
     of memory, or by verification, which replaces a wrong algorithm. All bindings of a program share
@@ -17,7 +18,9 @@ class Choice:
     keep the weights in a layout of its own.
     """
 
-    def __init__(self, problem: FusedProblem, weights: FrozenWeights) -> None:
+    def __init__(
+        self, problem: FusedProblem | RacedProblem, weights: FrozenWeights | None = None
+    ) -> None:
         self.problem, self._weights = problem, weights
         self._algorithm: str | None = None
         self.is_ordered = False
@@ -25,8 +28,9 @@ class Choice:
     @property
     def algorithm(self) -> str | None:
         """The name of the algorithm; None while the choice is open."""
-        if self._algorithm is None and self._weights.limited_to is not None:
-            only = self._weights.limited_to
+        only = None if self._weights is None else self._weights.limited_to
+        if self._algorithm is None and only is not None:
+            assert isinstance(self.problem, FusedProblem)
             self.is_ordered = True
             self._algorithm = only if algorithm(only).can_run(self.problem) else PYTORCH.name
         return self._algorithm
@@ -38,10 +42,11 @@ class Choice:
     def settle(self, name: str) -> None:
         """Order an algorithm, in place of an earlier one too, for every number of threads."""
         self._algorithm, self.is_ordered = name, True
-        if self._weights.limited_to is not None:
+        if self._weights is not None and self._weights.limited_to is not None:
             self._weights.limited_to = name
 
     def limit(self, name: str) -> None:
         """Take an algorithm, for all layers with the same weights."""
+        assert self._weights is not None
         self._weights.limited_to = name
         self.settle(name)

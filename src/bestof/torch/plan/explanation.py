@@ -76,7 +76,7 @@ def explain(program: Program, inputs: Sequence[Tensor], repeats: int, model: int
         for step, took in zip(binding.steps, medians, strict=True):
             one = step.convolution
             flops = 0 if one is None else one.problem.convolution.flops
-            algorithm = None if one is None else one.algorithm
+            algorithm = None if step.chosen is None else step.chosen.algorithm
             steps.append(
                 StepReport(step.name, step.kind, algorithm, took, took / total, flops / took / 1e9)
             )

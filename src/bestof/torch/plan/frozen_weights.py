@@ -63,7 +63,8 @@ def versions(tensors: Iterable[Tensor]) -> list[int]:
 class FrozenWeights:
     """The weights, bias and norm of one layer, as `optimize` found them.
 
-    The weight is (O, I / groups, H, W), or (O, I) of a linear layer. The tensors are the model's
+    The weight is (O, I / groups, H, W), or (O, I) of a linear layer: `transposed` if the model
+    holds (I, O). The tensors are the model's
     own, except the bias: no weight is copied before an algorithm wants a layout of its own. Such
     layouts are made once, shared by all steps with the same weights, and freed with the last of
     them. If a tensor has changed when it is needed again, `TorchError` is raised.
@@ -71,8 +72,16 @@ class FrozenWeights:
     limited_to: the only algorithm that a limit of memory allows (see `Choice`), or None.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int) -> None:
-        self.weight, self.norm, self.groups = weight.detach(), norm, groups
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        norm: Norm | None,
+        groups: int,
+        transposed: bool = False,
+    ) -> None:
+        own = weight.detach()
+        self.weight, self.norm, self.groups = own.t() if transposed else own, norm, groups
         self.own_bias = None if bias is None else bias.detach()
         self._sources = [
             tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx import GraphModule, Node
 
+from bestof.torch.plan.composites import unite
 from bestof.torch.plan.graph import value_of
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.table import RECOGNISERS
@@ -28,6 +29,8 @@ def fuse(module: GraphModule, weights: Weights) -> None:
         if _is_identity(node) and not any(map(reads_strides, node.users)):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+    unite(graph)
+    graph.eliminate_dead_code()
     for node in list(graph.nodes):
         if node.op == "call_function" and (recognise := RECOGNISERS.get(node.target)) is not None:
             recognise(rewriter, node)

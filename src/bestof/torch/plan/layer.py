@@ -16,7 +16,7 @@ from bestof.torch.plan.graph import Pair
 class Layer:
     """activation(x * w + bias + residual), then the largest of each 2x2 results if `pooled`.
 
-    x: (N, C, H, W), and (rows, features) if `linear`; a linear layer has no residual.
+    x, residual: (N, C, H, W), and (rows, features) if `linear`.
     weights: folded with the batch norm that follows. slope: of the activation, below zero.
     """
 

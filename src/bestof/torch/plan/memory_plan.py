@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.arena import Buffer, plan_offsets
 from bestof.torch.plan.graph import RESHAPING
-from bestof.torch.plan.mutation import aliased_argument
+from bestof.torch.plan.mutation import aliased_argument, root_of
 
 
 class MemoryPlan:
@@ -88,7 +88,9 @@ class MemoryPlan:
         if not node.meta["operation"].overwrites_last or len(node.args) < 2:
             return None
         first, *_, residual = node.args
-        if residual is first or not isinstance(residual, Node):
+        if not (isinstance(first, Node) and isinstance(residual, Node)) or root_of(
+            first
+        ) is root_of(residual):
             return None
         here = self.slot[node]
         buffer = self.buffers.get(residual)

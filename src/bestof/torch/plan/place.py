@@ -13,6 +13,8 @@ from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.memory_plan import MemoryPlan
+from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.raced_step import RacedStep
 from bestof.torch.plan.step import Step
 from bestof.torch.plan.strides import reads_strides, with_strides
 
@@ -48,9 +50,15 @@ class Place:
 
     @property
     def choice(self) -> Choice:
-        """The choice of the algorithm, for nodes that are fused layers."""
+        """The choice of the algorithm, for nodes that have one."""
         assert self._choice is not None
         return self._choice
+
+    @property
+    def fused_problem(self) -> FusedProblem:
+        """What the algorithm is chosen for, for nodes that are fused layers."""
+        assert isinstance(self.choice.problem, FusedProblem)
+        return self.choice.problem
 
     def tensor(self, node: Any) -> Tensor:
         """Return a value that lies in the arena, or a parameter."""
@@ -77,12 +85,16 @@ class Place:
         return self._memory.dead_after(self._node)
 
     def step(
-        self, kind: str, run: Callable[[], object], layer: ConvolutionStep | None = None
+        self,
+        kind: str,
+        run: Callable[[], object],
+        layer: ConvolutionStep | None = None,
+        raced: RacedStep | None = None,
     ) -> Step:
         """Return the step of this node."""
         node = self._node
         name = node.meta.get("name", node.name)
-        return Step(name, kind, self.slot, node in self._memory.buffers, run, layer)
+        return Step(name, kind, self.slot, node in self._memory.buffers, run, layer, raced)
 
     def arguments(self) -> tuple[list[Callable[[], Any]], dict[str, Callable[[], Any]]]:
         """Return functions that look up the positional and the named arguments of the operator."""

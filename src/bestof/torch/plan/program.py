@@ -58,6 +58,8 @@ class Program:
             if isinstance(operation, FusedLayer):
                 problem = operation.problem(node, accuracy)
                 self.choices[node] = Choice(problem, operation.layer.weights)
+            elif operation is not None and (raced := operation.raced_problem(node)) is not None:
+                self.choices[node] = Choice(raced)
         outputs: tuple[Any, ...] = tuple(self.output.args[0])
         self._finders = [self._finder(output) for output in outputs]
         self._lock = threading.Lock()

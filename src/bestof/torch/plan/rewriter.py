@@ -25,14 +25,19 @@ class Rewriter:
         return constant(self.module, node)
 
     def frozen(
-        self, weight: Tensor, bias: Tensor | None, norm: Norm | None, groups: int
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        norm: Norm | None,
+        groups: int,
+        transposed: bool = False,
     ) -> FrozenWeights:
         """Return the weights of a layer: the same object for the same tensors."""
         tensors = (weight, bias, *(norm[:4] if norm else ()))
-        key = (*map(id, tensors), norm and norm.eps, groups)
+        key = (*map(id, tensors), norm and norm.eps, groups, transposed)
         frozen = self._weights.get(key)
         if frozen is None:  # keeps the tensors, and so their ids
-            frozen = self._weights[key] = FrozenWeights(weight, bias, norm, groups)
+            frozen = self._weights[key] = FrozenWeights(weight, bias, norm, groups, transposed)
         return frozen
 
     def norm_alone(self, norm: Norm, ones: Tensor) -> FrozenWeights:

@@ -9,6 +9,7 @@ from torch import Tensor
 from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.operations.checks import expect, operation_of, val
 from bestof.torch.plan.program import Program
+from bestof.torch.plan.raced_problem import ALTERNATIVES, RacedProblem
 
 
 def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
@@ -32,8 +33,12 @@ def check_decisions(program: Program, decisions: dict[str, str]) -> None:
     problems = {node.meta["name"]: choice.problem for node, choice in program.choices.items()}
     for name, chosen in decisions.items():
         expect(name in problems, f"step {name!r}")
+        problem = problems[name]
+        if isinstance(problem, RacedProblem):
+            expect(chosen in ALTERNATIVES, f"alternative {chosen!r}")
+            continue
         try:
-            right = algorithm(chosen).can_run(problems[name])
+            right = algorithm(chosen).can_run(problem)
         except KeyError:
             right = False
         expect(right, f"algorithm {chosen!r}")

@@ -13,6 +13,7 @@ from bestof.torch.plan.algorithms.table import PYTORCH, applicable
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.program import Program
+from bestof.torch.plan.raced_step import RacedStep
 
 _MOST_RUNS = 1000
 
@@ -52,7 +53,8 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                         break
                     if turn == 0:  # neither an earlier run nor an order has decided
                         for one in undecided:
-                            _prepare(one)
+                            if isinstance(one, ConvolutionStep):
+                                _prepare(one)
                 else:
                     break  # the policy does not end its search within these calls
         binding.refresh()
@@ -60,17 +62,19 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
         program.give_back(binding)
 
 
-def _heats(binding: Binding) -> Iterator[list[ConvolutionStep]]:
-    """Yield one layer of each open problem, as many at a time as memory holds packed weights of."""
-    first: dict[object, ConvolutionStep] = {}
+def _heats(binding: Binding) -> Iterator[list[ConvolutionStep | RacedStep]]:
+    """Yield one step of each open problem, as many at a time as memory holds packed weights of."""
+    first: dict[object, ConvolutionStep | RacedStep] = {}
     for step in binding.steps:
-        one = step.convolution
+        one = step.chosen
         if one is not None and not one.learn():
             first.setdefault(one.problem, one)
-    heat: list[ConvolutionStep] = []
+    heat: list[ConvolutionStep | RacedStep] = []
     taken = 0
     for one in first.values():
-        size = 2 * len(applicable(one.problem)) * one.layer.weights.weight.nbytes
+        size = 0
+        if isinstance(one, ConvolutionStep):
+            size = 2 * len(applicable(one.problem)) * one.layer.weights.weight.nbytes
         if heat and taken + size > _RACED_BYTES:
             yield heat
             heat, taken = [], 0
@@ -88,11 +92,13 @@ def _prepare(one: ConvolutionStep) -> None:
             one.runner(algorithm)
 
 
-def _runs(binding: Binding, heat: Sequence[ConvolutionStep]) -> list[Callable[[], object]]:
+def _runs(
+    binding: Binding, heat: Sequence[ConvolutionStep | RacedStep]
+) -> list[Callable[[], object]]:
     """Return the functions of a call while these layers race; later ones run by PyTorch."""
     runs = []
     for step in binding.steps:
-        one = step.convolution
+        one = step.chosen
         if one is None:
             runs.append(step.run)
         elif not one.learn() and not any(one is other for other in heat):

@@ -46,6 +46,9 @@ def _linear(site: Site) -> Runner:
     layer, x, out = site.layer, site.x, site.out
     transposed, bias = layer.weights.folded().t(), layer.weights.bias
     find = x if not isinstance(x, Tensor) else lambda: x
+    residual, weight = site.residual, layer.weights.folded()
+    if residual is not None:  # which may lie where the results do
+        return lambda: out.copy_(layer.apply(find(), residual, weight))
     if bias is None:
         return lambda: layer.activate(torch.mm(find(), transposed, out=out))
     return lambda: layer.activate(torch.addmm(bias, find(), transposed, out=out))

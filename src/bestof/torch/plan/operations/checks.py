@@ -40,6 +40,14 @@ def is_rows(node: Any) -> bool:
     return val(node).dim() == 4 and val(node).dtype is torch.float32
 
 
+def is_dense(node: Any) -> bool:
+    """Return whether a node is a contiguous float32 value that an operation puts into the arena."""
+    operation = operation_of(node)
+    if operation is None or operation.yields_rows:
+        return False
+    return val(node).dtype is torch.float32 and val(node).numel() > 0
+
+
 def is_alike(one: Node, other: Any) -> bool:
     """Return whether two values have the same shape and dtype."""
     return val(one).shape == val(other).shape and val(one).dtype is val(other).dtype

@@ -88,7 +88,7 @@ class Convolution(FusedLayer):
         unpooled = place.out if place.workspace is None else place.workspace
         site = Site(
             self.layer,
-            place.choice.problem,
+            place.fused_problem,
             x,
             place.out,
             residual[0] if residual else None,

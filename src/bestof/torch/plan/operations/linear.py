@@ -1,4 +1,4 @@
-"""Linear layers with the activation that follows."""
+"""Linear layers with the addition and the activation that follow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.graph import argument, is_plain, shape_of
+from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of
 from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
+from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.rewriter import Rewriter
@@ -29,14 +30,21 @@ class Linear(FusedLayer):
     """A linear layer: a convolution of one pixel a row. Its input may come from PyTorch."""
 
     name: ClassVar[str] = "linear"
+    overwrites_last: ClassVar[bool] = True
 
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
-        """Return the operator that may become a linear layer."""
-        return {aten.linear.default: _recognise}
+        """Return the operators that may become linear layers."""
+        return {aten.linear.default: _recognise, aten.addmm.default: _recognise_addmm}
 
     def absorb(self, rewriter: Rewriter, node: Node) -> None:
-        """Take an activation that follows into the layer."""
+        """Take the addition and the activation that follow into the layer."""
+        user = only_user(node)
+        if user is not None and user.target is aten.add.Tensor:
+            other = user.args[1] if user.args[0] is node else user.args[0]
+            if _is_residual(node, other, user):
+                residual = other if is_dense(other) else _dense_copy(rewriter, other)
+                node = rewriter.absorb(node, user, self, node.args[0], residual)
         self.absorb_activation(rewriter, node)
 
     def _input_shape(self, node: Node) -> tuple[int, ...]:
@@ -60,7 +68,8 @@ class Linear(FusedLayer):
                 )
 
             x = contiguous
-        site = Site(self.layer, place.choice.problem, x, out, None, out)
+        residual = place.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
+        site = Site(self.layer, place.fused_problem, x, out, residual, out)
         step = ConvolutionStep(site, place.choice)
         return place.step(str(step.problem), step.run, step)
 
@@ -68,11 +77,44 @@ class Linear(FusedLayer):
         """Raise ValueError if shapes disagree."""
         self.check_layer(dim=2)
         self.check_types(node)
-        expect(self.layer.linear and not self.layer.pooled and len(node.args) == 1, node.name)
+        expect(self.layer.linear and not self.layer.pooled and len(node.args) < 3, node.name)
+        for residual in node.args[1:]:
+            expect(is_dense(residual) and val(residual).shape == val(node).shape, node.name)
         outer, inner = self.layer.weights.weight.shape
         x = val(node.args[0]).shape
         expect(0 not in x and x[-1] == inner, node.name)
         expect((*x[:-1], outer) == tuple(val(node).shape), node.name)
+
+
+def _is_residual(node: Node, other: Any, addition: Node) -> bool:
+    if other is node or not is_plain(other) or addition.kwargs.get("alpha", 1) != 1:
+        return False
+    return is_alike(node, other) and is_alike(addition, node) and is_plain(addition)
+
+
+def _dense_copy(rewriter: Rewriter, value: Any) -> Node:
+    """Return a copy in the arena of a value that PyTorch computes: its address is known then."""
+    return rewriter.insert(value, Dense(), value, val=value.meta["val"].contiguous())
+
+
+def _recognise_addmm(rewriter: Rewriter, node: Node) -> None:
+    """Replace bias + x @ weight, and the reshapes around it that flatten the rows of x."""
+    weight, bias = rewriter.constant(node.args[2]), rewriter.constant(node.args[0])
+    if weight is None or bias is None or weight.dtype is not torch.float32:
+        return
+    if argument(node, "alpha") != 1 or argument(node, "beta") != 1 or not is_plain(node, 2):
+        return
+    inner, outer = weight.shape
+    if bias.shape != (outer,) or not weight.is_contiguous() or not is_plain(node.args[1]):
+        return
+    x, last, after = node.args[1], node, only_user(node)
+    before = x.args[0] if isinstance(x, Node) and x.target is aten.reshape.default else None
+    if is_plain(before) and after is not None and after.target is aten.reshape.default:
+        shape = *shape_of(before)[:-1], outer
+        if shape == shape_of(after) and shape_of(before)[-1] == inner:
+            x, last = before, after
+    layer = Layer(rewriter.frozen(weight, bias, None, 1, transposed=True), linear=True)
+    rewriter.replace(last, Linear(layer), x)
 
 
 def _recognise(rewriter: Rewriter, node: Node) -> None:

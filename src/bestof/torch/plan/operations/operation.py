@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.place import Place
+from bestof.torch.plan.raced_problem import RacedProblem
 from bestof.torch.plan.rewriter import Rewriter
 from bestof.torch.plan.step import Step
 
@@ -46,6 +47,10 @@ class Operation(ABC):
 
     def workspace(self, node: Node) -> tuple[int, ...] | None:  # noqa: ARG002  # most need none
         """Return the shape (N, C, H, W) of the memory that the step needs beside its result."""
+        return None
+
+    def raced_problem(self, node: Node) -> RacedProblem | None:  # noqa: ARG002  # most race nothing
+        """Return the problem of an operation that PyTorch may run too, as a `RacedStep`."""
         return None
 
     @abstractmethod

@@ -8,17 +8,23 @@ from typing import Any
 from torch.fx import Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.operations.attention import Attention
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
+from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pooling import Pooling
+from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.operations.written import Written
 from bestof.torch.plan.rewriter import Rewriter
 
 OPERATIONS: tuple[type[Operation], ...] = (
     Convolution,
     Linear,
+    Dense,
+    RowNorm,
+    Attention,
     Pooling,
     ToChannelsLast,
     ToChannelsFirst,

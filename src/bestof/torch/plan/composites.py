@@ -1,0 +1,99 @@
+"""Replace operators that together compute one operation by PyTorch's operator for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of
+
+aten = torch.ops.aten
+
+
+def unite(graph: Graph) -> None:
+    """Replace GELU by its formula with tanh, and RMS norm by its formula, in place.
+
+    Models of transformers spell both out: eight passes over memory for the one, six for the other.
+    Unread nodes stay; the caller eliminates them.
+    """
+    for node in list(graph.nodes):
+        if node.target is aten.tanh.default:
+            _unite_gelu(graph, node)
+        elif node.target is aten.rsqrt.default:
+            _unite_rms_norm(graph, node)
+
+
+def _unite_gelu(graph: Graph, tanh: Node) -> None:
+    """Replace 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
+    total = _scaled(tanh.args[0], math.sqrt(2 / math.pi))
+    if total is None or total.target is not aten.add.Tensor or len(total.args) != 2:
+        return
+    x, cubic = total.args
+    cube = _scaled(cubic, 0.044715)
+    if not isinstance(x, Node) or cube is None or not _is_power(cube, x, 3):
+        return
+    shifted = only_user(tanh)
+    if shifted is None or shifted.target is not aten.add.Tensor or shifted.args != (tanh, 1.0):
+        return
+    last = only_user(shifted)
+    if last is None or last.target is not aten.mul.Tensor or last.kwargs or not is_plain(x):
+        return
+    if _scaled(_other(last, shifted), 0.5) is x:
+        _replace(graph, last, aten.gelu.default, (x,), {"approximate": "tanh"})
+
+
+def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
+    """Replace x rsqrt(mean(x^2) + eps), and its product with a scale if that follows."""
+    total = rsqrt.args[0]
+    if not isinstance(total, Node) or total.target is not aten.add.Tensor or total.kwargs:
+        return
+    mean, eps = total.args
+    if not isinstance(mean, Node) or mean.target is not aten.mean.dim or mean.kwargs:
+        return
+    if not isinstance(eps, float) or eps < 0 or tuple(mean.args[1:]) != ([-1], True):
+        return
+    last = only_user(rsqrt)
+    if last is None or last.target is not aten.mul.Tensor:
+        return
+    x = _other(last, rsqrt)
+    if not isinstance(x, Node) or not is_plain(x) or not _is_power(mean.args[0], x, 2):
+        return
+    size, scale, after = shape_of(x)[-1], None, only_user(last)
+    if after is not None and after.target is aten.mul.Tensor:
+        given = _other(after, last)
+        if is_plain(given, 1) and given.op == "get_attr" and shape_of(given) == (size,):
+            scale, last = given, after
+    _replace(graph, last, aten.rms_norm.default, (x, [size], scale, eps), {})
+
+
+def _scaled(node: Any, factor: float) -> Node | None:
+    """Return a of a * factor; None for other nodes."""
+    if not isinstance(node, Node) or node.target is not aten.mul.Tensor or len(node.args) != 2:
+        return None
+    value, number = node.args
+    same = isinstance(number, float) and math.isclose(number, factor, rel_tol=1e-7)
+    return value if same and isinstance(value, Node) else None
+
+
+def _is_power(node: Any, x: Node, exponent: int) -> bool:
+    """Return whether a node is a power of x."""
+    if not isinstance(node, Node) or node.target is not aten.pow.Tensor_Scalar:
+        return False
+    return node.args[0] is x and argument(node, "exponent") == exponent
+
+
+def _other(node: Node, one: Node) -> Any:
+    """Return the factor of a product beside `one`."""
+    return node.args[1] if node.args[0] is one else node.args[0]
+
+
+def _replace(
+    graph: Graph, node: Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with graph.inserting_before(node):
+        made = graph.call_function(target, args, kwargs)
+    made.meta = {"val": node.meta["val"]}
+    node.replace_all_uses_with(made)

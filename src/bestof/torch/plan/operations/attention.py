@@ -1,0 +1,206 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import Node
+
+from bestof.errors import TorchError
+from bestof.kernels import AttentionPlan
+from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of, value_of
+from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.place import Place
+from bestof.torch.plan.raced_problem import RacedProblem
+from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.step import Step
+
+aten = torch.ops.aten
+
+_OPERANDS = ("q", "k", "v", "out", "mask", "logsumexp")
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Operation):
+    """softmax(scale q k^T + mask) v, with the heads of a token side by side in the result.
+
+    The node's arguments: q (batch, heads, T, size); k and v (batch, shared heads, S, size), each
+    shared by equally many heads of q; and a mask to add, if any. The result is (batch, T, heads,
+    size), which the next layer reads as rows.
+    """
+
+    name: ClassVar[str] = "attention"
+
+    scale: float
+    causal: bool
+
+    @classmethod
+    def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
+        """Return the operator that may become an attention."""
+        return {aten.scaled_dot_product_attention.default: _recognise}
+
+    def raced_problem(self, node: Node) -> RacedProblem:
+        """Return what the kernel is chosen for."""
+        q, k, _, *mask = ("x".join(map(str, shape_of(one))) for one in node.args)
+        shapes = [f"q {q}", f"k {k}", *(f"mask {one}" for one in mask)]
+        return RacedProblem.of("attention", ", ".join([*shapes, *["causal"] * self.causal]))
+
+    def bind(self, node: Node, place: Place) -> Step:
+        """Return the step; operands are looked up at each call."""
+        shapes = [torch.Size(shape_of(one)) for one in node.args]
+        finders, out = [place.finder(one) for one in node.args], place.out
+        planned, at = self._planner(shapes, out.transpose(1, 2)), out.data_ptr()
+
+        def native() -> None:
+            operands = [
+                _checked(find(), shape) for find, shape in zip(finders, shapes, strict=True)
+            ]
+            q, k, v, *mask = (one.data_ptr() for one in operands)
+            planned([one.stride() for one in operands]).run(q, k, v, at, *mask)
+
+        def computed(dtype: torch.dtype) -> Tensor:
+            q, k, v, *mask = (find().to(dtype) for find in finders)
+            found = F.scaled_dot_product_attention(
+                *(q, k, v, mask[0] if mask else None),
+                is_causal=self.causal,
+                scale=self.scale,
+                enable_gqa=k.shape[1] != q.shape[1],
+            )
+            return found.transpose(1, 2)
+
+        def pytorch() -> None:
+            out.copy_(computed(torch.float32))
+
+        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
+        return place.step(str(step.problem), step.run, raced=step)
+
+    def _planner(
+        self, shapes: list[torch.Size], out: Tensor
+    ) -> Callable[[list[tuple[int, ...]]], AttentionPlan]:
+        """Return a function from the strides of the operands to a plan, made once for each."""
+        plans: dict[tuple[tuple[int, ...], ...], AttentionPlan] = {}
+
+        def planned(strides: list[tuple[int, ...]]) -> AttentionPlan:
+            key = tuple(strides)
+            if key not in plans:
+                q, k, v, *mask = zip(shapes, strides, strict=True)
+                operands = [q, k, v, (out.shape, out.stride()), *mask]
+                absent = [None] * (len(_OPERANDS) - len(operands))
+                plans[key] = AttentionPlan(
+                    [*(shape for shape, _ in operands), *absent],
+                    [*(stride for _, stride in operands), *absent],
+                    causal=self.causal,
+                    scale=self.scale,
+                )
+            return plans[key]
+
+        return planned
+
+    def check(self, node: Node) -> None:
+        """Raise ValueError if shapes disagree, or the options cannot be used."""
+        expect(isinstance(self.scale, float) and isinstance(self.causal, bool), node.name)
+        expect(len(node.args) in (3, 4), node.name)
+        values = [val(node), *map(val, node.args)]
+        expect(all(one.dtype is torch.float32 for one in values), node.name)
+        expect(_fit(*(shape_of(one) for one in node.args)), node.name)
+        batch, heads, queries, size = shape_of(node.args[0])
+        expect(shape_of(node) == (batch, queries, heads, size), node.name)
+
+
+def _fit(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], mask: tuple[int, ...] | None = None
+) -> bool:
+    """Return whether the native kernel computes attention of these shapes."""
+    if not (len(q) == len(k) == 4 and k == v) or 0 in (*q, *k):
+        return False
+    if q[0] != k[0] or q[3] != k[3] or q[1] % k[1]:
+        return False
+    scores = (*q[:3], k[2])
+    return mask is None or (
+        len(mask) in (2, 4)
+        and all(one in (1, of) for one, of in zip(mask, scores[-len(mask) :], strict=True))
+    )
+
+
+def _checked(value: Tensor, shape: torch.Size) -> Tensor:
+    """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
+    if value.dtype is not torch.float32 or value.shape != shape:
+        raise TorchError(
+            f"optimize: attention was planned for float32 {tuple(shape)}; it got {value.dtype} "
+            f"{tuple(value.shape)}: an operator before it returned another type than when it was "
+            "traced"
+        )
+    value = value.resolve_neg() if value.is_neg() else value
+    return value if value.stride(-1) == 1 else value.contiguous()
+
+
+def _recognise(rewriter: Rewriter, node: Node) -> None:
+    """Replace an attention and the transposition that brings the heads of a token together."""
+    q, k, v, mask = (argument(node, name) for name in ("query", "key", "value", "attn_mask"))
+    turned, causal = only_user(node), bool(argument(node, "is_causal"))
+    if turned is None or turned.target is not aten.transpose.int or turned.args[1:] != (1, 2):
+        return
+    if not all(is_plain(one, 4) for one in (node, q, k, v)) or argument(node, "dropout_p") != 0:
+        return
+    if not argument(node, "enable_gqa") and shape_of(q)[1] != shape_of(k)[1]:
+        return
+    k, v = _unrepeated(k), _unrepeated(v)
+    masks = [] if mask is None else [_added(mask)]
+    if None in masks or (masks and causal):
+        return
+    operands = [q, k, v, *masks]
+    if not _fit(*map(shape_of, operands)):
+        return
+    scale = argument(node, "scale")
+    scale = shape_of(q)[-1] ** -0.5 if scale is None else float(scale)
+    value: Tensor = turned.meta["val"]
+    made = rewriter.insert(
+        turned, Attention(scale, causal), *operands, val=value.new_empty(value.shape)
+    )
+    turned.replace_all_uses_with(made)
+    # PyTorch marks it as random, so no elimination of unread nodes would take it out.
+    for one in (turned, node):
+        rewriter.module.graph.erase_node(one)
+
+
+def _unrepeated(node: Node) -> Node:
+    """Return the keys or values that a reshape of an expansion repeats; others as they are."""
+    expanded = node.args[0] if node.target is aten.reshape.default else None
+    if not isinstance(expanded, Node) or expanded.target is not aten.expand.default:
+        return node
+    apart = expanded.args[0]
+    if not isinstance(apart, Node) or apart.target is not aten.unsqueeze.default:
+        return node
+    given, axis = apart.args[0], apart.args[1]
+    if axis != 2 or not is_plain(given, 4):
+        return node
+    batch, heads, tokens, size = shape_of(given)
+    times = shape_of(expanded)[2]
+    right = shape_of(expanded) == (batch, heads, times, tokens, size)
+    same = shape_of(node) == (batch, heads * times, tokens, size)
+    return given if right and same else node  # type: ignore[return-value]  # a node: it is plain
+
+
+def _added(mask: Node) -> Node | None:
+    """Return a mask as numbers to add; None if it is no mask that PyTorch takes."""
+    value = value_of(mask)
+    if value is None or value.device.type != "cpu" or value.layout is not torch.strided:
+        return None
+    if value.dtype is torch.float32:
+        return mask
+    if value.dtype is not torch.bool:
+        return None
+    if "added" not in mask.meta:  # once for all layers
+        with mask.graph.inserting_after(mask):
+            made = mask.graph.call_function(aten.where.Scalar, (mask, 0.0, float("-inf")))
+        made.meta = {"val": value.new_empty(value.shape, dtype=torch.float32)}
+        mask.meta["added"] = made
+    added: Node = mask.meta["added"]
+    return added

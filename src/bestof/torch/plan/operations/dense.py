@@ -1,0 +1,30 @@
+"""Copies of values that PyTorch computes into the arena, where kernels know their addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.fx import Node
+
+from bestof.torch.plan.operations.checks import expect, is_alike, val
+from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.place import Place
+from bestof.torch.plan.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Dense(Operation):
+    """A contiguous copy of a value that PyTorch computes."""
+
+    name: ClassVar[str] = "dense"
+
+    def bind(self, node: Node, place: Place) -> Step:
+        """Return the step, which looks up the value at each call."""
+        slots, source, into = place.slots, place.slot_of(node.args[0]), place.out
+        return place.step("copy", lambda: into.copy_(slots[source]))
+
+    def check(self, node: Node) -> None:
+        """Raise ValueError if shapes or types disagree."""
+        expect(is_alike(node, node.args[0]) and val(node).dtype is torch.float32, node.name)

@@ -1,0 +1,157 @@
+"""Layer norm and RMS norm of the last axis, with the addition before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import Node
+
+from bestof.errors import TorchError
+from bestof.kernels import NormPlan
+from bestof.torch.plan.graph import argument, is_plain, shape_of
+from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
+from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.place import Place
+from bestof.torch.plan.raced_problem import RacedProblem
+from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.step import Step
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class RowNorm(Operation):
+    """(s - mean) / sqrt(variance + eps) * scale + shift, for s = x + residual.
+
+    The node's arguments: x, then scale, shift and residual as far as there are any. centred: layer
+    norm; else RMS norm, whose mean is 0.
+    """
+
+    name: ClassVar[str] = "row_norm"
+    overwrites_last: ClassVar[bool] = True
+
+    centred: bool
+    eps: float
+    scaled: bool
+    shifted: bool
+    added: bool = False
+
+    @classmethod
+    def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
+        """Return the operators that may be norms of rows."""
+        return {aten.layer_norm.default: _recognise, aten.rms_norm.default: _recognise}
+
+    def absorb(self, rewriter: Rewriter, node: Node) -> None:
+        """Take an addition before the norm that nothing else reads."""
+        sum_ = node.args[0]
+        if not isinstance(sum_, Node) or sum_.target is not aten.add.Tensor or len(sum_.users) > 1:
+            return
+        x, residual = sum_.args[:2]
+        if sum_.kwargs or not is_plain(x) or not is_plain(residual) or not is_dense(residual):
+            return
+        if is_alike(node, x) and is_alike(node, residual):
+            rewriter.replace(node, replace(self, added=True), x, *node.args[1:], residual)
+            rewriter.module.graph.erase_node(node)
+
+    def raced_problem(self, node: Node) -> RacedProblem:
+        """Return what the kernel is chosen for."""
+        words = ["scale"] * self.scaled + ["shift"] * self.shifted + ["residual"] * self.added
+        shape = "x".join(map(str, shape_of(node)))
+        return RacedProblem.of(
+            "layer norm" if self.centred else "rms norm", " ".join([shape, *words])
+        )
+
+    def bind(self, node: Node, place: Place) -> Step:
+        """Return the step; an x outside of the arena is looked up at each call."""
+        out, find = place.out, place.finder(node.args[0])
+        shape, size = out.shape, out.shape[-1]
+        rest = [place.tensor(one) for one in node.args[1:]]
+        residual = rest.pop() if self.added else None
+        if any(not _is_row(one, size) for one in rest):
+            raise TorchError(
+                f"optimize: the scale and shift of a norm of {tuple(shape)} must be contiguous "
+                f"float32 ({size},); the file of the plan was changed: optimise the model again"
+            )
+        scale, shift = ([*rest, None] if self.scaled else [None, *rest, None])[:2]
+        plan = NormPlan(out.numel() // size, size, eps=self.eps, centred=self.centred)
+        at, added = out.data_ptr(), 0 if residual is None else residual.data_ptr()
+
+        def native() -> None:
+            x = _checked(find(), shape)
+            # The model's memory may move (model.share_memory()).
+            factor, term = (0 if one is None else one.data_ptr() for one in (scale, shift))
+            plan.run(x.data_ptr(), at, factor, term, added)
+
+        def computed(dtype: torch.dtype) -> Tensor:
+            x, more, factor, term = (
+                None if one is None else one.to(dtype) for one in (find(), residual, scale, shift)
+            )
+            assert x is not None
+            x = x if more is None else x + more
+            if self.centred:
+                return F.layer_norm(x, (size,), factor, term, self.eps)
+            normed = F.rms_norm(x, (size,), factor, self.eps)
+            return normed if term is None else normed + term
+
+        def pytorch() -> None:
+            out.copy_(computed(torch.float32))
+
+        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
+        return place.step(str(step.problem), step.run, raced=step)
+
+    def check(self, node: Node) -> None:
+        """Raise ValueError if shapes disagree, or the options cannot be used."""
+        flags = self.centred, self.scaled, self.shifted, self.added
+        expect(all(isinstance(one, bool) for one in flags), node.name)
+        expect(isinstance(self.eps, float) and self.eps >= 0, node.name)
+        expect(len(node.args) == 1 + self.scaled + self.shifted + self.added, node.name)
+        expect(is_plain_value(node) and is_alike(node, node.args[0]), node.name)
+        *rows, residual = [*node.args[1:], None] if not self.added else node.args[1:]
+        for one in rows:
+            right = isinstance(one, Node) and one.op == "get_attr"
+            expect(right and val(one).shape == val(node).shape[-1:], node.name)
+        if self.added:
+            expect(is_dense(residual) and is_alike(node, residual), node.name)
+
+
+def is_plain_value(node: Node) -> bool:
+    """Return whether a value is float32 of at least one axis, not empty, also without a device."""
+    value = val(node)
+    return value.dtype is torch.float32 and value.dim() > 0 and value.numel() > 0
+
+
+def _is_row(value: Tensor, size: int) -> bool:
+    return value.shape == (size,) and value.dtype is torch.float32 and value.is_contiguous()
+
+
+def _checked(x: Tensor, shape: torch.Size) -> Tensor:
+    """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
+    if x.dtype is not torch.float32 or x.shape != shape:
+        raise TorchError(
+            f"optimize: a norm was planned for float32 {tuple(shape)}; it got {x.dtype} "
+            f"{tuple(x.shape)}: an operator before it returned another type than when it was traced"
+        )
+    return (x.resolve_neg() if x.is_neg() else x).contiguous()
+
+
+def _recognise(rewriter: Rewriter, node: Node) -> None:
+    x, (*_, size) = node.args[0], argument(node, "normalized_shape")
+    centred = node.target is aten.layer_norm.default
+    if len(argument(node, "normalized_shape")) != 1 or not is_plain(x) or not is_plain(node):
+        return
+    rows = [argument(node, "weight"), argument(node, "bias") if centred else None]
+    for one in rows:
+        value = rewriter.constant(one)
+        if one is not None and (value is None or not _is_row(value, size)):
+            return
+    eps = argument(node, "eps")
+    eps = float(torch.finfo(torch.float32).eps) if eps is None else float(eps)
+    scaled, shifted = (one is not None for one in rows)
+    operation = RowNorm(centred, eps, scaled, shifted)
+    rewriter.replace(node, operation, x, *(one for one in rows if one is not None))
