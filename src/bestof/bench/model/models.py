@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bestof.errors import InvalidArgument, TorchError
 
@@ -22,7 +22,8 @@ class Model:
 
     `package` is the package that defines the model. `size` is the default size of the images;
     `narrow_size` goes with the narrow form, in which tests run the same architecture in
-    milliseconds. `dense`: the model labels every pixel instead of the image.
+    milliseconds. `dense`: the model labels every pixel instead of the image. `text`: the model
+    reads tokens instead of images; their size is 1 x length.
     """
 
     name: str
@@ -32,19 +33,36 @@ class Model:
     size: Size = (224, 224)
     narrow_size: Size = (64, 64)
     dense: bool = False
+    text: bool = False
 
     def check_size(self, size: Size) -> None:
         """Raise InvalidArgument for a size that the model does not take."""
-        if min(size) < 32 or size[0] % 32 or size[1] % 32:
+        if self.text:
+            if size[0] != 1 or not 1 <= size[1] <= _LONGEST:
+                raise InvalidArgument(
+                    f"model {self.name}: expected 1x1 to 1x{_LONGEST} tokens; "
+                    f"got {size[0]}x{size[1]}"
+                )
+        elif min(size) < 32 or size[0] % 32 or size[1] % 32:
             raise InvalidArgument(
                 f"model {self.name}: expected images of multiples of 32; got {size[0]}x{size[1]}"
             )
 
-    def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
-        """Return a module from images (N, 3, rows, columns) to logits, in training mode.
+    def inputs(self, batch: int, size: Size | None = None, *, narrow: bool = False) -> Tensor:
+        """Return random images (batch, 3, rows, columns), or tokens (batch, length); always the
+        same ones.
+        """
+        rows, columns = size or (self.narrow_size if narrow else self.size)
+        generator = torch.Generator().manual_seed(0)
+        if self.text:
+            return torch.randint(0, _TOKENS, (batch, columns), generator=generator)
+        return torch.randn(batch, 3, rows, columns, generator=generator)
 
-        Equal arguments give equal weights. Raises TorchError if the package is missing,
-        InvalidArgument for a size that the model does not take.
+    def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
+        """Return a module from images (N, 3, rows, columns), or tokens (N, length), to logits.
+
+        It is in training mode. Equal arguments give equal weights. Raises TorchError if the package
+        is missing, InvalidArgument for a size that the model does not take.
         """
         if find_spec(self.package) is None:
             raise TorchError(
@@ -83,8 +101,14 @@ def _normalize(model: nn.Module, size: Size) -> None:
         norm.momentum = momentum
 
 
+# BERT has as many positions.
+_LONGEST = 512
+# All vocabularies, those of the narrow models too, are at least as large.
+_TOKENS = 80
+
 _CV = "bestof.bench.model.pytorchcv"
 _HF = "bestof.bench.model.transformers"
+_TEXT = "bestof.bench.model.language"
 
 MODELS = (
     Model("vgg16", "pytorchcv", _CV, "vgg16"),
@@ -100,7 +124,11 @@ MODELS = (
     Model("mobilenet_v2-hf", "transformers", _HF, "mobilenet_v2"),
     Model("convnext", "transformers", _HF, "convnext"),
     Model("vit", "transformers", _HF, "vit"),
+    Model("vit-b", "transformers", _HF, "vit_b"),
     Model("segformer", "transformers", _HF, "segformer", size=(256, 256), dense=True),
+    Model("bert-base", "transformers", _TEXT, "bert_base", (1, 128), (1, 16), text=True),
+    Model("gpt2", "transformers", _TEXT, "gpt2", (1, 128), (1, 16), text=True),
+    Model("llama", "transformers", _TEXT, "llama", (1, 128), (1, 16), text=True),
 )
 
 

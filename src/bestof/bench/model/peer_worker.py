@@ -37,10 +37,7 @@ class PeerWorker:
         self.job = job
         row = find_model(job.model)
         self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device)
-        size = job.size or (row.narrow_size if job.narrow else row.size)
-        self._images = torch.randn(
-            job.batch, 3, *size, generator=torch.Generator().manual_seed(0)
-        ).to(job.device)
+        self._images = row.inputs(job.batch, job.size, narrow=job.narrow).to(job.device)
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:

@@ -73,6 +73,13 @@ def vit(size: Size, narrow: bool) -> nn.Module:
     return Logits(ViTForImageClassification(ViTConfig(image_size=list(size), **options)))
 
 
+def vit_b(size: Size, narrow: bool) -> nn.Module:
+    """Return a Transformer over patches of 16x16, in its base form (768 wide, 12 layers)."""
+    if narrow:
+        return vit(size, narrow)
+    return Logits(ViTForImageClassification(ViTConfig(image_size=list(size))))
+
+
 def segformer(_size: Size, narrow: bool) -> nn.Module:
     """Return SegFormer b0: a Transformer of four scales with convolutions, a label for every 4x4
     pixels.
