@@ -193,8 +193,7 @@ void attend_rows(const Attention& p, const Part& part, const Block& block, long 
     if (end == seen_by(p, first + rows - 1)) {  // the last block of this tile
       factors.after[i] = state.sum == 0.0f ? 1.0f : 1.0f / state.sum;
       if (part.logsumexp) {
-        part.logsumexp[(first + i) * p.logsumexp.token] =
-            state.sum == 0.0f ? 0.0f : state.highest + __builtin_logf(state.sum);
+        part.logsumexp[(first + i) * p.logsumexp.token] = logsumexp_of(state);
       }
     }
   }

@@ -77,6 +77,14 @@ struct RowState {
   float highest, sum;
 };
 
+// Returns log of the sum of the exponentials of all scores; 0 if there were none but -infinity.
+// Where a score is infinity the sum is NaN, but its logarithm is infinity: the backward pass then
+// gives weights of 0 to the finite scores, in place of NaN.
+BESTOF_INLINE float logsumexp_of(const RowState& state) {
+  if (state.sum == 0.0f) return 0.0f;
+  return state.highest == kInfinity ? kInfinity : state.highest + __builtin_logf(state.sum);
+}
+
 // Replaces `count` scores, a multiple of 2 kLanes, by their exponentials over the highest score so
 // far. Returns the factor for what was summed before.
 BESTOF_INLINE float weigh_row(float* scores, long count, RowState& state) {

@@ -2,6 +2,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "attention/forward.h"
 #include "bindings/arena.h"
+#include "bindings/attention.h"
 #include "bindings/execute.h"
 #include "bindings/module.h"
 #include "bindings/problem.h"
@@ -122,20 +125,27 @@ Attention make_attention(const Operands& given, bool causal, double scale) {
   return p;
 }
 
-void run_attention(const Attention& p, AttentionCall call) {
-  if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
+// Needs no lock of Python.
+Outcome attend(const Attention& p, AttentionCall call) {
+  if (p.batch == 0 || p.heads == 0 || p.queries == 0) return Outcome::kDone;
   const AttentionPass& pass = *kernels().attention;
-  const long floats = pass.scratch_floats(p, call.threads);
-  call.scratch = scratch(floats);
-  if (!call.scratch)
-    refuse("scratch: no memory for " + std::to_string(floats * 4) + " bytes of attention");
-  bool intact;
+  call.scratch = scratch(pass.scratch_floats(p, call.threads));
+  if (!call.scratch) return Outcome::kNoMemory;
+  pass.run(p, call);
+  return guard_stands() ? Outcome::kDone : Outcome::kGuardBroken;
+}
+
+void run_attention(const Attention& p, const AttentionCall& call) {
+  Outcome outcome;
   {
     nb::gil_scoped_release release;
-    pass.run(p, call);
-    intact = guard_stands();
+    outcome = attend(p, call);
   }
-  if (intact) return;
+  if (outcome == Outcome::kNoMemory) {
+    const long floats = kernels().attention->scratch_floats(p, call.threads);
+    refuse("scratch: no memory for " + std::to_string(floats * 4) + " bytes of attention");
+  }
+  if (outcome == Outcome::kDone) return;
   PyErr_SetString(PyExc_SystemError, "bestof: attention wrote past its scratch");
   throw nb::python_error();
 }
@@ -212,10 +222,20 @@ void bind_attention_plan(nb::module_& m) {
              new (self)
                  AttentionPlan{make_attention(operands, causal, scale), masks, sums, threads};
            })
-      .def("run", &run_plan);
+      .def("run", &run_plan)
+      .def_prop_ro("address",
+                   [](const AttentionPlan& plan) { return reinterpret_cast<std::size_t>(&plan); });
 }
 
 }  // namespace
+
+bool attend_by_plan(const void* address, const float* q, const float* k, const float* v,
+                    const float* mask, float* out, float* logsumexp) {
+  const AttentionPlan& plan = *static_cast<const AttentionPlan*>(address);
+  const int threads = plan.threads > 0 ? plan.threads : omp_get_max_threads();
+  const AttentionCall call = {q, k, v, mask, out, logsumexp, nullptr, threads};
+  return attend(plan.problem, call) == Outcome::kDone;
+}
 
 void bind_attention(nb::module_& m) {
   bind_attention_plan(m);

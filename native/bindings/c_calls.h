@@ -23,6 +23,10 @@ struct CCalls {
   // short.
   bool (*multiply)(const void* plan, const void* a, const void* b, const void* packed,
                    const float* bias, const void* residual, void* c);
+  // Computes attention by an AttentionPlan. `mask` and `logsumexp` are null if the plan has none.
+  // Returns false, and writes nothing, if memory is short.
+  bool (*attend)(const void* plan, const float* q, const float* k, const float* v,
+                 const float* mask, float* out, float* logsumexp);
 };
 
 }  // namespace bestof

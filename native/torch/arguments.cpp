@@ -6,6 +6,22 @@ namespace shim {
 
 namespace {
 
+bool append(stable::Tensor tensor, PyObject* capsules) {
+  stable::Tensor handle = nullptr;  // which the conversion steals
+  if (stable::aoti_torch_new_tensor_handle(tensor, &handle) != 0) {
+    PyErr_NoMemory();
+    return false;
+  }
+  PyObject* capsule = PyCapsule_New(handle, nullptr, nullptr);
+  const bool is_added = capsule != nullptr && PyList_Append(capsules, capsule) == 0;
+  Py_XDECREF(capsule);
+  return is_added;
+}
+
+}  // namespace
+
+namespace {
+
 PyObject* tuple_of(stable::Value value, bool truths) {
   const auto list = reinterpret_cast<stable::List>(value);
   size_t size = 0;
@@ -123,6 +139,17 @@ void Arguments::release() {
     }
   }
   kinds_ = "";
+}
+
+PyObject* to_python(std::initializer_list<stable::Tensor> tensors, const Conversions& conversions) {
+  PyObject* capsules = PyList_New(0);
+  for (const stable::Tensor one : tensors) {
+    if (capsules != nullptr && one != nullptr && !append(one, capsules)) Py_CLEAR(capsules);
+  }
+  PyObject* found =
+      capsules == nullptr ? nullptr : PyObject_CallOneArg(conversions.to_tensors, capsules);
+  Py_XDECREF(capsules);
+  return found;
 }
 
 bool from_python(PyObject* result, stable::Value* stack, uint64_t results,

@@ -3,6 +3,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <initializer_list>
+
 #include "stable_abi.h"
 
 namespace shim {
@@ -54,6 +56,9 @@ class Arguments {
   stable::Value* stack_;
   const char* kinds_;
 };
+
+// Returns a new list of tensors, without those that are null; null with an exception.
+PyObject* to_python(std::initializer_list<stable::Tensor> tensors, const Conversions& conversions);
 
 // Writes Python's result as `results` handles into `stack`; false with an exception.
 bool from_python(PyObject* result, stable::Value* stack, uint64_t results,

@@ -5,6 +5,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "attention_shim.h"
 #include "convolution_shim.h"
 #include "cpp_kernel.h"
 #include "determinism.h"
@@ -51,6 +52,17 @@ std::unique_ptr<shim::ProductShim> make_products(nb::callable to_tensors, nb::ca
                                              owned(first_only));
 }
 
+// `kernel` is an object of torch.library.get_kernel. Returns None if it cannot be called from here.
+std::unique_ptr<shim::AttentionShim> make_attention(nb::callable to_tensors, nb::callable to_handle,
+                                                    nb::callable answer, nb::object kernel,
+                                                    int64_t least, nb::list first_only) {
+  shim::KernelFunction original;
+  if (!shim::read_kernel(kernel.ptr(), &original)) return nullptr;
+  return std::make_unique<shim::AttentionShim>(
+      shim::Conversions{owned(to_tensors), owned(to_handle)}, owned(answer), owned(kernel),
+      original, least, owned(first_only));
+}
+
 nb::tuple product_names() {
   nb::list names;
   for (const shim::ProductOperation& one : shim::PRODUCT_OPERATIONS) names.append(one.name);
@@ -71,6 +83,13 @@ std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size
   return std::make_shared<shim::NativeConvolution>(owner.ptr(),
                                                    static_cast<const bestof::CCalls*>(at(kernels)),
                                                    at(plan), shape, channels_last, key);
+}
+
+std::shared_ptr<shim::NativeAttention> make_native_attention(
+    nb::object owner, std::size_t kernels, std::size_t plan,
+    const shim::NativeAttention::Four& sizes, const shim::NativeAttention::Four& strides) {
+  return std::make_shared<shim::NativeAttention>(
+      owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), sizes, strides);
 }
 
 template <typename Kernel>
@@ -151,6 +170,8 @@ NB_MODULE(_shim, module) {
       .def("__next__", [](shim::Count& count) { ++count.calls; })
       .def_prop_ro("calls", [](const shim::Count& count) { return count.calls.load(); });
   nb::class_<shim::NativeConvolution>(module, "NativeConvolution").def(nb::new_(&make_native));
+  nb::class_<shim::NativeAttention>(module, "NativeAttention")
+      .def(nb::new_(&make_native_attention));
   nb::class_<shim::NativeProduct>(module, "NativeProduct");
   module.def("onednn_product", []() -> std::shared_ptr<shim::NativeProduct> {
     return std::make_shared<shim::OneDnnProduct>();
@@ -180,6 +201,10 @@ NB_MODULE(_shim, module) {
   nb::class_<shim::ProductShim, shim::Shim>(module, "ProductShim")
       .def("note", &note<shim::NativeProduct>, nb::arg(), nb::arg(), nb::arg().none())
       .def_prop_ro("asked", &shim::ProductShim::asked);
+  nb::class_<shim::AttentionShim, shim::Shim>(module, "AttentionShim")
+      .def("note", &note<shim::NativeAttention>, nb::arg(), nb::arg(), nb::arg().none())
+      .def_prop_ro("asked", &shim::AttentionShim::asked);
+  module.def("make_attention_shim", &make_attention);
   module.def("make_product_shim", &make_products);
   shim::bind_rehearsal(module);
 }

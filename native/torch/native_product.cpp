@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "owned_tensor.h"
+
 namespace shim {
 
 namespace {
@@ -11,46 +13,20 @@ int (*linear_pointwise)(stable::Tensor input, stable::Tensor weight, stable::Ten
                         const char* activation, const double** scalars, int64_t scalar_count,
                         const char** algorithm, stable::Tensor* output) = nullptr;
 
-// A tensor that ends with this.
-class Owned {
- public:
-  Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (tensor != nullptr) stable::aoti_torch_delete_tensor_object(tensor);
-  }
-  stable::Tensor release() {
-    const stable::Tensor released = tensor;
-    tensor = nullptr;
-    return released;
-  }
-
-  stable::Tensor tensor = nullptr;
-};
-
 // Makes the transposed view of a matrix, at the address of the matrix itself.
-bool transpose(stable::Tensor tensor, const Matrices& matrix, Owned* view) {
+bool transpose(stable::Tensor tensor, const Matrices& matrix, OwnedTensor* view) {
   const int64_t sizes[2] = {matrix.columns, matrix.rows};
   const int64_t strides[2] = {matrix.column_stride, matrix.row_stride};
   return stable::aoti_torch__reinterpret_tensor(tensor, 2, sizes, strides, 0, &view->tensor) == 0;
 }
 
 // Makes C and returns its address; null if memory is short.
-float* make_output(const ProductCall& call, Owned* output) {
+float* make_output(const ProductCall& call, OwnedTensor* output) {
   const int64_t rows = call.left.rows, columns = call.right.columns;
   const int64_t sizes[3] = {call.left.batch, rows, columns},
                 strides[3] = {rows * columns, columns, 1};
   const int first = PRODUCT_OPERATIONS[call.operation].is_batched ? 0 : 1;
-  void* address = nullptr;
-  if (stable::aoti_torch_empty_strided(3 - first, sizes + first, strides + first, stable::FLOAT32,
-                                       stable::CPU, 0, &output->tensor) != 0) {
-    output->tensor = nullptr;
-    return nullptr;
-  }
-  return stable::torch_get_mutable_data_ptr(output->tensor, &address) == 0
-             ? static_cast<float*>(address)
-             : nullptr;
+  return output->make(3 - first, sizes + first, strides + first);
 }
 
 }  // namespace
@@ -64,7 +40,7 @@ bool find_onednn(const char* path) {
 }
 
 bool OneDnnProduct::run(LentWeights&, const ProductCall& call, stable::Tensor* output) const {
-  Owned weight;
+  OwnedTensor weight;
   if (!transpose(call.b, call.right, &weight)) return false;
   stable::Tensor bias = call.bias;
   return linear_pointwise(call.a, weight.tensor, bias == nullptr ? nullptr : &bias, "none", nullptr,
@@ -73,7 +49,7 @@ bool OneDnnProduct::run(LentWeights&, const ProductCall& call, stable::Tensor* o
 
 bool PlannedProduct::run(LentWeights& lent, const ProductCall& call, stable::Tensor* output) const {
   Borrowed borrowed;
-  Owned result;
+  OwnedTensor result;
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
   if (stable::torch_get_const_data_ptr(call.b, &b) != 0) return false;
   // Check B first: if Python must pack it, no memory was asked for in vain.

@@ -56,13 +56,7 @@ class ProductQuestion final : public Question {
   explicit ProductQuestion(const ProductCall& call) : call_(call) {}
 
   PyObject* arguments(const Conversions& conversions) override {
-    PyObject* capsules = PyList_New(0);
-    for (const stable::Tensor one : {call_.bias, call_.a, call_.b}) {
-      if (capsules != nullptr && one != nullptr && !add(one, capsules)) Py_CLEAR(capsules);
-    }
-    PyObject* tensors =
-        capsules == nullptr ? nullptr : PyObject_CallOneArg(conversions.to_tensors, capsules);
-    Py_XDECREF(capsules);
+    PyObject* tensors = to_python({call_.bias, call_.a, call_.b}, conversions);
     PyObject* bias = call_.bias == nullptr ? Py_None : nullptr;
     PyObject* given = nullptr;
     if (tensors != nullptr) {
@@ -80,18 +74,6 @@ class ProductQuestion final : public Question {
   stable::Tensor result() const { return reinterpret_cast<stable::Tensor>(result_); }
 
  private:
-  static bool add(stable::Tensor tensor, PyObject* capsules) {
-    stable::Tensor handle = nullptr;  // which the conversion steals
-    if (stable::aoti_torch_new_tensor_handle(tensor, &handle) != 0) {
-      PyErr_NoMemory();
-      return false;
-    }
-    PyObject* capsule = PyCapsule_New(handle, nullptr, nullptr);
-    const bool is_added = capsule != nullptr && PyList_Append(capsules, capsule) == 0;
-    Py_XDECREF(capsule);
-    return is_added;
-  }
-
   const ProductCall& call_;
   stable::Value result_ = 0;
 };

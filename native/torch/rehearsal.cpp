@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention_shim.h"
 #include "convolution_shim.h"
 #include "product_shim.h"
 
@@ -36,8 +37,14 @@ class Handles {
   std::vector<stable::Tensor> handles_;
 };
 
-nb::object in_capsule(stable::Tensor result) {
-  return result == nullptr ? nb::none() : nb::steal(PyCapsule_New(result, nullptr, nullptr));
+// Returns a list of capsules of handles; None if there is no first one.
+template <int kCount>
+nb::object in_capsules(const stable::Tensor (&results)[kCount]) {
+  if (results[0] == nullptr) return nb::none();
+  nb::list capsules;
+  for (const stable::Tensor one : results)
+    capsules.append(nb::steal(PyCapsule_New(one, nullptr, nullptr)));
+  return capsules;
 }
 
 // `capsules` are a bias, if the operation has one, A and B. Returns a handle of C, or None if the
@@ -56,12 +63,12 @@ nb::object compute_product(ProductShim& shim, const NativeProduct& native, int o
                    &one,
                    {},
                    {}};
-  stable::Tensor result = nullptr;
+  stable::Tensor result[1] = {};
   if (call.read(0)) {
     const nb::gil_scoped_release release;
-    if (!shim.compute(native, call, &result)) result = nullptr;
+    if (!shim.compute(native, call, result)) result[0] = nullptr;
   }
-  return in_capsule(result);
+  return in_capsules(result);
 }
 
 // `capsules` are an input, a weight and perhaps a bias. Returns a handle of the output, or None if
@@ -70,19 +77,35 @@ nb::object compute_convolution(ConvolutionShim& shim, const NativeConvolution& n
                                nb::list capsules) {
   const Handles tensors(capsules);
   const stable::Tensor bias = tensors.count() > 2 ? tensors[2] : nullptr;
-  stable::Tensor result = nullptr;
+  stable::Tensor result[1] = {};
   {
     const nb::gil_scoped_release release;
-    if (!shim.compute(native, tensors[0], tensors[1], bias == nullptr ? nullptr : &bias, &result))
-      result = nullptr;
+    if (!shim.compute(native, tensors[0], tensors[1], bias == nullptr ? nullptr : &bias, result))
+      result[0] = nullptr;
   }
-  return in_capsule(result);
+  return in_capsules(result);
+}
+
+// `capsules` are q, k, v and perhaps a mask. Returns handles of the results and of the logsumexp,
+// or None if the kernel refuses. The scale is in the kernel's plan.
+nb::object compute_attention(const NativeAttention& native, nb::list capsules) {
+  const Handles tensors(capsules);
+  OptionalTensor mask = {nullptr, tensors.count() > 3};
+  if (mask.is_there) mask.tensor = *reinterpret_cast<void**>(tensors[3]);
+  const AttentionCall call = {0, tensors[0], tensors[1], tensors[2], 0.0, false, &mask, {}};
+  stable::Tensor results[2] = {};
+  {
+    const nb::gil_scoped_release release;
+    if (!native.run(call, results)) results[0] = nullptr;
+  }
+  return in_capsules(results);
 }
 
 }  // namespace
 
 void bind_rehearsal(nb::module_& module) {
   module.def("compute_product", &compute_product);
+  module.def("compute_attention", &compute_attention);
   module.def("compute_convolution", &compute_convolution);
 }
 

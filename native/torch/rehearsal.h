@@ -4,7 +4,7 @@
 
 namespace shim {
 
-// Adds `compute_product` and `compute_convolution` to the module.
+// Adds `compute_attention`, `compute_convolution` and `compute_product` to the module.
 void bind_rehearsal(nanobind::module_& module);
 
 }  // namespace shim

@@ -195,6 +195,8 @@ def frozen_norm_backward(
 ) -> None: ...
 
 class AttentionPlan:
+    address: Final[int]
+
     def __init__(
         self,
         shapes: Sequence[Sequence[int]],

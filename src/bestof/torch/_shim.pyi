@@ -39,6 +39,16 @@ def make_watch(
     tensors: list[Tensor], places: list[tuple[dict[str, Any], str] | None], handles: list[Any]
 ) -> Watch | None: ...
 
+class NativeAttention:
+    def __init__(
+        self,
+        owner: object,
+        kernels: int,
+        plan: int,
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None: ...
+
 class NativeProduct: ...
 
 class Shim:
@@ -72,18 +82,34 @@ class ConvolutionShim(Shim):
         self, generation: int, counts: list[Count], native: NativeConvolution | None
     ) -> bool: ...
 
+class AttentionShim(Shim):
+    @property
+    def asked(self) -> int: ...
+    def note(
+        self, generation: int, counts: list[Count], native: NativeAttention | None
+    ) -> bool: ...
+
 class ProductShim(Shim):
     asked: Final[int]
     def note(self, generation: int, counts: list[Count], native: NativeProduct | None) -> bool: ...
 
 def onednn_product() -> NativeProduct: ...
 def planned_product(plan: object, kernels: int, address: int, key: int) -> NativeProduct: ...
+def compute_attention(native: NativeAttention, handles: list[Any]) -> Any: ...
 def compute_product(
     shim: ProductShim, native: NativeProduct, operation: int, handles: list[Any]
 ) -> Any: ...
 def compute_convolution(
     shim: ConvolutionShim, native: NativeConvolution, handles: list[Any]
 ) -> Any: ...
+def make_attention_shim(
+    to_tensors: Callable[[Any], Any],
+    to_handle: Callable[[Any], Any],
+    answer: Callable[..., Any],
+    kernel: Any,
+    least: int,
+    first_only: list[Any],
+) -> AttentionShim | None: ...
 def make_product_shim(
     to_tensors: Callable[[Any], Any],
     to_handle: Callable[[Any], Any],

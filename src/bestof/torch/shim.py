@@ -14,14 +14,17 @@ from bestof.selection.registry import Defaults
 from bestof.torch._shim import (
     ASKED_EVERY,
     PRODUCTS,
+    AttentionShim,
     ConvolutionShim,
     Count,
     Loan,
+    NativeAttention,
     NativeConvolution,
     NativeProduct,
     ProductShim,
     Shim,
     Watch,
+    compute_attention,
     compute_convolution,
     compute_product,
     find,
@@ -30,6 +33,7 @@ from bestof.torch._shim import (
     find_onednn,
     find_registration,
     find_tensor_version,
+    make_attention_shim,
     make_product_shim,
     make_watch,
     onednn_product,
@@ -39,15 +43,19 @@ from bestof.torch._shim import (
 __all__ = [
     "ASKED_EVERY",
     "PRODUCTS",
+    "AttentionShim",
     "ConvolutionShim",
     "Count",
     "Loan",
+    "NativeAttention",
     "NativeConvolution",
     "NativeProduct",
     "ProductShim",
     "Shim",
     "Watch",
+    "attention_by",
     "convolution_by",
+    "make_attention",
     "make_products",
     "make_shim",
     "onednn",
@@ -86,14 +94,25 @@ def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) ->
     library has replaced one of PyTorch's kernels.
     """
     conversions = _conversions()
-    if (
-        conversions is None
-        or not torch.__version__.startswith(_CPP_RELEASES)
-        or not any(map(find_registration, _libraries()))
-        or not any(map(find_gradients, _libraries()))
-    ):
+    if conversions is None or not _registers_cpp() or not any(map(find_gradients, _libraries())):
         return None
     return make_product_shim(*conversions, answer, kernels, least, Defaults.first_only)
+
+
+def make_attention(answer: Callable[..., Any], kernel: Any, least: int) -> AttentionShim | None:
+    """Return a shim that asks `answer` for attention of at least `least` multiply-adds.
+
+    `kernel` is PyTorch's own, from torch.library.get_kernel. Returns None as `make_products` does.
+    """
+    conversions = _conversions()
+    if conversions is None or not _registers_cpp():
+        return None
+    return make_attention_shim(*conversions, answer, kernel, least, Defaults.first_only)
+
+
+def _registers_cpp() -> bool:
+    is_known = torch.__version__.startswith(_CPP_RELEASES)
+    return is_known and any(map(find_registration, _libraries()))
 
 
 @cache
@@ -114,7 +133,16 @@ def product_by(
 
     It refuses if the shim has not been lent the packed matrix that it reads.
     """
-    return _computed(compute_product, shim, native, PRODUCTS.index(operation), tensors=(bias, a, b))
+    place = PRODUCTS.index(operation)
+    found = _computed(compute_product, shim, native, place, tensors=(bias, a, b))
+    return None if found is None else found[0]
+
+
+def attention_by(
+    native: NativeAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """Return what settled calls of attention get from a kernel; None if it refuses."""
+    return _computed(compute_attention, native, tensors=(q, k, v, mask))  # type: ignore[no-any-return]  # two
 
 
 def convolution_by(
@@ -128,17 +156,19 @@ def convolution_by(
 
     It refuses if the shim has not been lent the packed weights that it reads.
     """
-    return _computed(compute_convolution, shim, native, tensors=(input, weight, bias))
+    found = _computed(compute_convolution, shim, native, tensors=(input, weight, bias))
+    return None if found is None else found[0]
 
 
 def _computed(
     compute: Callable[..., Any], *arguments: Any, tensors: Sequence[Tensor | None]
-) -> Tensor | None:
+) -> Any:
+    """Return the tensors that C++ has computed; None if the kernel refused."""
     conversions = _conversions()
     assert conversions is not None  # else there is no shim
     to_tensors, to_handle = conversions
     result = compute(*arguments, [to_handle(one) for one in tensors if one is not None])
-    return None if result is None else to_tensors([result])[0]
+    return None if result is None else tuple(to_tensors(result))
 
 
 def _libraries() -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,21 +11,25 @@ from torch import Tensor
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.kernels import AttentionPlan
+from bestof.kernels.addresses import c_calls, plan_address
 from bestof.selection import Alternative, BestOf, shared_policy
+from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, fits, look_of
 from bestof.torch.convolution.selectors import RACE
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
+from bestof.torch.rehearsal import Rehearsals, agree
+from bestof.torch.shim import NativeAttention, attention_by, make_attention
 
 Attended = tuple[Tensor, Tensor]
 """The results, and the logsumexp of each query, which the backward pass needs."""
 
 _NAME = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # The least number of multiply-adds of one of both products that is chosen for. PyTorch computes
-# smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon, and a
-# settled call takes some 20 microseconds of Python.
+# smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call that
+# is not settled takes some 20 microseconds of Python.
 _LEAST = 2**23
 _REMEMBERED = 4096
 
@@ -36,16 +40,23 @@ class AttentionOverride:
     `F.scaled_dot_product_attention` calls it on the CPU, unless it drops out, a mask requires a
     gradient, or sizes are odd. PyTorch's own backward pass takes what either alternative returns.
 
-    PyTorch's own kernel answers calls that are small or invalid, that have another dtype than
-    float32, or subclasses of Tensor, and all calls while results are to be exact or deterministic.
+    C++ answers settled calls, and hands calls on to PyTorch that bestof does not choose for: those
+    that are small or invalid, that have another dtype than float32, and all calls while results
+    are to be exact or deterministic. It asks `_answer` for the others.
     """
 
     def __init__(self) -> None:
-        call = torch.library.get_kernel(_NAME, "CPU").call_boxed
-        self._original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-        self._kernel = PythonKernel(_NAME, self._attend)
+        kernel = torch.library.get_kernel(_NAME, "CPU")
+        self._original = partial(
+            kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        )
+        self.shim = make_attention(self._answer, kernel, _LEAST)
+        self._is_in = False
         self._problems: dict[Look, AttentionProblem | None] = {}
         self._plans: dict[tuple[Look, float | None], AttentionPlan] = {}
+        self._natives: dict[tuple[Look, float | None], NativeAttention] = {}
+        self._chosen: dict[AttentionProblem, str] = {}
+        self._rehearsals = Rehearsals("attention")
         self.selector = BestOf(
             "attention",
             [
@@ -53,6 +64,7 @@ class AttentionOverride:
                 Alternative("native", self._native, DEPENDS),
             ],
             lambda problem, *_: problem,
+            on_event=self._listen,
             policy=None if shared_policy() else RACE,
         )
 
@@ -62,41 +74,94 @@ class AttentionOverride:
         (self.register if wanted else self.remove)()
 
     def register(self) -> None:
-        """Put the override in. Does nothing if it is in."""
-        self._kernel.register()
+        """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
+        if self.shim is None or self._is_in:
+            return
+        warned = PythonKernel(_NAME, self._original)  # so that PyTorch warns here, and in silence
+        warned.register()
+        warned.remove()
+        self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        self._kernel.remove()
+        if self.shim is not None and self._is_in:
+            self.shim.take_out()
+            self._is_in = False
 
-    def _attend(
+    def _answer(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        attn_mask: Tensor | None = None,
-        scale: float | None = None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        mask: Tensor | None,
+        scale: float | None,
     ) -> Attended:
         if are_modes_on():
-            again = partial(self._attend, attn_mask=attn_mask, scale=scale)
-            return without_modes(again, query, key, value, dropout_p, is_causal)
-        look = None
-        if dropout_p == 0.0 and (scale is None or math.isfinite(scale)):
-            look = look_of(query, key, value, attn_mask, is_causal, _LEAST)
-        problem = None if look is None else self._problem_of(look, query, key, value, attn_mask)
-        if problem is None:
+            return without_modes(self._answer, q, k, v, causal, mask, scale)
+        assert self.shim is not None
+        generation = self.shim.generation  # read before the decisions, as for products
+        look = look_of(q, k, v, mask, causal)
+        problem = None if look is None else self._problem_of(look, q, k, v, mask)
+        if look is None or problem is None:
             return self._original(  # type: ignore[no-any-return]
-                query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+                q, k, v, 0.0, causal, attn_mask=mask, scale=scale
             )
+        given = (problem, look, q, k, v, mask, scale)
+        chosen = self._chosen.get(problem)
+        if chosen == "as is":
+            self.shim.note(generation, [], None)
+        elif chosen == "native":
+            native = self._compiled(*given)
+            if native is not None:
+                self.shim.note(generation, [], native)
         try:
-            return self.selector(  # type: ignore[no-any-return]
-                problem, look, query, key, value, attn_mask, scale
-            )
+            return self.selector(*given)  # type: ignore[no-any-return]
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
-            return self._as_is(problem, look, query, key, value, attn_mask, scale)
+            return self._as_is(*given)
+
+    def _listen(self, entry: Entry) -> None:
+        if isinstance(entry, TrialEntry):
+            return
+        problem: Any = entry.problem
+        if isinstance(entry, DecisionEntry):
+            if len(self._chosen) >= _REMEMBERED:
+                self._chosen.clear()
+            self._chosen[problem] = entry.alternative
+        else:
+            self._chosen.pop(problem, None)
+        if self.shim is not None:
+            self.shim.forget()
+
+    def _compiled(
+        self,
+        problem: AttentionProblem,
+        look: Look,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        scale: float | None,
+    ) -> NativeAttention | None:
+        """Return the kernel for calls that look like this one; None if Python runs it."""
+        native = self._natives.get((look, scale))
+        if native is None:
+            return None  # the first native call from Python makes it
+
+        def by_python(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+            return _joined(self._native(problem, look, q, k, v, mask, scale))
+
+        def by_cpp(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
+            found = attention_by(native, q, k, v, mask)
+            return None if found is None else _joined(found)
+
+        may_answer = self._rehearsals.passes(
+            (look, scale),
+            "native",
+            problem,
+            lambda: agree(by_cpp, by_python, (q, k, v, mask), _tolerance),
+        )
+        return native if may_answer else None
 
     def _problem_of(
         self, look: Look, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
@@ -152,7 +217,11 @@ class AttentionOverride:
             plan = _plan_of(problem, (q, k, v, out, mask, sums), scale)
             if len(self._plans) >= _REMEMBERED:
                 self._plans.clear()
+                self._natives.clear()
             self._plans[look, scale] = plan
+            self._natives[look, scale] = NativeAttention(
+                plan, c_calls(), plan_address(plan), tuple(q.shape), out.stride()
+            )
         plan.run(
             q.data_ptr(),
             k.data_ptr(),
@@ -162,6 +231,16 @@ class AttentionOverride:
             sums.data_ptr(),
         )
         return out, sums
+
+
+def _joined(attended: Attended) -> Tensor:
+    return torch.cat([one.flatten() for one in attended])
+
+
+def _tolerance(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor | None) -> Tensor:
+    """Return how far results and logsumexp by the same kernel may be apart: some roundings."""
+    scores = q.shape[-1] * q.abs().max() * k.abs().max()
+    return 1e-6 * (1.0 + v.abs().max() + scores)
 
 
 def _plan_of(

@@ -28,20 +28,16 @@ class Look(NamedTuple):
     threads: int
 
 
-def look_of(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, least: int
-) -> Look | None:
+def look_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Look | None:
     """Return what a call looks like, or None if it is passed through to PyTorch.
 
-    Passed through are calls of fewer than `least` multiply-adds, subclasses of Tensor, other
-    devices, other dtypes than float32, traced calls, and all calls while results are to be
-    deterministic.
+    Passed through are subclasses of Tensor, other devices, other dtypes than float32, traced calls,
+    and all calls while results are to be deterministic. C++ has passed small calls through before.
     """
     if (
         q.dtype is not _float32
         or q.dim() != 4
         or k.dim() != 4
-        or q.numel() * k.shape[2] < least
         or type(q) not in PLAIN
         or type(k) not in PLAIN
         or type(v) not in PLAIN
