@@ -14,6 +14,7 @@ from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
+from bestof.selection.store.network_file_system import is_shared
 from bestof.selection.store.sqlite_file import (
     FolderLock,
     Identity,
@@ -31,7 +32,10 @@ _ABANDONED: list[sqlite3.Connection] = []  # connections of a parent process; ne
 
 
 class SqliteDatabase:
-    """Reads and writes the file at `path` in WAL mode, with one transaction for each change.
+    """Reads and writes the file at `path`, with one transaction for each change.
+
+    The file is in WAL mode. On a file system that several machines share, it has a rollback journal
+    instead.
 
     With `synchronous=NORMAL`, written data survives any signal that ends the process. A power
     failure may lose the last changes, but damages nothing. The first use opens the connection, and
@@ -243,8 +247,10 @@ class SqliteDatabase:
         try:
             if not only_read:
                 schema.prepare(connection, self._path)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")
+                shared = is_shared(self._path)
+                # A rollback journal that is not synchronized may be damaged by a power failure.
+                connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if shared else 'WAL'}")
+                connection.execute(f"PRAGMA synchronous = {'FULL' if shared else 'NORMAL'}")
             elif connection.execute("PRAGMA application_id").fetchone()[0] == 0:
                 raise foreign(self._path)
         except BaseException:
