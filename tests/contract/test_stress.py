@@ -1,4 +1,4 @@
-"""Random threads and processes for two seconds, or for a minute under BESTOF_FUZZ."""
+"""Random threads and processes for two seconds; in the long tests for a minute."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SECONDS = 60 if os.environ.get("BESTOF_FUZZ") else 2
 
 
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_threads_and_processes_lose_nothing_for_a_while() -> None:
+def test_threads_and_processes_lose_nothing_for_a_while(seconds: int) -> None:
     """Side by side: the threads keep one core busy, and the processes mostly wait for the disk."""
     programs = ("selector_stress.py", "store_stress.py")
     running = [
         subprocess.Popen(
-            [sys.executable, "-W", "error", str(BENCHMARKS / program), "--seconds", str(SECONDS)],
+            [sys.executable, "-W", "error", str(BENCHMARKS / program), "--seconds", str(seconds)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -28,7 +28,7 @@ def test_threads_and_processes_lose_nothing_for_a_while() -> None:
     ]
     try:
         for one in running:
-            said = "\n".join(one.communicate(timeout=SECONDS + 200))
+            said = "\n".join(one.communicate(timeout=seconds + 200))
             assert one.returncode == 0, said
     finally:
         for one in running:
