@@ -1,0 +1,25 @@
+"""The state of a process that has just begun, for tests of the integration into PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import bestof
+import bestof.torch
+from bestof.torch.enable import _State
+
+
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have no store, one thread and no override; PyTorch's own kernels afterwards."""
+    for name in ("override", "pooling", "product", "attention"):
+        monkeypatch.setattr(_State, name, None)
+    bestof.use_store(None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    bestof.torch.disable()
+    bestof.use_policy(None)
