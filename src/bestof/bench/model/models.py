@@ -58,7 +58,7 @@ class Model:
             return torch.randint(0, _TOKENS, (batch, columns), generator=generator)
         return torch.randn(batch, 3, rows, columns, generator=generator)
 
-    def build(self, size: Size | None = None, *, narrow: bool = False, seed: int = 0) -> nn.Module:
+    def build(self, size: Size | None = None, *, narrow: bool = False) -> nn.Module:
         """Return a module from images (N, 3, rows, columns), or tokens (N, length), to logits.
 
         It is in training mode. Equal arguments give equal weights. Raises TorchError if the package
@@ -71,7 +71,7 @@ class Model:
         function: Any = getattr(import_module(self.module), self.function)
         size = size or (self.narrow_size if narrow else self.size)
         self.check_size(size)
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model: nn.Module = function(size, narrow)
         _normalize(model, size)
         return model

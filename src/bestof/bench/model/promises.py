@@ -120,13 +120,13 @@ def _fastest(peers: Sequence[PeerTime]) -> PeerTime | None:
     )
 
 
-def tuning_price(peer: PeerTime, steps: int = PRICE_STEPS) -> float | None:
-    """Return the extra time of unsettled steps, divided by the time of `steps` settled ones.
+def tuning_price(peer: PeerTime) -> float | None:
+    """Return the extra time of unsettled steps, divided by that of PRICE_STEPS settled ones.
 
-    Return None if the peer did not settle, or needed more than `steps` steps to settle.
+    Return None if the peer did not settle, or needed more steps to settle.
     """
-    if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= steps:
+    if peer.seconds is None or not peer.settled or not 0 < len(peer.first_seconds) <= PRICE_STEPS:
         return None
     return (sum(peer.first_seconds) - len(peer.first_seconds) * peer.seconds) / (
-        steps * peer.seconds
+        PRICE_STEPS * peer.seconds
     )
