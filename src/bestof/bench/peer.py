@@ -35,7 +35,6 @@ class Peer:
         return tuple(name for name in self.needs if find_spec(name) is None)
 
     def load(self) -> Any:
-        """Import the peer's module."""
         return import_module(self.module)
 
 

@@ -31,7 +31,6 @@ what only the preparation took.
 
 
 def parser_of_models() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
     parser = parser_of(
         "bench model",
         description="Measure whole models, inference or training steps, by bestof and by peers.",

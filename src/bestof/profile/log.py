@@ -102,7 +102,6 @@ def contains_line(text: str) -> bool:
 
 
 def read_lines(texts: Iterable[str]) -> Log:
-    """Read a log from its lines."""
     log = Log()
     for text in texts:
         log.add(text)

@@ -69,7 +69,6 @@ class Recorder:
         return self._profile
 
     def start(self) -> None:
-        """Begin."""
         if not _running.acquire(blocking=False):
             raise ProfileError("a capture is already running in this process; end it first")
         try:
@@ -103,7 +102,6 @@ class Recorder:
         self._began = time.time_ns()
 
     def stop(self) -> Profile:
-        """End, and return the profile."""
         if self._profiler is None:
             raise ProfileError("the capture was not started")
         ended = time.time_ns()

@@ -31,14 +31,12 @@ class Selectors(logging.Filter):
         self._trials: dict[str, int] = {}
 
     def start(self) -> None:
-        """Begin."""
         self._trials = {name: len(trials) for name, trials in _trials()}
         self._level, self._shown = _LOGGER.level, _LOGGER.getEffectiveLevel()
         _LOGGER.setLevel(min(self._shown, logging.INFO))
         _LOGGER.addFilter(self)
 
     def stop(self) -> None:
-        """End."""
         _LOGGER.removeFilter(self)
         _LOGGER.setLevel(self._level)
 

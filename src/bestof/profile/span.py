@@ -40,7 +40,6 @@ class Span:
 
     @property
     def end(self) -> float:
-        """When it ended."""
         return self.start + self.seconds
 
     @property

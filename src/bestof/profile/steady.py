@@ -32,7 +32,6 @@ class Steady:
 
 
 def steady_of(profile: Profile) -> Steady:
-    """Return the steady step."""
     if not profile.steps:
         return _whole(profile)
     by_step: list[list[Span]] = [[] for _ in profile.steps]

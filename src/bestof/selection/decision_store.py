@@ -75,7 +75,6 @@ class DecisionStore:
         return None if alternative is None else ForcedChoice(alternative, "pinned")
 
     def save(self, record: Record) -> None:
-        """Save a record."""
         if self._failed:
             return
         try:

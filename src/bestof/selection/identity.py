@@ -124,7 +124,6 @@ class _Reader:
         self._looked_at = 0  # values in containers that are searched for functions only
 
     def tokens(self, value: Any, depth: int = 0) -> Iterator[str]:
-        """Yield what identifies a value."""
         self._left -= 1
         if self._left < 0:
             raise _TooMuchError

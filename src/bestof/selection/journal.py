@@ -86,7 +86,6 @@ class Journal:
         self.add_trial: Callable[[_Trial], object] = entries.append if listener is None else tell
 
     def add(self, entry: _Rare) -> None:
-        """Append an entry."""
         self._entries.append(entry)
         if self._listener is not None:
             self.undelivered.append(entry)

@@ -108,7 +108,6 @@ class OpenPasses:
             del self._passes[one]
 
     def forget_own(self) -> None:
-        """Drop the passes of the calling thread."""
         thread = get_ident()
         for begun in list(self._passes):
             if isinstance(begun, Retired):
@@ -134,7 +133,6 @@ class OpenPasses:
                 del self._passes[begun]
 
     def clear(self) -> None:
-        """Drop every pass."""
         self._passes.clear()
 
     def _of_retired(self, retired: Retired) -> Pass:

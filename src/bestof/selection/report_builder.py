@@ -83,7 +83,6 @@ def report_selector(
     price: Price,
     savings: Savings,
 ) -> SelectorReport:
-    """Return the report of a live selector."""
     problems = [
         report_problem(problem, decision, None, alternatives)
         for problem, decision in decisions.items()

@@ -84,7 +84,6 @@ class Tuning:
         self.unsaved = False  # whether there is evidence that the store does not have
 
     def tell(self, position: int, seconds: float) -> None:
-        """Book a sample that counts."""
         self.asked = None
         samples = self.candidates[position].samples
         if len(samples) < SAMPLES_KEPT:

@@ -44,7 +44,6 @@ class Side:
         return [float(one) for one in self._ask("time", run=run, seconds=seconds)]
 
     def close(self) -> None:
-        """End the process."""
         self._process.close()
 
     def __enter__(self) -> Side:

@@ -31,11 +31,9 @@ class Job:
                 raise InvalidArgument(f"{name}: expected at least 1; got {value}")
 
     def by(self, peer: str) -> Job:
-        """Return the same job for this peer."""
         return replace(self, peer=peer)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dict for JSON."""
         return asdict(self)
 
     @classmethod

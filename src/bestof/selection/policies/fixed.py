@@ -45,7 +45,6 @@ class FixedSearch:
         self._position: int | None = position
 
     def ask(self) -> int | None:
-        """Return None, as there is nothing to try."""
         return None
 
     def tell(self, position: int, seconds: float) -> None:

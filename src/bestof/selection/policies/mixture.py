@@ -68,7 +68,6 @@ class MixtureSearch:
         return self._live[0]
 
     def tell(self, position: int, seconds: float) -> None:
-        """Take the time of one call."""
         if len(self._samples[position]) < self._policy.rounds:
             self._samples[position].append(seconds)
         if all(len(self._samples[one]) >= _SURE for one in self._live):

@@ -110,7 +110,6 @@ class NeighbourSearch:
 
     @property
     def winner(self) -> int | None:
-        """The winner of the inner search."""
         return self._outside(self._inner.winner)
 
     @property

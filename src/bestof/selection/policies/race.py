@@ -168,7 +168,6 @@ class RaceSearch:
 
     @property
     def winner(self) -> int | None:
-        """The decision once the race is over."""
         self._advance()
         return self._winner
 

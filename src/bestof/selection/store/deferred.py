@@ -118,7 +118,6 @@ class DeferredStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Order one alternative for a problem on a host. None stands for all of them."""
         order = Pin(selector, alternative, problem, host)
         self._obey(lambda: self._database.pin(order))
 
@@ -138,8 +137,6 @@ class DeferredStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
-        """Merge records and pins into the store; see `Store.unite`."""
-
         def unite() -> int:
             if self._waiting:
                 self._waiting.write_all()
@@ -161,7 +158,6 @@ class DeferredStore:
 
     @property
     def url(self) -> str:
-        """Return the name of this store."""
         return self._database.url
 
     def __del__(self) -> None:

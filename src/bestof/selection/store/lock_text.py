@@ -66,7 +66,6 @@ def line_of(text: str, where: str) -> int:
 
 
 def error(line: int, what: str) -> StoreError:
-    """Return the error for a line."""
     return StoreError(f"lock file, line {line}: {what}")
 
 
@@ -107,7 +106,6 @@ class _Level:
         self.repeated = False
 
     def next_path(self) -> str:
-        """Return the path of the next value."""
         if not self.is_object:
             return f"{self.path}[{self.index}]"
         return f"{self.path}.{self.name}" if self.path else str(self.name)

@@ -22,11 +22,9 @@ class MemoryStore:
         _STORES.add(self)
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
-        """Return the record of one problem, or None."""
         return self._records.get((selector, problem, host))
 
     def save(self, record: Record) -> None:
-        """Keep a record, by the rule of `Record.absorb`."""
         with self._lock:
             old = self._records.get(record.key) or Record(*record.key, None, (), record.updated)
             self._records[record.key] = old.absorb(record)
@@ -42,7 +40,6 @@ class MemoryStore:
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:
-        """Order one alternative for a problem on a host. None stands for all of them."""
         with self._lock:
             self._pins[selector, problem, host] = alternative
 
@@ -52,7 +49,6 @@ class MemoryStore:
             return self._pins.pop((selector, problem, host), None) is not None
 
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
-        """Return the alternative of the closest pin, or None."""
         return closest(self.pins(selector), problem, host)
 
     def pins(self, selector: str | None = None) -> list[Pin]:
@@ -76,7 +72,6 @@ class MemoryStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
-        """Merge records and pins into the store; see `Store.unite`."""
         came = {record.key for record in records}
         merged = merge((record for record in self.records() if record.key in came), records)
         written, stayed = pins_to_write(self.pins(), pins, replace=theirs)
@@ -99,7 +94,6 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """Return `memory:`."""
         return "memory:"
 
 

@@ -33,7 +33,6 @@ class Patience:
         self._short_until = 0.0
 
     def wait(self, job: Job) -> bool:
-        """Wait for a job. Return whether it is finished."""
         if self._fixed is not None:
             return job.wait(self._fixed)
         if self._overdue is not None and not self._overdue.finished:

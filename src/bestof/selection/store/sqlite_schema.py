@@ -90,7 +90,6 @@ class _Row(NamedTuple):
 
     @property
     def evidence(self) -> _EvidenceRow:
-        """Return the columns of `evidence`."""
         return _EvidenceRow(
             self.alternative, self.version, self.samples, self.disqualified, self.children
         )

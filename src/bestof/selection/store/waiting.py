@@ -47,7 +47,6 @@ class Waiting:
         return len(self._new) + len(self._records)
 
     def add(self, record: Record) -> None:
-        """Take a record."""
         self._new.append(record)
 
     def over(self, kept: dict[Key, Record], which: str | Key | None) -> dict[Key, Record]:

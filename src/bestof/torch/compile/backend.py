@@ -78,7 +78,6 @@ class InferenceGraph:
         self._made = 0
 
     def __call__(self, *args: Any) -> Any:
-        """Return the outputs of the graph."""
         plan = self._plan_for(args)
         if plan is None:
             return self._graph(*args)

@@ -21,7 +21,6 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def estimate_input_gradient(problem: ConvProblem) -> float:
-    """Return the estimate of the input gradient."""
     return direct_input_gradient(problem)
 
 

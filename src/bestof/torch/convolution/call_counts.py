@@ -21,7 +21,6 @@ class CallCounts(Generic[Key]):
         self._counts: dict[Key, Count] = {}
 
     def count(self, key: Key) -> None:
-        """Add one call."""
         next(self.counter(key))
 
     def counter(self, key: Key) -> Count:
@@ -34,5 +33,4 @@ class CallCounts(Generic[Key]):
         return count
 
     def totals(self) -> dict[Key, int]:
-        """Return the calls of each key."""
         return {key: count.calls for key, count in list(self._counts.items())}

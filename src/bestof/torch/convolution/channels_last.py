@@ -29,7 +29,6 @@ def estimate(problem: ConvProblem) -> float:
 
 
 def estimate_input_gradient(problem: ConvProblem) -> float:
-    """Return the estimate of the input gradient."""
     return input_gradient_in_channels_last(problem)
 
 

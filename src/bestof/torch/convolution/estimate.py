@@ -71,7 +71,6 @@ def operand_bytes(problem: ConvProblem) -> float:
 
 
 def weight_bytes(problem: ConvProblem) -> float:
-    """Return the bytes of the weights."""
     k, c, r, s = problem.weight_shape
     return _width(problem) * k * c * r * s
 

@@ -101,5 +101,4 @@ class KeptMatrices:
             self._kept.pop((id(source), geometry), None)
 
     def clear(self) -> None:
-        """Free every matrix."""
         self._kept.clear()

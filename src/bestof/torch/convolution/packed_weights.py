@@ -89,7 +89,6 @@ class PackedWeightsCache:
         return packed
 
     def clear(self) -> None:
-        """Free them all."""
         self._kept.clear()
 
     def _keep(self, key: tuple[int, str, int], entry: _Kept) -> None:

@@ -31,7 +31,6 @@ class CudaTiming:
         self._begin.record(stream)
 
     def stop(self) -> None:
-        """Put the second mark."""
         self._end.record(self._stream)
 
     def seconds(self) -> float | None:

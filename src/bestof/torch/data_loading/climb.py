@@ -50,7 +50,6 @@ class Climb:
         self._next: Setting | None = next(self._search)
 
     def ask(self) -> Setting | None:
-        """Return the setting to try, or None if the search is over."""
         return self._next
 
     def tell(self, cost: float) -> None:

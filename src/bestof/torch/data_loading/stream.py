@@ -71,7 +71,6 @@ class StreamEpoch:
 
     @property
     def tries(self) -> bool:
-        """Whether this epoch is a trial."""
         return self._times is not None
 
     def _close(self) -> None:

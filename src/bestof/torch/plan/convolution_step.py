@@ -27,7 +27,6 @@ class ConvolutionStep:
 
     @property
     def layer(self) -> Layer:
-        """What is computed."""
         return self.site.layer
 
     @property

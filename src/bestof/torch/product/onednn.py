@@ -41,7 +41,6 @@ def supports(problem: ProductProblem) -> bool:
 def product(
     _originals: Originals, _problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
 ) -> Tensor:
-    """Return A B, plus the bias."""
     linear: Any = torch.ops.mkldnn._linear_pointwise
     return linear(a, b.t(), bias, "none", [], "")  # type: ignore[no-any-return]
 

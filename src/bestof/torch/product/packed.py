@@ -106,13 +106,11 @@ class PackedMatrices:
         return False
 
     def drop(self, shape: tuple[int, int]) -> None:
-        """Free those of a shape."""
         for key in list(self._kept):
             if key[2] == shape:
                 self._kept.pop(key, None)
 
     def clear(self) -> None:
-        """Free them all."""
         self._kept.clear()
         self._met.clear()
 

@@ -63,7 +63,6 @@ class ProductProblem(NamedTuple):
 
     @property
     def has_bias(self) -> bool:
-        """Whether a bias is added."""
         return self.operation in ("addmm", "baddbmm")
 
     @property

@@ -75,7 +75,6 @@ class Courier:
         self._thread: threading.Thread | None = None
 
     def log(self, key: str) -> ProblemLog:
-        """Return the log of a problem."""
         with self._lock:
             return self._logs.setdefault(key, ProblemLog(key, self))
 

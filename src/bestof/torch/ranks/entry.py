@@ -32,7 +32,6 @@ class Entry:
     best: str = ""
 
     def fields(self) -> list[object]:
-        """Return the entry as it is published."""
         return [self.kind, self.written, self.step, self.call, list(self.tries), self.best]
 
     @classmethod

@@ -14,7 +14,6 @@ _RUNS = {
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"{kernels.isa()}, {machine.openmp_threads()} threads"
 
 

@@ -17,7 +17,6 @@ _DIRECTIONS = {
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"bestof, {kernels.isa()}"
 
 

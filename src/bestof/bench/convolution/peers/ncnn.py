@@ -18,7 +18,6 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"ncnn {ncnn.__version__}"
 
 

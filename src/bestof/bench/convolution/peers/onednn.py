@@ -15,7 +15,6 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"oneDNN of torch {torch.__version__}"
 
 

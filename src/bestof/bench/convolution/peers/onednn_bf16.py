@@ -10,7 +10,6 @@ from bestof.bench.convolution.run import Run
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"oneDNN in bfloat16 of torch {torch.__version__}"
 
 

@@ -25,7 +25,6 @@ def prepare(
 def prepare_training(
     model: nn.Module, step: TrainingStep, _threads: int, *, channels_last: bool = False
 ) -> Prepared:
-    """Return a training step likewise."""
     model, images = laid_out(model, step.images, channels_last)
     integration.enable()
     return _prepared(step.on(model, images))

@@ -15,7 +15,6 @@ _RUNS = {
 
 
 def version() -> str:
-    """Return what is measured."""
     processor = host().split(";")[0]
     return f"{processor}, {kernels.isa()}, {machine.openmp_threads()} threads"
 

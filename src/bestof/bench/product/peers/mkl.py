@@ -10,12 +10,10 @@ from bestof.bench.product.case import Case, Operands
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"MKL of torch {torch.__version__}"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """Return one run."""
     operands = Operands.of(case)
     a, b = torch.from_numpy(operands.a), torch.from_numpy(operands.b)
     out = torch.empty(case.rows, case.columns)

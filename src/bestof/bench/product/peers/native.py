@@ -9,7 +9,6 @@ from bestof.bench.product.case import Case, Operands
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"bestof, {kernels.isa()}"
 
 

@@ -11,7 +11,6 @@ from bestof.bench.product.case import Case, Operands
 
 
 def version() -> str:
-    """Return what is measured."""
     return f"oneDNN of torch {torch.__version__}"
 
 

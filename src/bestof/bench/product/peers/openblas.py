@@ -10,13 +10,11 @@ from bestof.bench.product.case import Case, Operands
 
 
 def version() -> str:
-    """Return what is measured."""
     found = numpy.show_config("dicts")["Build Dependencies"]["blas"]
     return f"{found['name']} of NumPy {numpy.__version__}"
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """Return one run."""
     operands = Operands.of(case)
     out = aligned((case.rows, case.columns))
     return {

@@ -81,7 +81,6 @@ class Native(Algorithm):
         return Bound(_runner(plan, site, packed, addresses), packed)
 
     def error(self, problem: FusedProblem) -> float:
-        """Return the rms error that the kernel promises for a problem."""
         return float(problem.native[self.kernel].error_bound)
 
     def weight_bytes(self, site: Site) -> int:
@@ -91,7 +90,6 @@ class Native(Algorithm):
         return site.layer.weights.weight.nbytes
 
     def pools(self, problem: FusedProblem) -> bool:
-        """Return whether the kernel pools what it computes."""
         row = problem.native.get(self.kernel)
         return problem.pooled and row is not None and bool(row.pools)
 

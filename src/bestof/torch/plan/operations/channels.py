@@ -42,7 +42,6 @@ class ToChannelsFirst(Operation):
     reads_rows: ClassVar[bool] = True
 
     def bind(self, node: Node, place: Place) -> Step:
-        """Return the step."""
         return place.step("to channels first", _turned(place.tensor(node.args[0]), place.out))
 
     def check(self, node: Node) -> None:

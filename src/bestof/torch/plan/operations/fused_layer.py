@@ -60,10 +60,8 @@ class FusedLayer(Operation):
         expect(dtypes == {torch.float32}, node.name)
 
     def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
-        """Return the operation as JSON."""
         return {"name": self.name, **encoded_fields(self.layer, number)}
 
     @classmethod
     def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> FusedLayer:
-        """Return the operation of a JSON value."""
         return cls(Layer(**decoded_fields(content, weights)))

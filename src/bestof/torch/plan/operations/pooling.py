@@ -34,7 +34,6 @@ class Pooling(Operation):
 
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
-        """Return the operators that may be poolings."""
         return {
             aten.max_pool2d.default: _recognise_pooling,
             aten.avg_pool2d.default: _recognise_pooling,
@@ -44,7 +43,6 @@ class Pooling(Operation):
         }
 
     def bind(self, node: Node, place: Place) -> Step:
-        """Return the step."""
         x = place.tensor(node.args[0])
         return place.step(str(self.window), pooling_runner(self.window, x, place.out))
 
@@ -57,12 +55,10 @@ class Pooling(Operation):
         expect(right.shape == val(node).shape, node.name)
 
     def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
-        """Return the operation as JSON."""
         return {"name": self.name, **encoded_fields(self.window, number)}
 
     @classmethod
     def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> Pooling:
-        """Return the operation of a JSON value."""
         return cls(Window(**decoded_fields(content, weights)))
 
 
