@@ -102,12 +102,16 @@ def aliased_argument(node: Node) -> Node | None:
     if schema is None:
         first = node.args[0] if node.args else None
         return first if isinstance(first, Node) else None  # getitem of a list of views
-    aliased = {
-        name
-        for result in schema.returns
-        if result.alias_info
-        for name in result.alias_info.before_set
-    }
+    shown = [result.alias_info for result in schema.returns if result.alias_info]
+    aliased = {name for one in shown for name in one.before_set}
+    if any(not one.before_set for one in shown):
+        # A list of views, as of `split`. Its schema tells PyTorch's name of the memory, and not us.
+        aliased |= {
+            name
+            for one in schema.arguments
+            if one.alias_info is not None
+            for name in one.alias_info.before_set
+        }
     if not aliased:
         return None
     for argument, value in zip(schema.arguments, node.args, strict=False):
