@@ -35,8 +35,15 @@ def every_alternative(own_process: None) -> None:
     bestof.use_policy(EachInTurnPolicy())
 
 
-def images(row: Model, batch: int = 4) -> Tensor:
-    return torch.randn(batch, 3, *row.narrow_size, generator=torch.Generator().manual_seed(3))
+def inputs(row: Model, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return four images of a data type, or texts."""
+    found = row.inputs(4, narrow=True)
+    return found.to(dtype) if found.is_floating_point() else found
+
+
+def least_calls(row: Model, calls: int) -> int:
+    """Return how many choices there are: narrow language models have products too small for any."""
+    return 0 if row.text else calls
 
 
 def train(row: Model, labels: Tensor) -> Run:
@@ -44,7 +51,7 @@ def train(row: Model, labels: Tensor) -> Run:
     do; the same of the first training step; and the losses of the steps."""
 
     def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
-        x = images(row).to(dtype)
+        x = inputs(row, dtype)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
         seen: list[Tensor] = []
         for step in range(-1, STEPS):
@@ -69,17 +76,17 @@ def train(row: Model, labels: Tensor) -> Run:
 @pytest.mark.long(every=5)
 def test_training(row: Model) -> None:
     model = row.build(narrow=True)
-    run = train(row, training_step(model, images(row)).labels)
+    run = train(row, training_step(model, inputs(row)).labels)
     with integration.enabled():
         got = run(copy.deepcopy(model), torch.float32)
     assert_as_promised(got, model, run)
-    assert calls_seen() >= STEPS
+    assert calls_seen() >= least_calls(row, STEPS)
 
 
 def infer(row: Model, calls: int) -> Run:
     def run(model: nn.Module, dtype: torch.dtype) -> Sequence[Tensor]:
         with torch.inference_mode():
-            return [model(images(row).to(dtype)) for _ in range(calls)]
+            return [model(inputs(row, dtype)) for _ in range(calls)]
 
     return run
 
@@ -90,12 +97,12 @@ def test_inference(row: Model) -> None:
     with integration.enabled():
         got = run(model, torch.float32)
     assert_as_promised(got, model, run)
-    assert calls_seen() >= CALLS
+    assert calls_seen() >= least_calls(row, CALLS)
 
 
 @pytest.mark.long(every=5)
 def test_optimize(row: Model) -> None:
     """Its own choice of algorithms, and every call of the layers on trial thereafter."""
     model, run = row.build(narrow=True).eval(), infer(row, 2)
-    plan = integration.optimize(model, images(row), tune=False)
+    plan = integration.optimize(model, inputs(row), tune=False)
     assert_as_promised(run(plan, torch.float32), model, run)
