@@ -11,7 +11,7 @@ is made from the profile before the change:
     enable             the best of all ways of `bestof project`, hot and cold
 
 The times come from further steps without a profile, all versions in turn. Ratios are medians over
-the rounds. bfloat16 is kept for `enable` only if the processor multiplies it.
+the rounds. A change that makes the step slower is not kept for the versions after it.
 
     python benchmarks/case_study.py --picture case_study.png
 """
@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from in_turn import add_clock
 
-from bestof import kernels
 from bestof.profile import Span, capture
 from bestof.profile.peak import Peak, measure_peak
 from bestof.profile.projection import Kept, project
@@ -41,8 +40,6 @@ from bestof.view.stacked_bars import Bar, draw_stacked_bars
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import train_detector
 
-_HALVES = "avx512_bf16" in kernels.isas()
-
 
 @dataclass
 class Version:
@@ -52,6 +49,7 @@ class Version:
     step: Any
     steady: Steady
     times: list[float] = field(default_factory=list)
+    kept: bool = True
 
 
 def least(spans: Sequence[Span]) -> float:
@@ -114,7 +112,9 @@ def profiled(step: Any, steps: int) -> Steady:
     return steady_of(captured.profile)
 
 
-def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float, ...]]]:
+def versions_of(
+    options: argparse.Namespace, clock: Callable[[], float]
+) -> list[tuple[Version, tuple[float, ...]]]:
     """Build, warm up and profile all versions, each with its projection from the one before."""
     peak = measure_peak()
     found: list[tuple[Version, tuple[float, ...]]] = []
@@ -129,24 +129,40 @@ def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float,
         version = Version(change, step, profiled(step, options.profiled))
         found.append((version, promised))
         print(f"{change}: {version.steady.wall:.2f} s profiled", file=sys.stderr, flush=True)
-        if stays(version):
+        version.kept = before is None or is_kept(before, version, clock)
+        if version.kept:
             kept, before = changes, version
     return found
 
 
-def stays(version: Version) -> bool:
-    """Return whether the versions after this one have its change too."""
-    return version.change != "bfloat16" or _HALVES
+def gain_of(before: Version, version: Version) -> float:
+    """Return how many times as fast steps became, by the median over the rounds."""
+    pairs = zip(before.times, version.times, strict=True)
+    return statistics.median(old / new for old, new in pairs)
+
+
+def run_in_turn(versions: Sequence[Version], rounds: int, clock: Callable[[], float]) -> None:
+    for _ in range(rounds):
+        for version in versions:
+            begin = clock()
+            version.step()
+            version.times.append(clock() - begin)
+
+
+def is_kept(before: Version, version: Version, clock: Callable[[], float]) -> bool:
+    """Return whether a change gains, by a few steps in turn that are not counted further."""
+    run_in_turn((before, version), 3, clock)
+    gains = gain_of(before, version) > 1.0
+    before.times.clear()
+    version.times.clear()
+    return gains
 
 
 def table_of(found: Sequence[tuple[Version, tuple[float, ...]]]) -> str:
     first = before = found[0][0]
     rows = []
     for version, promised in found:
-        gain, whole = (
-            statistics.median(old / new for old, new in zip(one.times, version.times, strict=True))
-            for one in (before, first)
-        )
+        gain, whole = gain_of(before, version), gain_of(first, version)
         promises = sorted({before.steady.wall / seconds for seconds in promised})
         rows.append(
             (
@@ -156,20 +172,32 @@ def table_of(found: Sequence[tuple[Version, tuple[float, ...]]]) -> str:
                 " to ".join(f"{one:.2f}" for one in promises),
                 " to ".join(f"{one / gain:.2f}" for one in promises),
                 f"{whole:.2f}",
+                "yes" if version.kept else "no",
                 f"{100 * (version.steady.coverage or 0.0):.1f} %",
             )
         )
-        if stays(version):
+        if version.kept:
             before = version
-    headings = ("change", "s a step", "gain", "projected", "time / projected", "whole", "coverage")
+    headings = (
+        "change",
+        "s a step",
+        "gain",
+        "projected",
+        "time / projected",
+        "whole",
+        "kept",
+        "coverage",
+    )
     return "\n".join(columns(headings, rows))
 
 
 def parts_of(version: Version) -> dict[str, float]:
+    """Return the seconds of each phase: its share of the profile, of the measured step."""
     parts: dict[str, float] = {}
     for span in version.steady.spans:
         parts[span.phase] = parts.get(span.phase, 0.0) + span.self_seconds
-    return parts
+    scale = statistics.median(version.times) / sum(parts.values())
+    return {phase: seconds * scale for phase, seconds in parts.items()}
 
 
 def main() -> None:
@@ -189,12 +217,8 @@ def main() -> None:
     options = parser.parse_args()
     clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(options.threads)
-    found = versions_of(options)
-    for _ in range(options.rounds):
-        for version, _ in found:
-            begin = clock()
-            version.step()
-            version.times.append(clock() - begin)
+    found = versions_of(options, clock)
+    run_in_turn([version for version, _ in found], options.rounds, clock)
     print(table_of(found))
     if options.picture:
         bars = [Bar(version.change, parts_of(version)) for version, _ in reversed(found)]
