@@ -80,9 +80,10 @@ class Recipe:
         changes = self.settings.changes()
         chosen = ", ".join(f"{name}={json.dumps(value)}" for name, value in changes.items())
         state = "" if self.complete else " so far"
+        nothing = "none; the script is fastest as it is" if self.complete else "none"
         return [
             *(comparison.line() for comparison in self.comparisons),
-            f"settings{state}: {chosen or 'none; the script is fastest as it is'}",
+            f"settings{state}: {chosen or nothing}",
         ]
 
     def save(self, path: Path) -> None:

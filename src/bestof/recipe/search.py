@@ -21,6 +21,11 @@ SETTLING = 0.4
 """The share of a part's time that the candidate may take to choose its kernels."""
 
 
+MOST_SHARES = 4
+"""A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
+time are too short for each part: every candidate first chooses its kernels."""
+
+
 class Turns(Protocol):
     """A run of the script with some settings; see `Contestant`."""
 
@@ -69,7 +74,7 @@ class Search:
         try:
             facts = self._facts()
             for number, part in enumerate(parts):
-                share = len(parts) - number + 1  # the total takes its share too
+                share = min(MOST_SHARES, len(parts) - number + 1)  # the total takes one too
                 for values in part.values(facts):
                     made = candidate(recipe.settings, values)
                     if made is not None:

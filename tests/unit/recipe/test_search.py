@@ -181,6 +181,7 @@ def test_a_search_ends_in_time_and_says_what_is_open() -> None:
     assert not recipe.complete
     assert any("the time was up" in one.why for one in recipe.comparisons)
     assert recipe.settings == Settings()
+    assert recipe.lines()[-1] == "settings so far: none"
 
 
 def test_parts_that_do_not_apply_are_not_tried() -> None:
