@@ -28,8 +28,7 @@ class Configuration:
 
     `kernel`: enable: whether anything is chosen. accuracy: see `Accuracy`. packed_mib: the most MiB
         for packed copies of weights; 0 for none. pooling: whether maximum pooling is chosen too.
-        product: whether matrix products are chosen too. attention: whether attention is. It is off
-        by default, because a small call then takes 17 microseconds more, in Python.
+        product: whether matrix products are chosen too. attention: whether attention is.
     `memory`: keep_freed: whether freed memory stays in the process.
     `dataloader`: dataloader: whether loaders are tuned. tuning_steps, seconds: what the trials of
         one loader may take together. workers: the least and the highest number of workers to try;
@@ -44,7 +43,7 @@ class Configuration:
     packed_mib: int = 512
     pooling: bool = True
     product: bool = True
-    attention: bool = False
+    attention: bool = True
     keep_freed: bool = True
     dataloader: bool = False
     tuning_steps: int = 500
@@ -54,8 +53,8 @@ class Configuration:
     ranks: bool = False
 
 
-EVERYTHING = Configuration(attention=True, dataloader=True, layout=True)
-"""All settings on but those of ranks. Attention, data loading and layout are off by default."""
+EVERYTHING = Configuration(dataloader=True, layout=True)
+"""All settings on but those of ranks. Data loading and layout are off by default."""
 
 
 def parse_configuration(config: ConfigurationLike) -> Configuration:

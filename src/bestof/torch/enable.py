@@ -53,9 +53,8 @@ def enable(config: ConfigurationLike = None) -> None:
     """Choose every 2-D convolution among alternatives from now on, in training and inference.
 
     This holds on the CPU and, if this PyTorch has CUDA, on CUDA devices. On the CPU, maximum
-    pooling and matrix products are chosen too, and attention if the configuration says so. With
-    glibc, freed memory stays in the process: later allocations meet no page faults, but the process
-    stays as large as at its peak.
+    pooling, matrix products and attention are chosen too. With glibc, freed memory stays in the
+    process: later allocations meet no page faults, but the process stays as large as at its peak.
 
     config: see `set_config`. Enabling again replaces the configuration for every thread; omitted
     keys take their defaults. Decisions and evidence stay.
@@ -103,8 +102,8 @@ def set_config(config: ConfigurationLike) -> None:
     `{"kernel": {"enable": true, "accuracy": "float32", "packed_mib": 512, "pooling": true,
     "product": true, "attention": true}, "memory": {"keep_freed": true}, "dataloader": {"enable":
     true, "tuning_steps": 500, "seconds": 30, "workers": [0, 8]}, "layout": {"enable": true},
-    "ranks": {"enable": true}}`. Omitted keys take their defaults. Attention, data loading, layout
-    and the agreement of ranks are off by default.
+    "ranks": {"enable": true}}`. Omitted keys take their defaults. Data loading, layout and the
+    agreement of ranks are off by default.
 
     enable: false puts PyTorch's own kernels back.
     accuracy: `exact` (PyTorch's bits), `float32` (the error bounds of float32), or `relaxed` (also

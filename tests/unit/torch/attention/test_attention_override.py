@@ -292,10 +292,10 @@ def test_small_attention_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(problems()) == 1
 
 
-def test_it_is_off_unless_asked_for() -> None:
-    integration.enable()
+def test_it_is_on_unless_switched_off() -> None:
+    integration.enable({"kernel": {"attention": False}})
     assert attention_override() is None
-    integration.enable(ON)
+    integration.enable()
     attend(*operands())
     assert len(problems()) == 1
     with integration.enabled({"kernel": {"attention": False}}):
