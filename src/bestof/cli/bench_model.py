@@ -113,7 +113,10 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
 
 def _matrix(options: argparse.Namespace) -> int:
     peers = _peers(options, ("enable", "optimize"))
-    names = options.models or [model.name for model in MODELS]
+    # A size of images does not fit the models of text.
+    names = options.models or [
+        model.name for model in MODELS if options.size is None or not model.text
+    ]
     jobs = _jobs(options, names, modes=(True,) if options.train else (False, True))
     effort, kept = _effort(options), dict[str, Any]()
     if options.keep:
