@@ -183,6 +183,10 @@ class ModelLayout:
         if len(self._shapes) > SHAPES:
             self._leave("it is called with too many shapes")
             return
+        if not tensors:
+            # The hooks of PyTorch for all modules do not see keyword arguments.
+            self._leave("it is called without positional tensors")
+            return
         if any(one.dim() == 4 and not one.is_contiguous() for one in tensors):
             self._leave("its input is not in channels first")
             return
