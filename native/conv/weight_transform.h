@@ -66,12 +66,14 @@ inline void transform_axes_weights(const WeightView& view, float* u, int threads
 #pragma GCC unroll 10
           for (int i = 0; i < Y::kAlpha; ++i) half[i][s] = wide_dot<Y::kTaps>(Y::kMatrices.g[i], g);
         }
+        // In a register: `step` itself would be read again after each store, which may alias it.
+        const long distance = step;
         float* to = u + (panel * view.inputs + input) * kPanel + k;
 #pragma GCC unroll 10
         for (int i = 0; i < Y::kAlpha; ++i) {
 #pragma GCC unroll 10
           for (int j = 0; j < X::kAlpha; ++j) {
-            store_rounded(to + (i * X::kAlpha + j) * step,
+            store_rounded(to + (i * X::kAlpha + j) * distance,
                           wide_dot<X::kTaps>(X::kMatrices.g[j], half[i]));
           }
         }
