@@ -207,6 +207,7 @@ def _probe(model: nn.Module, arguments: tuple[Any, ...]) -> str | None:
     Buffers, random numbers and gradients are afterwards as before.
     """
     buffers = {one: one.detach().clone() for one in model.buffers()}
+    registered = [(one._buffers, dict(one._buffers)) for one in model.modules()]
     state = torch.get_rng_state()
     copies = tree_map_only(torch.Tensor, lambda one: one.detach().clone(), arguments)
     try:
@@ -223,6 +224,9 @@ def _probe(model: nn.Module, arguments: tuple[Any, ...]) -> str | None:
         first = str(error).strip().partition("\n")[0]
         return f"it fails in channels last: {type(error).__name__}: {first}"
     finally:
+        for present, before in registered:  # a model may assign a new tensor to its buffer
+            present.clear()
+            present.update(before)
         with torch.no_grad():
             for buffer, value in buffers.items():
                 buffer.copy_(value)

@@ -97,5 +97,7 @@ def _last(strides: tuple[int, ...], weight: nn.Parameter) -> tuple[int, ...]:
 def _restrided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     if tensor.stride() == strides:
         return tensor
-    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
+    # A tensor made in inference mode could not be trained afterwards.
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+        return made.copy_(tensor)

@@ -246,3 +246,36 @@ def test_state_from_a_checkpoint_follows_a_fixed_layout() -> None:
     step(plain, first)
     # One step of 0.001 from equal states; the sums of float32 gradients differ by rounding only.
     torch.testing.assert_close(net.second.weight, plain.second.weight, rtol=0, atol=1e-5)
+
+
+def test_weights_can_be_trained_after_a_probe_in_inference_mode() -> None:
+    net = Net(by_view=True)  # the probe fails, so the layout is put back at once
+    bt.set_config(ONLY_LAYOUT)
+    with torch.inference_mode():
+        net.eval()(torch.randn(2, 3, 6, 6))
+    assert not any(one.is_inference() for one in net.parameters())
+    net.train()(torch.randn(2, 3, 6, 6)).sum().backward()
+    assert all(one.grad is not None for one in net.parameters())
+
+
+class Counting(nn.Module):
+    """Replaces its buffer at each call."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        return self.convolution(x) * self.calls
+
+
+def test_a_probe_puts_replaced_buffers_back() -> None:
+    net = Counting()
+    bt.set_config(ONLY_LAYOUT)
+    with torch.no_grad():
+        net(torch.randn(2, 3, 6, 6))
+    assert net.calls == 1
