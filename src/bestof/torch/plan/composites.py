@@ -31,12 +31,16 @@ def _unite_gelu(graph: Graph, tanh: Node) -> None:
     total = _scaled(tanh.args[0], math.sqrt(2 / math.pi))
     if total is None or total.target is not aten.add.Tensor or len(total.args) != 2:
         return
+    if total.kwargs:  # an alpha
+        return
     x, cubic = total.args
     cube = _scaled(cubic, 0.044715)
     if not isinstance(x, Node) or cube is None or not _is_power(cube, x, 3):
         return
     shifted = only_user(tanh)
     if shifted is None or shifted.target is not aten.add.Tensor or shifted.args != (tanh, 1.0):
+        return
+    if shifted.kwargs:
         return
     last = only_user(shifted)
     if last is None or last.target is not aten.mul.Tensor or last.kwargs or not is_plain(x):

@@ -98,6 +98,14 @@ def test_gelu_is_part_of_the_product(function: Callable[[Tensor], Tensor], name:
         lambda x: 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.04 * torch.pow(x, 3.0)))),
         lambda x: 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 2.0)))),
         lambda x: 0.6 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0)))),
+        lambda x: (
+            0.5
+            * x
+            * torch.add(torch.tanh(0.7978845608 * (x + 0.044715 * x.pow(3.0))), 1.0, alpha=3)
+        ),
+        lambda x: (
+            0.5 * x * (1 + torch.tanh(0.7978845608 * torch.add(x, 0.044715 * x.pow(3.0), alpha=2)))
+        ),
     ],
 )
 def test_what_only_resembles_gelu_stays(function: Callable[[Tensor], Tensor]) -> None:
