@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,14 @@ def test_the_command_line_checks_a_configuration_without_torch() -> None:
     code = "import sys, bestof.cli.run, bestof.configuration; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """pytest imports a test file by its bare name, so two of one name stop the whole run. A run of
+    some folders does not meet both."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert len(names) > 200  # the test has lost its object otherwise
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_engine_imports_the_standard_library_only() -> None:
