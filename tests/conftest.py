@@ -6,6 +6,7 @@ long.
 """
 
 import os
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +18,11 @@ os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what 
 os.environ.pop("BESTOF_FORCE", None)
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-# Nor must it by the time that Hypothesis takes to draw its examples.
+# A shell lets what it runs in the background ignore interrupts, and child processes inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Drawing examples takes Hypothesis longer on a loaded machine, which is no failure.
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
 

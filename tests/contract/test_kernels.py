@@ -108,7 +108,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("bias: expected shape", {"bias": np.ones(5, np.float32)}),
     ("residual: expected shape", {"residual": np.ones((2, 6, 6, 5), np.float32)}),
     ("out: expected shape", {"out": np.ones((2, 6, 6, 5), np.float32)}),
-    ("activation: expected relu", {"activation": "gelu"}),
+    ("activation: expected relu", {"activation": "softplus"}),
     ("activation: expected a name", {"activation": 3}),
     ("algorithm: expected one that applies", {"algorithm": "fastest"}),
     ("threads: expected", {"threads": -1}),

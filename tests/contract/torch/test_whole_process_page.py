@@ -21,6 +21,9 @@ PROGRAMS = [
     if block not in FILES.values()
 ]
 
+# What each of them prints.
+PRINTED = [r"\d+\n", ""]
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -48,7 +51,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_page_holds_what_is_followed() -> None:
     assert set(FILES) == {"train.py", "bestof.json"}
     assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"]
-    assert len(PROGRAMS) == 1
+    assert len(PROGRAMS) == len(PRINTED)
 
 
 @pytest.mark.long
@@ -66,7 +69,8 @@ def test_two_ranks_train_and_one_of_them_sums_up(folder: Path) -> None:
     assert done.stderr.count("bestof: train.py ran") == 1
 
 
-def test_the_program_runs_as_it_stands(folder: Path) -> None:
-    (folder / "program.py").write_text(PROGRAMS[0])
+@pytest.mark.parametrize(("program", "printed"), list(zip(PROGRAMS, PRINTED, strict=False)))
+def test_the_program_runs_as_it_stands(folder: Path, program: str, printed: str) -> None:
+    (folder / "program.py").write_text(program)
     done = run("python program.py", folder)
-    assert re.fullmatch(r"\d+\n", done.stdout)
+    assert re.fullmatch(printed, done.stdout)
