@@ -22,6 +22,23 @@ def parser_of(command: str, description: str, epilog: str, **more: Any) -> argpa
     )
 
 
+def parser_of_script(
+    command: str, description: str, epilog: str, *, or_else: str = ""
+) -> argparse.ArgumentParser:
+    """Return the parser of a command that takes a script or, by `-m`, a module.
+
+    or_else: the arguments of another use of the command, for the usage.
+    """
+    usage = f"bestof {command} [options] (script.py | -m MODULE) [arguments]"
+    if or_else:
+        usage += f"\n       bestof {command} {or_else}"
+    parser = parser_of(command, description, epilog, usage=usage, allow_abbrev=False)
+    parser.add_argument(
+        "-m", metavar="MODULE", help=f"{command} a module or package, as `python -m` runs it"
+    )
+    return parser
+
+
 def seconds(text: str) -> float:
     """Return a finite number of seconds, at least 0; for `type` of an option."""
     try:

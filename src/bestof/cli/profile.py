@@ -14,7 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from bestof.cli.after_import import after_import
-from bestof.cli.options import add_json, add_number, add_rows, check_writable, parser_of
+from bestof.cli.options import (
+    add_json,
+    add_number,
+    add_rows,
+    check_writable,
+    parser_of_script,
+)
 from bestof.cli.profile_picture import draw_profile, need_matplotlib
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
@@ -87,16 +93,13 @@ def _of_log(path: str) -> Profile:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
+    parser = parser_of_script(
         "profile",
-        usage="bestof profile [options] (script.py | -m MODULE) [arguments]\n"
-        "       bestof profile [options] (--log FILE | --show FILE.json)",
-        description="Show where the time of a PyTorch program goes.",
-        epilog=_EPILOG.format(fields=", ".join(FIELDS)),
-        allow_abbrev=False,
+        "Show where the time of a PyTorch program goes.",
+        _EPILOG.format(fields=", ".join(FIELDS)),
+        or_else="[options] (--log FILE | --show FILE.json)",
     )
     add = parser.add_argument
-    add("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
     add("--log", metavar="FILE", help="read a log of verbose lines of oneDNN and MKL")
     add("--show", metavar="FILE", help="read a profile that --keep wrote")
     add_number(parser, "--steps", 10, "record N steps; 0: all")

@@ -16,7 +16,7 @@ from bestof import selection
 from bestof.accuracy import ACCURACIES, Accuracy
 from bestof.cli.after_import import after_import
 from bestof.cli.kept import named
-from bestof.cli.options import parser_of
+from bestof.cli.options import parser_of_script
 from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
@@ -68,14 +68,7 @@ _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recip
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        "run",
-        usage="bestof run [options] (script.py | -m MODULE) [arguments]",
-        description="Run a Python program, unchanged, with tuning on.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    parser.add_argument("-m", metavar="MODULE", help="run a module or package, as `python -m` does")
+    parser = parser_of_script("run", "Run a Python program, unchanged, with tuning on.", _EPILOG)
     parser.add_argument(
         "--report",
         metavar="FILE",

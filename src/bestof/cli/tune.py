@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
-from bestof.cli.options import add_number, check_writable, parser_of, seconds
+from bestof.cli.options import add_number, check_writable, parser_of_script, seconds
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
@@ -103,15 +103,12 @@ def _tell(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
+    parser = parser_of_script(
         "tune",
-        usage="bestof tune [options] (script.py | -m MODULE) [arguments]",
-        description="Find the settings that make the step of a PyTorch program faster.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
+        "Find the settings that make the step of a PyTorch program faster.",
+        _EPILOG,
     )
     add = parser.add_argument
-    add("-m", metavar="MODULE", help="tune a module or package, as `python -m` runs it")
     add(
         "--recipe",
         metavar="FILE",

@@ -42,3 +42,12 @@ class PythonKernel:
         if self._library is not None:
             self._library._destroy()
             self._library = None
+
+    def warn_early(self) -> None:
+        """Let PyTorch give its one warning that this operator is overridden now, unseen.
+
+        It warns by Python's warnings if the kernel is registered from Python, and on standard error
+        if it is registered from C++. The function answers the calls of other threads meanwhile.
+        """
+        self.register()
+        self.remove()

@@ -142,7 +142,9 @@ def attention_by(
     native: NativeAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
     """Return what settled calls of attention get from a kernel; None if it refuses."""
-    return _computed(compute_attention, native, tensors=(q, k, v, mask))  # type: ignore[no-any-return]  # two
+    found: tuple[Tensor, Tensor] | None
+    found = _computed(compute_attention, native, tensors=(q, k, v, mask))
+    return found
 
 
 def convolution_by(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from weight_changes import WEIGHT_CHANGES
 
 import bestof.torch as integration
 from bestof import kernels
@@ -109,28 +110,11 @@ def test_the_same_weights_are_packed_once(cache: PackedWeightsCache) -> None:
     assert len(cache) == 2
 
 
-def step(weight: nn.Parameter) -> None:
-    weight.grad = torch.ones_like(weight)
-    torch.optim.SGD([weight], lr=0.1).step()
-
-
-def swap_two(weight: nn.Parameter) -> None:
-    weight.data[[0, 1]] = weight.data[[1, 0]]
-
-
 CHANGES: dict[str, Callable[[nn.Parameter], object]] = {
-    "in place": lambda weight: weight.detach().mul_(2),
-    "through data": lambda weight: weight.data.mul_(2),
-    "one element through data": lambda weight: weight.data.view(-1)[7].add_(1),
-    "the last element through data": lambda weight: weight.data.view(-1)[-1].add_(1),
-    "two filters exchanged through data": swap_two,
+    **WEIGHT_CHANGES,
     "one channel turned through data": lambda weight: weight.data[3, 5].copy_(
         weight.data[3, 5].flip(0)
     ),
-    "signs through data": lambda weight: weight.data.neg_(),
-    "other data": lambda weight: setattr(weight, "data", torch.randn_like(weight)),
-    "through numpy": lambda weight: weight.detach().numpy().__imul__(2),
-    "an optimizer's step": step,
     "not a number": lambda weight: weight.data.view(-1)[0].fill_(float("nan")),
 }
 

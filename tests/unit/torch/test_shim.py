@@ -136,7 +136,8 @@ def test_what_was_looked_up_before_a_decision_is_not_remembered(
     for _ in range(3):
         torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
     layer._forget()
-    layer.decisions._chosen = Decided(layer.decisions._chosen)
+    current = layer.decisions._current
+    current._chosen = Decided(current._chosen)
     torch.autograd.grad(torch.conv2d(x, weight, bias).sum(), (x, weight, bias))
     assert not layer._forward
     assert not layer._backward

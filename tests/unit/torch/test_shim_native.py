@@ -189,7 +189,7 @@ def test_packed_weights_leave_with_their_weights() -> None:
         for _ in range(4):
             torch.conv2d(x, weight, **geometry)
     ((_, kept),) = override.packed._kept.items()
-    packed = kept.packed
+    packed = kept.value
     del kept
     held = sys.getrefcount(packed)
     del weight
@@ -205,7 +205,7 @@ def test_nothing_is_lent_after(leave: str) -> None:
         for _ in range(4):
             torch.conv2d(x, weight, **geometry)
         ((_, kept),) = override.packed._kept.items()
-        packed = kept.packed
+        packed = kept.value
         del kept
         if leave == "disable":
             integration.disable()

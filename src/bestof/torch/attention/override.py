@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ from bestof.errors import NoAlternative
 from bestof.kernels import AttentionPlan
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.selection import Alternative, BestOf, shared_policy
-from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, fits, look_of
 from bestof.torch.convolution.selectors import RACE
+from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
@@ -27,6 +27,7 @@ from bestof.torch.shim import NativeAttention, attention_by, make_attention
 Attended = tuple[Tensor, Tensor]
 """The results, and the logsumexp of each query, which the backward pass needs."""
 
+_SELECTOR = "attention"
 _NAME = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # The least number of multiply-adds of one of both products that is chosen for. PyTorch computes
 # smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call that
@@ -36,6 +37,16 @@ _REMEMBERED = 4096
 # As for products: the native kernel must be clearly faster in trials, which find the code and the
 # operands out of the caches.
 _RACE = replace(RACE, tie=0.08, max_trials=12, handicaps=(("native", 20e-6),))
+
+
+class Operands(NamedTuple):
+    """What one call attends to; `scale` is None for the reciprocal root of the size of a head."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    scale: float | None
 
 
 class AttentionOverride:
@@ -59,16 +70,16 @@ class AttentionOverride:
         self._problems: dict[Look, AttentionProblem | None] = {}
         self._plans: dict[tuple[Look, float | None], AttentionPlan] = {}
         self._natives: dict[tuple[Look, float | None], NativeAttention] = {}
-        self._chosen: dict[AttentionProblem, str] = {}
+        self._decisions: CurrentDecisions[AttentionProblem] = CurrentDecisions(self._forget)
         self._rehearsals = Rehearsals("attention")
         self.selector = BestOf(
-            "attention",
+            _SELECTOR,
             [
                 Alternative("as is", self._as_is, DEPENDS),
                 Alternative("native", self._native, DEPENDS),
             ],
             lambda problem, *_: problem,
-            on_event=self._listen,
+            on_event=self._decisions.listener(_SELECTOR),
             policy=None if shared_policy() else _RACE,
         )
 
@@ -81,9 +92,7 @@ class AttentionOverride:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
         if self.shim is None or self._is_in:
             return
-        warned = PythonKernel(_NAME, self._original)  # so that PyTorch warns here, and in silence
-        warned.register()
-        warned.remove()
+        PythonKernel(_NAME, self._original).warn_early()
         self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
@@ -111,8 +120,8 @@ class AttentionOverride:
             return self._original(  # type: ignore[no-any-return]
                 q, k, v, 0.0, causal, attn_mask=mask, scale=scale
             )
-        given = (problem, look, q, k, v, mask, scale)
-        chosen = self._chosen.get(problem)
+        given = (problem, look, Operands(q, k, v, mask, scale))
+        chosen = self._decisions.get(_SELECTOR, problem)
         if chosen == "as is":
             self.shim.note(generation, [], None)
         elif chosen == "native":
@@ -124,16 +133,7 @@ class AttentionOverride:
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self._as_is(*given)
 
-    def _listen(self, entry: Entry) -> None:
-        if isinstance(entry, TrialEntry):
-            return
-        problem: Any = entry.problem
-        if isinstance(entry, DecisionEntry):
-            if len(self._chosen) >= _REMEMBERED:
-                self._chosen.clear()
-            self._chosen[problem] = entry.alternative
-        else:
-            self._chosen.pop(problem, None)
+    def _forget(self) -> None:
         if self.shim is not None:
             self.shim.forget()
 
@@ -141,19 +141,16 @@ class AttentionOverride:
         self,
         problem: AttentionProblem,
         look: Look,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        scale: float | None,
+        operands: Operands,
     ) -> NativeAttention | None:
         """Return the kernel for calls that look like this one; None if Python runs it."""
+        q, k, v, mask, scale = operands
         native = self._natives.get((look, scale))
         if native is None:
             return None  # the first native call from Python makes it
 
         def by_python(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-            return _joined(self._native(problem, look, q, k, v, mask, scale))
+            return _joined(self._native(problem, look, Operands(q, k, v, mask, scale)))
 
         def by_cpp(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
             found = attention_by(native, q, k, v, mask)
@@ -183,31 +180,15 @@ class AttentionOverride:
         self._problems[look] = problem
         return problem
 
-    def _as_is(
-        self,
-        problem: AttentionProblem,
-        _look: Look | None,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        scale: float | None,
-    ) -> Attended:
+    def _as_is(self, problem: AttentionProblem, _look: Look, operands: Operands) -> Attended:
+        q, k, v, mask, scale = operands
         return self._original(  # type: ignore[no-any-return]
             q, k, v, 0.0, problem.causal, attn_mask=mask, scale=scale
         )
 
-    def _native(
-        self,
-        problem: AttentionProblem,
-        look: Look,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        scale: float | None,
-    ) -> Attended:
+    def _native(self, problem: AttentionProblem, look: Look, operands: Operands) -> Attended:
         """Attend by the native kernel, into tensors of the layouts that PyTorch returns."""
+        q, k, v, mask, scale = operands
         out = torch.empty_like(q, device="cpu")
         batch, heads, queries, _ = q.shape
         sums = torch.empty_strided(

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from bestof.torch.fingerprint import fingerprint_of
+from bestof.torch.source_cache import SourceCache, Stamp
 
 # Backward passes ask in reverse order. If this is too small, the first layers of a network build
 # their matrices again.
 _LIMIT_BYTES = 2**30
 
 
-class _Kept(NamedTuple):
-    source: weakref.ref[Tensor]
-    version: int
-    fingerprint: int
-    matrix: Tensor
+Key: TypeAlias = tuple[int, Hashable]
+"""The id of the tensor, and what the matrix depends on beside its values."""
 
 
-class KeptMatrices:
+class KeptMatrices(SourceCache[Key, Tensor]):
     """Keeps lowered matrices, each for as long as the tensor that it was made from.
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
@@ -33,27 +30,15 @@ class KeptMatrices:
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
     oldest are dropped first. This limits programs that hold their inputs, such as batches in a
     list.
-
-    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
-    on a dictionary. If two threads meet, a matrix may be lost, which only costs time.
     """
 
     def __init__(self, limit: int = _LIMIT_BYTES) -> None:
-        self._limit = limit
-        self._kept: dict[tuple[int, Hashable], _Kept] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        super().__init__(limit)
 
     @property
     def entries(self) -> dict[Any, Any]:
         """The dict of all entries, always the same object: C++ reads its length without a lock."""
         return self._kept
-
-    @property
-    def size(self) -> int:
-        """Bytes that the matrices take."""
-        return sum(kept.matrix.nbytes for kept in list(self._kept.values()))
 
     def keep(self, source: Tensor, geometry: Hashable, matrix: Tensor) -> None:
         """Keep the matrix of `source`; `geometry` is what the matrix depends on beside its values.
@@ -61,44 +46,29 @@ class KeptMatrices:
         Nothing is kept for an inference tensor, for a source that is not dense, or for a matrix
         above the limit.
         """
-        if source.is_inference() or matrix.nbytes > self._limit:
+        if source.is_inference() or matrix.nbytes > self.limit:
             return
-        bits = fingerprint_of(source)
-        if bits is None:
-            return
-        key = (id(source), geometry)
-        kept = self._kept
-
-        def forget(source: weakref.ref[Tensor]) -> None:
-            found = kept.get(key)
-            if found is not None and found.source is source:
-                kept.pop(key, None)
-
-        kept.pop(key, None)  # it becomes the youngest
-        kept[key] = _Kept(weakref.ref(source, forget), source._version, bits, matrix)
-        excess = self.size - self._limit
-        for old, entry in list(kept.items()):
-            if excess <= 0:
-                break
-            kept.pop(old, None)
-            excess -= entry.matrix.nbytes
+        stamp = _stamp(source)
+        if stamp is not None:
+            self._keep((id(source), geometry), source, stamp, matrix, matrix.nbytes)
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
         """Return the matrix of `source` and forget it; None if it is missing or outdated."""
-        found = self._kept.pop((id(source), geometry), None)
-        if (
-            found is None
-            or found.source() is not source
-            or found.version != source._version
-            or found.fingerprint != fingerprint_of(source)
-        ):
+        key = (id(source), geometry)
+        if key not in self._kept:
             return None
-        return found.matrix
+        stamp = _stamp(source)
+        matrix = None if stamp is None else self._find(key, source, stamp)
+        self._kept.pop(key, None)
+        return matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
         """Drop the matrix of `source`, because the present forward pass did not make it."""
         if self._kept:
             self._kept.pop((id(source), geometry), None)
 
-    def clear(self) -> None:
-        self._kept.clear()
+
+def _stamp(source: Tensor) -> Stamp | None:
+    """Return the stamp of a tensor; None if it is not dense."""
+    bits = fingerprint_of(source)
+    return None if bits is None else Stamp(source._version, source.data_ptr(), bits)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,19 +10,14 @@ from torch import Tensor
 from bestof.kernels import PackedWeights, isa, pack_weights
 from bestof.kernels.addresses import packed_address
 from bestof.torch.fingerprint import fingerprint_of
-from bestof.torch.shim import Loan, Shim
+from bestof.torch.shim import Shim
+from bestof.torch.source_cache import SourceCache, Stamp
+
+Key: TypeAlias = tuple[int, str, int]
+"""The id of the tensor, the algorithm and the number of groups."""
 
 
-class _Kept(NamedTuple):
-    source: weakref.ref[Tensor]
-    version: int
-    address: int
-    fingerprint: int
-    packed: PackedWeights
-    loan: Loan | None  # ends when this does
-
-
-class PackedWeightsCache:
+class PackedWeightsCache(SourceCache[Key, PackedWeights]):
     """Keeps packed weights as long as the tensor that they were packed from stands still.
 
     At each call the tensor's version, its address and its fingerprint are compared. The fingerprint
@@ -34,23 +27,11 @@ class PackedWeightsCache:
 
     If there is a `shim`, the packed weights are lent to it for calls that Python does not see.
     Those calls find them by address, key and version, and compare the fingerprint too.
-
-    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
-    on a dictionary. If two threads meet, weights may be packed twice.
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        super().__init__(limit)
         self.shim: Shim | None = None
-        self._kept: dict[tuple[int, str, int], _Kept] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def size(self) -> int:
-        """Bytes that the packed weights take."""
-        return sum(kept.packed.nbytes for kept in list(self._kept.values()))
 
     def get(self, weight: Tensor, algorithm: str, groups: int) -> PackedWeights | None:
         """Return the weights (K, C/g, R, S) packed for `algorithm`.
@@ -64,53 +45,20 @@ class PackedWeightsCache:
         if now is None:
             return None
         rows = weight.detach().permute(0, 2, 3, 1)
-        key = (id(weight), algorithm, groups)
-        found = self._kept.get(key)
-        if (
-            found is not None
-            and found.source() is weight
-            and found.version == weight._version
-            and found.address == weight.data_ptr()
-            and found.packed.isa == isa()
-            and found.fingerprint == now
-        ):
-            return found.packed
-        version, address = weight._version, weight.data_ptr()
+        key, stamp = (id(weight), algorithm, groups), Stamp(weight._version, weight.data_ptr(), now)
+        found = self._find(key, weight, stamp)
+        if found is not None and found.isa == isa():
+            return found
         packed = pack_weights(rows.float().contiguous(), algorithm, groups=groups)
         if packed.nbytes <= self.limit:
             loan = None
             if self.shim is not None and weight.dtype is torch.float32:
                 lent = lending_key(algorithm, groups, tuple(weight.shape)) + rows.is_contiguous()
-                loan = self.shim.lend(packed, packed_address(packed), address, lent, version, now)
-            self._keep(
-                key,
-                _Kept(weakref.ref(weight, self._forget(key)), version, address, now, packed, loan),
-            )
+                loan = self.shim.lend(
+                    packed, packed_address(packed), stamp.address, lent, stamp.version, now
+                )
+            self._keep(key, weight, stamp, packed, packed.nbytes, loan)
         return packed
-
-    def clear(self) -> None:
-        self._kept.clear()
-
-    def _keep(self, key: tuple[int, str, int], entry: _Kept) -> None:
-        kept = self._kept
-        kept.pop(key, None)  # so that it is the youngest
-        kept[key] = entry
-        excess = self.size - self.limit
-        for old, other in list(kept.items()):
-            if excess <= 0:
-                break
-            kept.pop(old, None)
-            excess -= other.packed.nbytes
-
-    def _forget(self, key: tuple[int, str, int]) -> Callable[[weakref.ref[Tensor]], None]:
-        kept = self._kept
-
-        def forget(source: weakref.ref[Tensor]) -> None:
-            found = kept.get(key)
-            if found is not None and found.source is source:
-                kept.pop(key, None)
-
-        return forget
 
 
 def lending_key(algorithm: str, groups: int, shape: tuple[int, ...]) -> int:

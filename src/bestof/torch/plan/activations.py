@@ -69,20 +69,27 @@ def _slope_of_leaky_relu(node: Node) -> float | None:
     return float(argument(node, "negative_slope"))
 
 
-def _gelu(variant: str) -> Callable[[Node], float | None]:
-    def slope_of(node: Node) -> float | None:
-        is_gelu = node.target is aten.gelu.default
-        return 0.0 if is_gelu and argument(node, "approximate") == variant else None
-
-    return slope_of
-
-
 def _always(_: float) -> bool:
     return True
 
 
 def _never(_: float) -> bool:
     return False
+
+
+def _gelu(name: str, variant: str) -> Activation:
+    def slope_of(node: Node) -> float | None:
+        is_gelu = node.target is aten.gelu.default
+        return 0.0 if is_gelu and argument(node, "approximate") == variant else None
+
+    return Activation(
+        name,
+        slope_of,
+        lambda y, _: aten.gelu_(y, approximate=variant),
+        lambda _: ("gelu", [], variant),
+        _never,
+        steepest=1.2,
+    )
 
 
 ACTIVATIONS = (
@@ -123,22 +130,8 @@ ACTIVATIONS = (
         lambda slope: ("leaky_relu", [slope], ""),
         lambda slope: slope >= 0,
     ),
-    Activation(
-        "gelu",
-        _gelu("none"),
-        lambda y, _: aten.gelu_(y, approximate="none"),
-        lambda _: ("gelu", [], "none"),
-        _never,
-        steepest=1.2,
-    ),
-    Activation(
-        "gelu_tanh",
-        _gelu("tanh"),
-        lambda y, _: aten.gelu_(y, approximate="tanh"),
-        lambda _: ("gelu", [], "tanh"),
-        _never,
-        steepest=1.2,
-    ),
+    _gelu("gelu", "none"),
+    _gelu("gelu_tanh", "tanh"),
 )
 _ROWS = {row.name: row for row in ACTIVATIONS}
 NO_ACTIVATION = Activation("", lambda _: None, lambda y, _: y, lambda _: ("none", [], ""), _always)

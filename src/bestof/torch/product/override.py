@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -74,7 +73,7 @@ class ProductOverride:
         """Put bestof's kernels in, if this PyTorch takes them; nothing if they are in."""
         if self.shim is None or self._is_in:
             return
-        _warn_in_silence(partial(self.products.as_is, "mm", None))
+        PythonKernel("aten::mm", partial(self.products.as_is, "mm", None)).warn_early()
         self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
@@ -164,14 +163,3 @@ def _tolerance(bound: float, bias: Tensor | None, a: Tensor, b: Tensor) -> Tenso
     norm = torch.linalg.vector_norm
     magnitude: Tensor = norm(a, dim=-1, keepdim=True) * norm(b, dim=-2, keepdim=True)
     return 2 * bound * (magnitude if bias is None else magnitude + bias.abs())
-
-
-def _warn_in_silence(mm: Callable[..., Tensor]) -> None:
-    """Let PyTorch warn once that a kernel is overridden.
-
-    It warns on standard error if the kernel is registered from C++, and by Python's warnings if it
-    is registered from Python. `mm` computes the products of other threads meanwhile.
-    """
-    kernel = PythonKernel("aten::mm", mm)
-    kernel.register()
-    kernel.remove()

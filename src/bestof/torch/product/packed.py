@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
 
 from bestof.kernels import PackedMatrix, isa, pack_matrix
 from bestof.kernels.addresses import fingerprint, packed_address
-from bestof.torch.shim import Loan, ProductShim
+from bestof.torch.shim import ProductShim
+from bestof.torch.source_cache import SourceCache, Stamp
 
 Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 """Algorithm, address, shape and strides."""
@@ -19,15 +18,7 @@ Key: TypeAlias = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 _REMEMBERED = 4096
 
 
-class _Kept(NamedTuple):
-    source: weakref.ref[Tensor]
-    version: int
-    fingerprint: int
-    packed: PackedMatrix
-    loan: Loan | None  # ends when this does
-
-
-class PackedMatrices:
+class PackedMatrices(SourceCache[Key, PackedMatrix]):
     """Keeps packed matrices as long as the tensors that they were packed from are unchanged.
 
     `F.linear` multiplies by a transposed view, which ends with the call. So matrices are kept by
@@ -37,24 +28,12 @@ class PackedMatrices:
     `limit` bytes: the oldest leave first.
 
     They are lent to the `shim` for calls without Python, which compare the same.
-
-    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
-    on a dictionary. If two threads meet, a matrix may be packed twice.
     """
 
     def __init__(self, limit: int = 0) -> None:
-        self.limit = limit
+        super().__init__(limit)
         self.shim: ProductShim | None = None
-        self._kept: dict[Key, _Kept] = {}
         self._met: dict[Key, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def size(self) -> int:
-        """Bytes that the packed matrices take."""
-        return sum(kept.packed.nbytes for kept in list(self._kept.values()))
 
     def get(self, b: Tensor, algorithm: str) -> PackedMatrix | None:
         """Return a float32 matrix [K, N] packed for `algorithm`.
@@ -66,26 +45,20 @@ class PackedMatrices:
         if now is None:
             return None
         key, source = _key(algorithm, b), _source(b)
-        version = b._version
-        found = self._kept.get(key)
-        if (
-            found is not None
-            and found.source() is source
-            and found.version == version
-            and found.fingerprint == now
-            and found.packed.isa == isa()
-        ):
-            return found.packed
-        self._kept.pop(key, None)
+        stamp = Stamp(b._version, b.data_ptr(), now)
+        found = self._find(key, source, stamp)
+        if found is not None and found.isa == isa():
+            return found
         packed = pack_matrix(b.detach().numpy(), algorithm=algorithm)
         if packed.nbytes > self.limit:
             return None
         loan = None
         if self.shim is not None:
             lent = lending_key(algorithm, tuple(b.shape), b.stride())
-            loan = self.shim.lend(packed, packed_address(packed), b.data_ptr(), lent, version, now)
-        reference = weakref.ref(source, self._forget(key))
-        self._keep(key, _Kept(reference, version, now, packed, loan))
+            loan = self.shim.lend(
+                packed, packed_address(packed), stamp.address, lent, stamp.version, now
+            )
+        self._keep(key, source, stamp, packed, packed.nbytes, loan)
         return packed
 
     def meets_again(self, b: Tensor, algorithm: str) -> bool:
@@ -106,12 +79,14 @@ class PackedMatrices:
         return False
 
     def drop(self, shape: tuple[int, int]) -> None:
+        """Forget the matrices of a shape."""
         for key in list(self._kept):
             if key[2] == shape:
                 self._kept.pop(key, None)
 
     def clear(self) -> None:
-        self._kept.clear()
+        """Forget all entries, and what was met."""
+        super().clear()
         self._met.clear()
 
     def _fingerprint_of(self, b: Tensor) -> int | None:
@@ -119,26 +94,6 @@ class PackedMatrices:
         if self.limit <= 0 or not is_dense or b.is_inference():  # which has no version
             return None
         return fingerprint(b.data_ptr(), b.nbytes)
-
-    def _keep(self, key: Key, entry: _Kept) -> None:
-        kept = self._kept
-        kept[key] = entry
-        excess = self.size - self.limit
-        for old, other in list(kept.items()):
-            if excess <= 0:
-                break
-            kept.pop(old, None)
-            excess -= other.packed.nbytes
-
-    def _forget(self, key: Key) -> Callable[[weakref.ref[Tensor]], None]:
-        kept = self._kept
-
-        def forget(source: weakref.ref[Tensor]) -> None:
-            found = kept.get(key)
-            if found is not None and found.source is source:
-                kept.pop(key, None)
-
-        return forget
 
 
 def lending_key(algorithm: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from bestof.selection import Alternative, BestOf, shared_policy
-from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
+from bestof.selection.journal import DecisionEntry, Entry
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.product.neighbourhood import Neighbourhood
 from bestof.torch.product.originals import Originals
@@ -20,7 +21,7 @@ from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import ROWS, applies
 
-_LIMIT = 65536
+_NAME = "product"
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
 # on a busy Cascade Lake Xeon, noise chose a kernel that was 5 % slower. With 8 %, a row must be 4 %
 # faster than PyTorch's own kernel after all trials.
@@ -44,13 +45,14 @@ class Products:
         self.forget: Callable[[], object] = lambda: None
         self._originals = originals
         self._rows = {row.name: row for row in rows}
-        self._chosen: dict[ProductProblem, Row] = {}
+        self._decisions: CurrentDecisions[ProductProblem] = CurrentDecisions(self._changed)
+        self._note = self._decisions.listener(_NAME)
         handicaps = tuple(
             (row.name, BY_PYTHON if row.compiled is None else _BY_COLD_CACHES) for row in rows[1:]
         )
         race = replace(RACE, tie=_TIE, max_trials=_TRIALS, handicaps=handicaps)
         self.selector = BestOf(
-            "product",
+            _NAME,
             [
                 Alternative(row.name, self._bind(row), DEPENDS, supports=_supports(row))
                 for row in rows
@@ -80,7 +82,8 @@ class Products:
 
     def chosen(self, problem: ProductProblem) -> Row | None:
         """Return the row that was chosen for a problem; None if it is undecided."""
-        return self._chosen.get(problem)
+        name = self._decisions.get(_NAME, problem)
+        return None if name is None else self._rows[name]
 
     def _bind(self, row: Row) -> Callable[..., Tensor]:
         return partial(self.by, row)
@@ -90,21 +93,19 @@ class Products:
         if not problem.frozen:
             return
         shape = (problem.k, problem.n)
-        if not any(row.packs and (one.k, one.n) == shape for one, row in self._chosen.items()):
-            self._originals.packed.drop(shape)
+        for _, other, name in self._decisions:
+            if self._rows[name].packs and (other.k, other.n) == shape:
+                return
+        self._originals.packed.drop(shape)
+
+    def _changed(self) -> None:
+        self.forget()
 
     def _listen(self, entry: Entry) -> None:
-        if isinstance(entry, TrialEntry):
-            return
-        problem: Any = entry.problem
+        self._note(entry)
         if isinstance(entry, DecisionEntry):
-            self._chosen[problem] = self._rows[entry.alternative]
+            problem: Any = entry.problem
             self._free(problem)
-        else:
-            self._chosen.pop(problem, None)
-        if len(self._chosen) > _LIMIT:
-            self._chosen = {}
-        self.forget()
 
 
 def _supports(row: Row) -> Callable[[Any], bool]:

@@ -6,16 +6,18 @@ import copy
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 from product_case import enable, random, shim_of
 from torch import Tensor, nn
 from torch.nn import functional
+from weight_changes import WEIGHT_CHANGES
 
 import bestof.torch as integration
 from bestof import kernels
+from bestof.selection.journal import DecisionEntry
 from bestof.torch.product.override import ProductOverride
 from bestof.torch.product.packed import PackedMatrices
 from bestof.torch.product.problem import ProductProblem
@@ -50,28 +52,6 @@ def settle(one: nn.Linear, x: Tensor) -> None:
         hold(one, x)
 
 
-def step(weight: nn.Parameter) -> None:
-    weight.grad = torch.ones_like(weight)
-    torch.optim.SGD([weight], lr=0.1).step()
-
-
-def swap_two(weight: nn.Parameter) -> None:
-    weight.data[[0, 1]] = weight.data[[1, 0]]
-
-
-CHANGES: dict[str, Callable[[nn.Parameter], object]] = {
-    "in place": lambda weight: weight.mul_(2),
-    "through data": lambda weight: weight.data.mul_(2),
-    "one element through data": lambda weight: weight.data.view(-1)[7].add_(1),
-    "the last element through data": lambda weight: weight.data.view(-1)[-1].add_(1),
-    "two rows exchanged": swap_two,
-    "signs through data": lambda weight: weight.data.neg_(),
-    "other data": lambda weight: setattr(weight, "data", torch.randn_like(weight)),
-    "through numpy": lambda weight: weight.detach().numpy().__imul__(2),
-    "an optimizer's step": step,
-}
-
-
 def test_a_settled_call_reads_packed_weights_without_python(override: ProductOverride) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
@@ -83,13 +63,13 @@ def test_a_settled_call_reads_packed_weights_without_python(override: ProductOve
     assert len(override.packed) == 1
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", WEIGHT_CHANGES)
 def test_changed_weights_are_seen_at_once(override: ProductOverride, change: str) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
     for _ in range(3):
         before = one(x)
-        CHANGES[change](one.weight)
+        WEIGHT_CHANGES[change](one.weight)
         hold(one, x)
         assert not torch.equal(one(x), before)
         settle(one, x)
@@ -99,12 +79,12 @@ def test_changed_weights_are_seen_at_once(override: ProductOverride, change: str
 def test_weights_that_change_at_each_call_are_never_packed(override: ProductOverride) -> None:
     one, x = layer(), random(96, 96)
     settle(one, x)
-    packed = [entry.packed for entry in override.packed._kept.values()]
+    packed = [entry.value for entry in override.packed._kept.values()]
     for _ in range(10):
         one.weight.data.mul_(-1)
         one.weight.data[0, 0] += 1
         hold(one, x)
-    assert [entry.packed for entry in override.packed._kept.values()] == packed
+    assert [entry.value for entry in override.packed._kept.values()] == packed
 
 
 def test_packed_weights_leave_with_their_weights(override: ProductOverride) -> None:
@@ -209,8 +189,7 @@ def test_a_decision_for_another_kernel_frees_them(override: ProductOverride) -> 
     override.products._free(problem)
     assert len(override.packed) == 1
     assert problem.frozen
-    override.products._chosen[problem] = override.products._rows["as is"]
-    override.products._free(problem)
+    override.products._listen(DecisionEntry(problem, "as is", "measured"))
     assert len(override.packed) == 0
 
 

@@ -1,0 +1,90 @@
+"""What is made from tensors, kept as long as nothing changes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+from torch import Tensor
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Stamp(NamedTuple):
+    """What tells that a tensor is as it was when something was made from it.
+
+    Writes through `.data` and NumPy raise no version. The fingerprint notices those.
+    """
+
+    version: int
+    address: int
+    fingerprint: int
+
+
+class Kept(NamedTuple, Generic[V]):
+    """One entry of a cache."""
+
+    source: weakref.ref[Tensor]
+    stamp: Stamp
+    value: V
+    nbytes: int
+    loan: object  # ends when this does
+
+
+class SourceCache(Generic[K, V]):
+    """Keeps what was made from tensors, in at most `limit` bytes: the oldest leave first.
+
+    An entry leaves with the tensor that it was made from.
+
+    There is no lock, because a weak reference may be cleared anywhere: each step is one operation
+    on a dictionary. If two threads meet, a value may be made twice or lost, which only costs time.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: dict[K, Kept[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def size(self) -> int:
+        """Bytes that all values take."""
+        return sum(kept.nbytes for kept in list(self._kept.values()))
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._kept.clear()
+
+    def _find(self, key: K, source: Tensor, stamp: Stamp) -> V | None:
+        """Return what was made from `source` if that is unchanged. Otherwise forget it."""
+        found = self._kept.get(key)
+        if found is not None and found.source() is source and found.stamp == stamp:
+            return found.value
+        self._kept.pop(key, None)
+        return None
+
+    def _keep(
+        self, key: K, source: Tensor, stamp: Stamp, value: V, nbytes: int, loan: object = None
+    ) -> None:
+        """Keep what was made from `source`. It becomes the youngest.
+
+        nbytes: at most the limit. loan: is kept as long as the entry.
+        """
+        kept = self._kept
+
+        def forget(source: weakref.ref[Tensor]) -> None:
+            found = kept.get(key)
+            if found is not None and found.source is source:
+                kept.pop(key, None)
+
+        kept.pop(key, None)
+        kept[key] = Kept(weakref.ref(source, forget), stamp, value, nbytes, loan)
+        excess = self.size - self.limit
+        for old, other in list(kept.items()):
+            if excess <= 0:
+                break
+            kept.pop(old, None)
+            excess -= other.nbytes
