@@ -78,7 +78,8 @@ def train(
 
 
 def is_last(net: nn.Module) -> bool:
-    return net.second.weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[union-attr, operator]  # of Net
+    weight = net.get_parameter("second.weight")
+    return weight.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""Plans with norms of rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plan_results import chosen_by, is_close, operations
+from torch import Tensor, nn
+
+import bestof.torch as bt
+
+
+class Normed(nn.Module):
+    """A norm of a product, and of a sum with it."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(24, 24), norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).reshape(2, 9, 24)
+        found: Tensor = self.norm(x.sin() + y.reshape(18, 24).view(2, 9, 24))
+        return found
+
+
+class SpelledRms(nn.Module):
+    """RMS norm as models of transformers spell it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(24) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.float32) if x.dtype is torch.float32 else x
+        variance = wide.pow(2).mean(-1, keepdim=True)
+        return self.weight * (wide * torch.rsqrt(variance + 1e-6)).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.LayerNorm(24),
+        nn.LayerNorm(24, elementwise_affine=False),
+        nn.LayerNorm(24, eps=1e-12, bias=False),
+        nn.RMSNorm(24),
+        SpelledRms(),
+    ],
+    ids=str,
+)
+def test_norms(norm: nn.Module) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for one in norm.parameters():
+            one.add_(torch.rand_like(one))
+    model, x = Normed(norm).eval(), torch.randn(2, 9, 24)
+    plan = bt.optimize(model, x)
+    assert operations(plan, x)[-1] == "row_norm"
+    for name in ("native", "pytorch"):
+        assert is_close(chosen_by(plan, name, x), model, x), name
+
+
+def test_a_norm_of_several_axes_stays() -> None:
+    model, x = Normed(nn.LayerNorm((9, 24))).eval(), torch.randn(2, 9, 24)
+    assert "row_norm" not in operations(bt.optimize(model, x), x)
