@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from postgresql_server import stop_shared
+
 os.environ["BESTOF_STORE"] = "off"
 os.environ["BESTOF_STORE_WAIT"] = "60"  # a loaded machine must not decide what a test finds
 os.environ.pop("BESTOF_FORCE", None)
@@ -42,3 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         every = family[0].get_closest_marker("long").kwargs["every"]
         for item in family[::every]:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "long"]
+
+
+def pytest_sessionfinish() -> None:
+    stop_shared()

@@ -15,12 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.postgresql import PostgresqlStore
 from bestof.selection.store.protocol import Store
 from bestof.selection.store.sqlite import SqliteStore
+from postgresql_server import shared
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "decisions.sqlite"),
+    "postgresql": lambda folder: PostgresqlStore(shared().new_url()),
 }
 
 
@@ -315,15 +318,17 @@ _RECORDS = st.builds(
 _PLACES = st.none() | st.sampled_from(["", "a"])
 
 
-class SqliteAgainstDict(RuleBasedStateMachine):
-    """SqliteStore, through any number of reopenings, against a dict that is written down here once
+class StoreAgainstDict(RuleBasedStateMachine):
+    """A store, through any number of reopenings, against a dict that is written down here once
     more."""
+
+    def open(self) -> Store:
+        """Open the store again; the first time, an empty one."""
+        raise NotImplementedError
 
     @initialize()
     def begin(self) -> None:
-        self.folder = TemporaryDirectory()
-        self.path = Path(self.folder.name) / "decisions.sqlite"
-        self.store = SqliteStore(self.path)
+        self.store = self.open()
         self.heads: dict[tuple[str, str, str], tuple[str | None, float]] = {}
         self.evidence: dict[tuple[str, str, str], dict[str, Evidence]] = {}
         self.pins: dict[tuple[str, str | None, str | None], str] = {}
@@ -366,7 +371,7 @@ class SqliteAgainstDict(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self.path)
+        self.store = self.open()
 
     @invariant()
     def is_the_same(self) -> None:
@@ -382,15 +387,42 @@ class SqliteAgainstDict(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.store.close()
+
+
+class SqliteAgainstDict(StoreAgainstDict):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+
+    def open(self) -> Store:
+        return SqliteStore(Path(self.folder.name) / "decisions.sqlite")
+
+    def teardown(self) -> None:
+        super().teardown()
         self.folder.cleanup()
 
 
-SqliteAgainstDict.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=20,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+class PostgresqlAgainstDict(StoreAgainstDict):
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = shared().new_url()
+
+    def open(self) -> Store:
+        return PostgresqlStore(self.url)
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=20,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+SqliteAgainstDict.TestCase.settings = _settings(25)
+PostgresqlAgainstDict.TestCase.settings = _settings(10)
 TestSqliteAgainstDict = SqliteAgainstDict.TestCase
+TestPostgresqlAgainstDict = PostgresqlAgainstDict.TestCase

@@ -7,10 +7,13 @@ import re
 
 from bestof.errors import StoreError
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.postgresql_url import is_server_url, without_password
 from bestof.selection.store.protocol import Store
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # at least two letters, because C:\ is a drive
-_ACCEPTED = "'off', 'memory:', 'sqlite:///PATH' or a plain PATH"
+_ACCEPTED = (
+    "'off', 'memory:', 'sqlite:///PATH' or a plain PATH, and 'postgresql://USER@HOST:PORT/DATABASE'"
+)
 
 
 def open_store(url: str | os.PathLike[str]) -> Store | None:
@@ -18,7 +21,7 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
 
     The text after `sqlite:///` is the path as it stands. It is relative; an absolute path has four
     slashes in all. A leading ~ is the user's home. Write './' before a plain path that begins like
-    a scheme.
+    a scheme. A URL that begins with `postgresql://` is read by libpq.
 
     Raises StoreError if `url` names no store.
     """
@@ -27,9 +30,14 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
         return None
     if text == "memory:":
         return MemoryStore()
+    if is_server_url(text):
+        # Imported here, because other stores do not need it.
+        from bestof.selection.store.postgresql import PostgresqlStore  # noqa: PLC0415 (see above)
+
+        return PostgresqlStore(text)
     path = text.removeprefix("sqlite:///")
     if not path or (path == text and _SCHEME.match(text)):
-        raise StoreError(f"there is no store {text!r}; accepted are {_ACCEPTED}")
+        raise StoreError(f"there is no store {without_password(text)!r}; accepted are {_ACCEPTED}")
     return open_file(path)
 
 

@@ -63,7 +63,7 @@ def test_a_path_object_a_relative_path_and_a_home(
 
 
 @pytest.mark.parametrize(
-    "url", ["", "postgresql://h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"]
+    "url", ["", "postgresql:/h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"]
 )
 def test_the_error_for_a_wrong_store_names_the_accepted_ones(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,8 +101,8 @@ def test_off_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BESTOF_STORE", "postgresql://h/d")
-    with pytest.raises(StoreError, match="postgresql"):
+    monkeypatch.setenv("BESTOF_STORE", "postgresql:/h/d")
+    with pytest.raises(StoreError, match="postgresql:/h/d"):
         default_store()
 
 
