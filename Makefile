@@ -10,6 +10,9 @@ TORCH := torch==2.13.0
 # torch.
 PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
+# How many files of tests run at the same time. A test may compute on two threads.
+TEST_PROCESSES ?= 2
+PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
@@ -22,11 +25,11 @@ demo: .venv/installed
 
 # Without the tests marked `long`, which `make test-all` and .ci/run run too.
 test: .venv/installed
-	$(PY) -m pytest -m "not long"
+	$(PYTEST) -m "not long"
 
 # Every test.
 test-all: .venv/installed
-	$(PY) -m pytest
+	$(PYTEST)
 
 check: .venv/installed
 	$(PY) -m ruff check .
