@@ -21,7 +21,7 @@ from bestof.cli.report_file import ReportFile
 from bestof.cli.script import Script, find_module, find_script, split_arguments
 from bestof.cli.summary import summary_lines
 from bestof.configuration import Configuration, parse_configuration
-from bestof.errors import BestofError, InvalidArgument
+from bestof.errors import BestofError, InvalidArgument, StoreError
 from bestof.recipe.file import read_recipe
 from bestof.recipe.settings import Settings
 
@@ -164,7 +164,10 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
     integration = sys.modules.get("bestof.torch")
     torch = None if integration is None else integration.summary()
     # Do not ask for the default store if no selector was called: asking makes the file.
-    store = selection.shared_store() if report.selectors or torch is not None else None
+    try:
+        store = selection.shared_store() if report.selectors or torch is not None else None
+    except StoreError:  # BESTOF_STORE is wrong; the first call has told it
+        store = None
     lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
     loaders = sys.modules.get("bestof.torch.data_loading.interception")
     if loaders is not None:

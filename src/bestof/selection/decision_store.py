@@ -14,6 +14,8 @@ from bestof.selection.store.deferred import DeferredStore
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 
+_TOLD: set[str] = set()  # wrong settings that the user was told of
+
 
 class DecisionStore:
     """The store of one selector, as the selector sees it.
@@ -41,12 +43,29 @@ class DecisionStore:
         self.load(problem)
         return not self.overdue
 
+    def find(self) -> Store | None:
+        """Return the store, or None if there is none.
+
+        If the setting of the store is wrong, calls go on without one. bestof tells it once, not
+        for each selector.
+        """
+        if self._failed:
+            return None
+        try:
+            return self._find_store()
+        except StoreError as error:
+            self._failed = True
+            if str(error) not in _TOLD:
+                _TOLD.add(str(error))
+                warn(f"decisions are not kept: {error}")
+            return None
+
     def load(self, problem: str | None) -> Record | None:
         """Return what earlier runs on this host know of a problem, given its canonical text."""
         if problem is None or self._failed:
             return None
         try:
-            store = self._find_store()
+            store = self.find()
             return None if store is None else store.load(self._selector, problem, host())
         except StoreBusy:
             self.overdue = True
@@ -64,7 +83,7 @@ class DecisionStore:
         if self._failed:
             return None
         try:
-            store = self._find_store()
+            store = self.find()
             alternative = None if store is None else store.pinned(self._selector, problem, host())
         except StoreBusy:
             self.overdue = True
@@ -78,7 +97,7 @@ class DecisionStore:
         if self._failed:
             return
         try:
-            store = self._find_store()
+            store = self.find()
             if store is not None:
                 store.save(record)
         except Exception as error:

@@ -68,7 +68,6 @@ class Knowledge:
         self.check_every = check_every
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
-        self._find_store = find_store
         self._max_problems = max_problems
         self.lock = threading.RLock()
         self.settled: dict[Hashable, PythonWinner] = {}
@@ -329,7 +328,7 @@ class Knowledge:
 
         Finding the default store may create it.
         """
-        return self._find_store() if self.decisions or self.tunings else None
+        return self.stored.find() if self.decisions or self.tunings else None
 
     def after_fork(self) -> None:
         """In a child process, drop the passes that the parent's threads have begun."""

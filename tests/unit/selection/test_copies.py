@@ -42,7 +42,7 @@ def test_a_copy_starts_with_the_decisions_and_counts_for_itself(
     assert program.taken() == ["b", "b"]
     assert again.explain(1) == selector.explain(1)
     assert (again.settled_calls, selector.settled_calls, again.trials) == (1, 3, 0)
-    assert again._knowledge._find_store() is selector._knowledge._find_store() is store
+    assert again._knowledge.stored.find() is selector._knowledge.stored.find() is store
     assert again.total_rounds == 2
     assert again.journal is not selector.journal
     for name in ("lock", "settled", "decisions", "tunings", "stored"):
