@@ -80,7 +80,8 @@ class PostgresqlServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         data = str(self._folder / "data")
-        fast = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
+        # Not without synchronous commits: SIGQUIT would lose them.
+        fast = ("-c", "fsync=off", "-c", "full_page_writes=off")
         small = ("-c", "shared_buffers=16MB", "-c", "autovacuum=off", "-c", "max_connections=40")
         place = ("-c", "listen_addresses=", "-k", str(self._folder))
         with open(self._folder / "log", "ab") as log:
@@ -140,6 +141,16 @@ class PostgresqlServer:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(query.encode())
             return cursor.fetchall() if cursor.description is not None else []
+
+    def run_last(self, queries: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run several statements in one transaction, and return the rows of the last one."""
+        import psycopg  # noqa: PLC0415 - optional
+
+        with psycopg.connect(self.url(database)) as connection:
+            cursor = connection.execute(queries.encode())
+            while cursor.nextset():
+                pass
+            return cursor.fetchall()
 
     def _make(self) -> None:
         data = self._folder / "data"

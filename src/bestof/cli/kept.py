@@ -23,26 +23,26 @@ def kept(url: str | None) -> Store:
     return store
 
 
-def named(url: str) -> Store | None:
-    """Return the store that `--store` names. Raises InvalidArgument if the place is unusable."""
+def named(url: str, option: str = "--store") -> Store | None:
+    """Return the store that `option` names. Raises InvalidArgument if the place is unusable."""
     try:
         store = selection.open_store(url)
     except StoreError as error:
-        raise InvalidArgument(f"--store: {error}") from error
+        raise InvalidArgument(f"{option}: {error}") from error
     path = None if store is None else store.url.partition("sqlite:///")[2]
     if path:
-        _check_place(Path(path))
+        _check_place(Path(path), option)
     return store
 
 
-def _check_place(path: Path) -> None:
+def _check_place(path: Path, option: str) -> None:
     """Raise InvalidArgument for a file that can neither be read nor made."""
     if path.exists():
         if not os.access(path, os.R_OK):
-            raise InvalidArgument(f"--store: '{path}' cannot be read: permission denied")
+            raise InvalidArgument(f"{option}: '{path}' cannot be read: permission denied")
         return
     folder = next((parent for parent in path.parents if parent.exists()), path.parent)
     if not folder.is_dir():
-        raise InvalidArgument(f"--store: '{path}' cannot be made: '{folder}' is not a folder")
+        raise InvalidArgument(f"{option}: '{path}' cannot be made: '{folder}' is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidArgument(f"--store: '{path}' cannot be made: permission denied in '{folder}'")
+        raise InvalidArgument(f"{option}: '{path}' cannot be made: permission denied in '{folder}'")

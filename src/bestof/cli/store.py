@@ -15,7 +15,9 @@ from bestof.cli.store_action import Action
 from bestof.cli.store_explain import EXPLAIN
 from bestof.cli.store_lock_file import EXPORT, IMPORT, MERGE
 from bestof.cli.store_pin import PIN, UNPIN, pin_text
+from bestof.cli.store_share import PULL, PUSH
 from bestof.errors import InvalidArgument
+from bestof.selection.record import Pin, Record
 from bestof.selection.store.protocol import Store
 from bestof.view import print_records
 from bestof.view.printable import printable_json
@@ -56,7 +58,7 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(store: Store, options: argparse.Namespace) -> int:
-    records, pins = list(store.records(options.selector)), store.pins(options.selector)
+    records, pins = _chosen(store, options.selector)
     if options.json:
         content = {
             "records": [asdict(record) for record in records],
@@ -70,13 +72,22 @@ def _show(store: Store, options: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(store: Store, selector: str | None) -> tuple[list[Record], list[Pin]]:
+    """Return all records and pins, or those of one selector."""
+    records, pins = store.contents()
+    return (
+        [record for record in records if selector in (None, record.selector)],
+        [pin for pin in pins if selector in (None, pin.selector)],
+    )
+
+
 def _clear_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--selector", metavar="NAME", help="only this selector")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _clear(store: Store, options: argparse.Namespace) -> int:
-    count = len(list(store.records(options.selector)))
+    count = len(_chosen(store, options.selector)[0])
     if count and not options.yes:
         if not sys.stdin.isatty():
             raise InvalidArgument(
@@ -109,5 +120,7 @@ ACTIONS = (
     EXPORT,
     IMPORT,
     MERGE,
+    PUSH,
+    PULL,
     Action("clear", "remove decisions and their evidence, but no pin", _clear_arguments, _clear),
 )

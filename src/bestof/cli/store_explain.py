@@ -32,7 +32,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(store: Store, options: argparse.Namespace) -> int:
-    found = explain(store.records(), store.pins(), options.selector, options.problem)
+    found = explain(*store.contents(), options.selector, options.problem)
     if not found:
         what = (
             options.selector

@@ -19,7 +19,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
-    records, pins = list(store.records()), store.pins()
+    records, pins = store.contents()
     text = export_records(records, pins)
     if options.file is None:
         sys.stdout.write(text)

@@ -12,11 +12,16 @@ from bestof.selection.record import Pin, Record
 
 
 class Unavailable(Exception):
-    """The database could not be read or written. If it is `busy`, a retry may succeed."""
+    """The database could not be read or written. If it is `busy`, a retry may succeed.
 
-    def __init__(self, reason: str, *, busy: bool) -> None:
+    `passing` says that the database did answer earlier, as before a restart of its server. Only
+    those who must not lose anything wait for that: `flush`, and the end of the process.
+    """
+
+    def __init__(self, reason: str, *, busy: bool, passing: bool = False) -> None:
         super().__init__(reason)
         self.busy = busy
+        self.passing = passing
 
 
 class Database(Protocol):

@@ -94,7 +94,7 @@ class DeferredStore:
         self._enter()
         written = not self._waiting
         if not written and not self._cut_off:
-            job = Job(self._write_all, seconds)
+            job = Job(self._write_all, seconds, patient=True)
             self._worker.submit(job)
             written = job.wait(seconds) and job.error is None
         self._announce()
@@ -114,6 +114,14 @@ class DeferredStore:
         """Return every pin, or those of one selector, sorted. None comes first."""
         found = self._wait_for(lambda: self._readable(lambda: self._database.pins(selector)))
         return sorted_pins(found or [])
+
+    def contents(self) -> tuple[list[Record], list[Pin]]:
+        def read() -> tuple[list[Record], list[Pin]]:
+            kept = {record.key: record for record in self._database.records(None)}
+            found = self._waiting.over(kept, None)
+            return [found[key] for key in sorted(found)], sorted_pins(self._database.pins(None))
+
+        return self._obey(read, "cannot be read: {}")
 
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
@@ -205,9 +213,13 @@ class DeferredStore:
         self._announce()
         return job.result
 
-    def _obey(self, change: Callable[[], _T]) -> _T:
+    def _obey(
+        self,
+        order: Callable[[], _T],
+        failure: str = "cannot be written: {}; nothing was changed",
+    ) -> _T:
         self._enter()
-        job = Job(change, ORDER_SECONDS)
+        job = Job(order, ORDER_SECONDS)
         self._worker.submit(job)
         job.wait(2 * ORDER_SECONDS)
         self._announce()
@@ -215,9 +227,7 @@ class DeferredStore:
             raise job.error
         if job.error is not None or not job.finished:
             reason = job.error or "it does not answer"
-            raise StoreError(
-                f"{self._database.title} cannot be written: {reason}; nothing was changed"
-            ) from job.error
+            raise StoreError(f"{self._database.title} {failure.format(reason)}") from job.error
         result: _T = job.result
         return result
 
@@ -292,7 +302,7 @@ class DeferredStore:
         if self._closed or self._cut_off or self._process != os.getpid():
             return
         if self._waiting:
-            job = Job(self._write_all, max(0.0, deadline - time.monotonic()))
+            job = Job(self._write_all, max(0.0, deadline - time.monotonic()), patient=True)
             self._worker.submit(job)
             job.wait(max(0.0, deadline - time.monotonic()))
         self._worker.stop(max(0.05, deadline - time.monotonic()))

@@ -37,6 +37,9 @@ class MemoryStore:
             ]
         return sorted(found, key=lambda record: record.key)
 
+    def contents(self) -> tuple[list[Record], list[Pin]]:
+        return self.records(), self.pins()
+
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
     ) -> None:

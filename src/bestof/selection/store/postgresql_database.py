@@ -32,12 +32,14 @@ class PostgresqlDatabase:
     """
 
     def __init__(self, url: str) -> None:
+        """Check the URL. Raises StoreError if it is wrong, or if psycopg is not installed."""
         self._url = parse_server_url(url)
         check_driver(self._url)
         self._session: Session | None = None
         self._version = 0  # of the tables, as far as this connection knows
         self._away_until = 0.0
         self._away: Unavailable | None = None
+        self._reached = False  # whether this process has ever had a connection
         self._lost = False  # whether the last failure was the end of the connection
         self._damaged: set[str] = set()  # rows that the user was told of
         self.notices: list[str] = []
@@ -51,6 +53,10 @@ class PostgresqlDatabase:
     def title(self) -> str:
         """Return the name for messages."""
         return f"the store '{self._url.shown}'"
+
+    def connect(self) -> None:
+        """Open a connection, and look at the tables. The first use would do it too."""
+        self._read(schema.version, 0)
 
     def exists(self) -> bool:
         """Return True, because only the server knows."""
@@ -168,6 +174,9 @@ class PostgresqlDatabase:
             result = action(self._session)
             finished = True
             return result
+        except Unavailable as error:
+            error.passing = self._reached
+            raise
         finally:
             if not finished:
                 self._lost = self._session is not None and self._session.lost
@@ -180,6 +189,7 @@ class PostgresqlDatabase:
             self._away, self._away_until = error, time.monotonic() + _AWAY_SECONDS
             raise
         self._away = None
+        self._reached = True
         return session
 
     def _tell_damaged(self, what: str) -> None:

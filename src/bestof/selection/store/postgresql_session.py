@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import selectors
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -113,8 +112,8 @@ class Session:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
             raise StoreError(
-                f"the store '{self._url.shown}' cannot be used: {_line(error)}; let the owner of "
-                "the database run: CREATE SCHEMA bestof AUTHORIZATION the_user_of_this_url"
+                f"{self.title} cannot be used: {_line(error)}; let the owner of the database make "
+                "the schema for this user: CREATE SCHEMA bestof AUTHORIZATION user_name"
             ) from error
         except psycopg.Error as error:
             raise Unavailable(_line(error), busy=error.sqlstate in _BUSY) from error
@@ -135,13 +134,10 @@ def _connect(url: ServerUrl) -> psycopg.Connection[Row]:
         raise StoreError(f"the URL '{url.shown}' cannot be understood: {reason}") from None
     if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
         options["connect_timeout"] = CONNECT_SECONDS
-    with warnings.catch_warnings():
-        # psycopg warns about Kerberos in the thread of the store, where nobody asked for it.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        # No prepared statements: they fail behind a pooler that shares connections.
-        return _connection_class().connect(
-            url.secret, autocommit=True, prepare_threshold=None, **options
-        )
+    # No prepared statements: they fail behind a pooler that shares connections.
+    return _connection_class().connect(
+        url.secret, autocommit=True, prepare_threshold=None, **options
+    )
 
 
 @cache
@@ -179,8 +175,9 @@ def _connection_class() -> type[psycopg.Connection[Row]]:
 
 
 def _line(error: BaseException) -> str:
-    """Return the text of an error in one line."""
-    text = " ".join(str(error).split())
+    """Return the text of an error in one line, without the statement that failed."""
+    reported = getattr(error, "diag", None)  # only if the server answered
+    text = " ".join(str(getattr(reported, "message_primary", None) or error).split())
     return text if len(text) <= 400 else f"{text[:400]}..."
 
 

@@ -17,8 +17,8 @@ class Store(Protocol):
     longer. If the file or the service behind the store fails, none of the five raises. They warn
     once, and the process continues with what is in memory.
 
-    `pin`, `unpin`, `clear` and `unite` are orders of a user. They wait until they are carried out.
-    If they cannot be, they raise StoreError and change nothing.
+    `contents`, `pin`, `unpin`, `clear` and `unite` are orders of a user. They wait until they are
+    carried out. If they cannot be, they raise StoreError and change nothing.
     """
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
@@ -37,6 +37,9 @@ class Store(Protocol):
 
     def records(self, selector: str | None = None) -> list[Record]:
         """Return every record, or those of one selector, sorted by selector, problem and host."""
+
+    def contents(self) -> tuple[list[Record], list[Pin]]:
+        """Return every record and every pin, each sorted as by `records` and `pins`."""
 
     def pin(
         self, selector: str, alternative: str, problem: str | None = None, host: str | None = None
@@ -78,4 +81,6 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Return the name of this store: `memory:`, `sqlite:////absolute/path`."""
+        """Return the name of this store: `memory:`, `sqlite:////absolute/path`, and so on.
+
+        It holds no password."""

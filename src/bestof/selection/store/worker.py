@@ -22,13 +22,17 @@ class Job:
     """One piece of work, and the place where its caller waits for the result.
 
     `action` may raise Unavailable. If the store is busy, the job is tried again until `deadline` (a
-    time of time.monotonic).
+    time of time.monotonic). A `patient` job also waits for a store that is away in passing.
     """
 
-    __slots__ = ("_action", "_done", "_finished", "deadline", "error", "result", "since")
+    __slots__ = (
+        *("_action", "_done", "_finished", "_patient"),
+        *("deadline", "error", "result", "since"),
+    )
 
-    def __init__(self, action: Callable[[], Any], seconds: float) -> None:
+    def __init__(self, action: Callable[[], Any], seconds: float, *, patient: bool = False) -> None:
         self._action = action
+        self._patient = patient
         # A plain lock, not an Event: an interrupting signal handler cannot leave it half-changed.
         self._done = threading.Lock()
         self._done.acquire()
@@ -45,7 +49,8 @@ class Job:
         try:
             self.result = self._action()
         except Unavailable as error:
-            if error.busy and time.monotonic() < self.deadline:
+            again = error.busy or (self._patient and error.passing)
+            if again and time.monotonic() < self.deadline:
                 return False
             self.error = error
         except Exception as error:  # any error goes to the caller, not to this thread

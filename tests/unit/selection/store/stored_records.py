@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bestof.selection.record import Evidence, Record
+from bestof.selection.store.protocol import Store
 from bestof.selection.store.sqlite import SqliteStore
 
 RECORDS = [
@@ -31,7 +32,7 @@ def made(path: Path, records: list[Record] = RECORDS) -> bytes:
     return path.read_bytes()
 
 
-def save_all(store: SqliteStore, records: list[Record]) -> bool:
+def save_all(store: Store, records: list[Record]) -> bool:
     """Save, and wait; return whether all was written. (What went wrong is told by then.)"""
     for record in records:
         store.save(record)
