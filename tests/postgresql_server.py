@@ -183,14 +183,27 @@ class PostgresqlServer:
     def _signal_all(self, which: signal.Signals) -> None:
         assert self._process is not None
         main = self._process.pid
-        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        for number in (main, *map(int, children)):
+        os.kill(main, which)  # first, so that it starts no more
+        for number in _children(main):
             os.kill(number, which)
 
     def _as_user(self) -> dict[str, Any]:
         if self._user is None:
             return {}
         return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+
+
+def _children(parent: int) -> list[int]:
+    """Return the processes that a process has started and that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = file.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if after_name[0] != "Z" and int(after_name[1]) == parent:
+            found.append(int(file.parent.name))
+    return found
 
 
 def _user() -> pwd.struct_passwd | None:

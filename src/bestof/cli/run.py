@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         help="write what was measured and chosen to FILE.json|.html|.txt",
     )
     parser.add_argument(
-        "--store", metavar="URL", help="where decisions are kept: sqlite:///PATH, memory:, off"
+        "--store",
+        metavar="URL",
+        help="where decisions are kept: PATH, postgresql://..., memory:, off",
     )
     parser.add_argument(
         "--policy",

@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
             action.name, help=action.summary, description=f"{action.summary.capitalize()}."
         )
         one.add_argument(
-            "--store", metavar="URL", help="such as sqlite:///PATH (default: the user's store)"
+            "--store",
+            metavar="URL",
+            help="such as sqlite:///PATH or postgresql://... (default: the user's store)",
         )
         action.arguments(one)
         one.set_defaults(action=action)

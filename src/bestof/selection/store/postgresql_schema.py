@@ -34,6 +34,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 
 _LOCK = 0x62657374  # "best": processes that make or migrate the tables take turns
+_MOST_ROWS = 1000  # in one statement
 _COLUMNS = "selector, problem, host, decision, updated, evidence"
 _ROWS = """json_to_recordset(%s::json) AS new (key text, selector text, problem text, host text,
     decision text, updated double precision, evidence text)"""
@@ -55,7 +56,12 @@ def version(session: Session) -> int:
             )
         return 0
     found = session.run("SELECT version FROM bestof.schema_version")
-    number = int(found[0][0]) if found else 0
+    number = int(found[0][0]) if len(found) == 1 else 0
+    if number < 1:
+        raise StoreError(
+            f"{session.title} is damaged: the table bestof.schema_version must hold one row with "
+            "a version above 0; it was not changed; let the owner restore it, or drop the schema"
+        )
     if number > len(STEPS):
         raise StoreError(
             f"{session.title} has schema version {number}, and this bestof knows versions up to "
@@ -74,11 +80,11 @@ def migrate(session: Session) -> None:
             if not session.run("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", SCHEMA):
                 session.run("CREATE SCHEMA bestof")
             session.run("CREATE TABLE bestof.schema_version (version integer NOT NULL)")
-            session.run("INSERT INTO bestof.schema_version VALUES (0)")
         for step in STEPS[done:]:
             for statement in step:
                 session.run(statement)
-        session.run("UPDATE bestof.schema_version SET version = %s", len(STEPS))
+        session.run("DELETE FROM bestof.schema_version")
+        session.run("INSERT INTO bestof.schema_version VALUES (%s)", len(STEPS))
 
 
 # Records
@@ -112,8 +118,21 @@ def change_records(
     """Replace the record of each key by `change(old, new[key])`, inside the open transaction.
 
     First the missing rows are made, then all are locked, in the order of their keys. So processes
-    that change the same records wait for each other, and do not lock each other out.
+    that change the same records wait for each other, and do not lock each other out. Many records
+    take several statements, because the server limits the time of each.
     """
+    keys = list(new)
+    for begin in range(0, len(keys), _MOST_ROWS):
+        some = {key: new[key] for key in keys[begin : begin + _MOST_ROWS]}
+        _change_some(session, some, change, damaged)
+
+
+def _change_some(
+    session: Session,
+    new: Mapping[Key, Sequence[Record]],
+    change: Callable[[Record, Sequence[Record]], Record],
+    damaged: Callable[[str], None],
+) -> None:
     empty = {key: Record(*key, None, (), new[key][0].updated) for key in new}
     made = json.dumps([_row(empty[key]) for key in new])
     session.run(

@@ -112,8 +112,9 @@ class Session:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
             raise StoreError(
-                f"{self.title} cannot be used: {_line(error)}; let the owner of the database make "
-                "the schema for this user: CREATE SCHEMA bestof AUTHORIZATION user_name"
+                f"{self.title} cannot be used: {_line(error)}; let the owner grant this user "
+                "the schema bestof and its tables, or make the schema for this user: CREATE SCHEMA "
+                "bestof AUTHORIZATION user_name"
             ) from error
         except psycopg.Error as error:
             raise Unavailable(_line(error), busy=error.sqlstate in _BUSY) from error

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-import psycopg
 import pytest
 from stored_records import RECORDS
 
@@ -17,6 +16,8 @@ from bestof.selection.record import Record
 from bestof.selection.store import postgresql_database, postgresql_session, retry
 from bestof.selection.store.postgresql import PostgresqlStore
 from postgresql_server import PostgresqlServer
+
+psycopg = pytest.importorskip("psycopg")
 
 FIRST, SECOND, THIRD = RECORDS[:3]
 
