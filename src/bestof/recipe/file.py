@@ -80,7 +80,11 @@ class Recipe:
         changes = self.settings.changes()
         chosen = ", ".join(f"{name}={json.dumps(value)}" for name, value in changes.items())
         state = "" if self.complete else " so far"
-        nothing = "none; the script is fastest as it is" if self.complete else "none"
+        nothing = "none"
+        if self.complete:
+            measured = all(one.ratios for one in self.comparisons)
+            fastest = "the script is fastest as it is"
+            nothing = f"none; {fastest if measured else 'nothing that could be compared is faster'}"
         return [
             *(comparison.line() for comparison in self.comparisons),
             f"settings{state}: {chosen or nothing}",

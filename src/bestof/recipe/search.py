@@ -67,6 +67,7 @@ class Search:
     def run(self, parts: Sequence[Part]) -> None:
         """Try all parts. Raises ScriptFailed if the script fails, or has no steps, as it stands.
 
+        It is raised, too, if no candidate could be compared; the recipe then keeps nothing.
         Without enough time, the recipe stays incomplete, and the next search continues it.
         """
         recipe = self._recipe
@@ -81,12 +82,21 @@ class Search:
                         until = self._clock() + (self._deadline - self._clock()) / share
                         self._try(part.name, recipe.settings, made, until)
             if all(one.kept is not None for one in recipe.comparisons):
+                self._check_measured()
                 recipe.complete = self._total()
         except OutOfTime:
             pass
         finally:
             self._close()
             self._save()
+
+    def _check_measured(self) -> None:
+        """Raise ScriptFailed if every candidate failed before a pair was measured."""
+        comparisons = self._recipe.comparisons
+        if comparisons and not any(one.ratios for one in comparisons):
+            reason = comparisons[0].why
+            comparisons.clear()
+            raise ScriptFailed(f"no setting could be compared with the script as it is: {reason}")
 
     def _facts(self) -> Facts:
         standing = self._stand(Settings())

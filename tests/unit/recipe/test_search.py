@@ -138,6 +138,20 @@ def test_a_candidate_that_fails_is_not_kept() -> None:
     assert recipe.comparisons[0].why == "it failed with status 3: boom"
 
 
+def test_a_script_with_nothing_to_compare_is_told() -> None:
+    def cost(settings: Settings) -> float:
+        if settings != Settings():
+            raise ScriptFailed("it has too few steps")
+        return 1.0
+
+    recipe = Recipe(["train.py"])
+    told = "no setting could be compared with the script as it is: it has too few steps"
+    with pytest.raises(ScriptFailed, match=told):
+        search(World(cost), recipe)
+    assert not recipe.comparisons
+    assert not recipe.complete
+
+
 def test_a_script_that_fails_as_it_stands_ends_the_search() -> None:
     def cost(_: Settings) -> float:
         raise ScriptFailed("it failed with status 1: boom")

@@ -7,12 +7,16 @@ alternately, until the faster one is confirmed. Only a confirmed channels last s
 
 from __future__ import annotations
 
+import copy
+import random
+import sys
 import weakref
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from bestof.selection.paired import judge, speedup
@@ -26,6 +30,8 @@ SETTLING = 100
 
 SHAPES = 8
 """A model that is called with more shapes than this is left alone, as each one costs a probe."""
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 class ModelLayout:
@@ -190,7 +196,8 @@ class ModelLayout:
         if any(one.dim() == 4 and not one.is_contiguous() for one in tensors):
             self._leave("its input is not in channels first")
             return
-        told = self._weights.objection()
+        told = "it has hooks, which would see a probe" if _has_hooks(model) else None
+        told = told or self._weights.objection()
         before = self._weights.channels_last
         if told is None:
             self._weights.convert(True, self._optimizers)
@@ -201,18 +208,21 @@ class ModelLayout:
 
 
 def _probe(model: nn.Module, arguments: tuple[Any, ...]) -> str | None:
-    """Call the model and its gradients once. Return why that failed, or None.
+    """Call a copy of the model and its gradients once. Return why that failed, or None.
 
-    Some programs use `view` where the layout of a tensor decides whether it can be viewed.
-    Buffers, random numbers and gradients are afterwards as before.
+    Some programs use `view` where the layout of a tensor decides whether it can be viewed. The copy
+    shares the memory of the parameters and nothing else, so buffers, attributes and gradients are
+    afterwards as before. So are the random numbers of PyTorch, Python and NumPy.
     """
-    buffers = {one: one.detach().clone() for one in model.buffers()}
-    registered = [(one._buffers, dict(one._buffers)) for one in model.modules()]
-    state = torch.get_rng_state()
-    copies = tree_map_only(torch.Tensor, lambda one: one.detach().clone(), arguments)
+    state, numbers = torch.get_rng_state(), random.getstate()
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)
+    numpy_state = None if numpy_random is None else numpy_random.get_state()
+    doing = "cannot be copied"
     try:
-        result = model(*copies)
-        wanted = [one for one in model.parameters() if one.requires_grad]
+        copied = copy.deepcopy(model, {id(one): _alias(one) for one in model.parameters()})
+        doing = "fails in channels last"
+        result = copied(*tree_map_only(torch.Tensor, lambda x: x.detach().clone(), arguments))
+        wanted = [one for one in copied.parameters() if one.requires_grad]
         sums = [
             one.sum()
             for one in tree_flatten(result)[0]
@@ -222,16 +232,32 @@ def _probe(model: nn.Module, arguments: tuple[Any, ...]) -> str | None:
             torch.autograd.grad(sums, wanted, allow_unused=True)
     except Exception as error:  # the model is the program's: it may raise anything
         first = str(error).strip().partition("\n")[0]
-        return f"it fails in channels last: {type(error).__name__}: {first}"
+        return f"it {doing}: {type(error).__name__}: {first}"
     finally:
-        for present, before in registered:  # a model may assign a new tensor to its buffer
-            present.clear()
-            present.update(before)
-        with torch.no_grad():
-            for buffer, value in buffers.items():
-                buffer.copy_(value)
         torch.set_rng_state(state)
+        random.setstate(numbers)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)
     return None
+
+
+def _alias(parameter: nn.Parameter) -> nn.Parameter:
+    """Return a parameter with the same memory, without the gradient and the hooks."""
+    if is_lazy(parameter):
+        return copy.deepcopy(parameter)
+    with torch.inference_mode(parameter.is_inference()):
+        return nn.Parameter(parameter.detach(), parameter.requires_grad)
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    """Return whether the program watches the model by hooks. They would see a probe."""
+    for module in model.modules():
+        for name in _HOOKS:
+            for hook in getattr(module, name, {}).values():
+                owner = getattr(hook, "__module__", None) or ""
+                if owner.partition(".")[0] not in ("torch", "bestof"):
+                    return True
+    return False
 
 
 def _first(tensor: torch.Tensor) -> torch.Tensor:

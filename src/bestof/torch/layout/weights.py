@@ -16,7 +16,7 @@ _ALIASES = 2
 class Weights:
     """The weights of a model that channels last concerns, and their original strides.
 
-    Values never change. A gradient and the state of an optimizer get the strides of their
+    No value of a weight changes. A gradient and the state of an optimizer get the strides of their
     parameter: PyTorch's fused optimizers read all of them in the order of memory.
     """
 

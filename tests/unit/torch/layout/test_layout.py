@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,6 +48,18 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Costly(nn.Module):
+    """Lets time pass by the layout of its input."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.clock.now += 0.5 if x.is_contiguous(memory_format=torch.channels_last) else 1.0
+        return x
 
 
 @pytest.fixture(autouse=True)
@@ -166,18 +181,12 @@ def test_weights_whose_memory_is_shared_are_left_alone() -> None:
 
 
 def test_inference_is_tuned_on_its_calls_and_returns_channels_first(clock: Clock) -> None:
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), Costly(clock)).eval()
     x = torch.randn(2, 3, 6, 6)
     with torch.no_grad():
         expected = net(x)
         bt.set_config(ONLY_LAYOUT)
         weight = net[0].weight
-
-        def cost(*_: object) -> None:
-            last = weight.is_contiguous(memory_format=torch.channels_last)
-            clock.now += 0.5 if last else 1.0
-
-        net[1].register_forward_hook(cost)
         for _ in range(120):
             found = net(x)
             assert found.is_contiguous()
@@ -260,7 +269,7 @@ def test_weights_can_be_trained_after_a_probe_in_inference_mode() -> None:
 
 
 class Counting(nn.Module):
-    """Replaces its buffer at each call."""
+    """Replaces its buffer and an attribute at each call, and draws random numbers."""
 
     calls: torch.Tensor
 
@@ -268,15 +277,55 @@ class Counting(nn.Module):
         super().__init__()
         self.convolution = nn.Conv2d(3, 4, 3)
         self.register_buffer("calls", torch.zeros(()))
+        self.drawn: list[float] = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls = self.calls + 1
+        numbers = [random.random(), np.random.rand(), float(torch.rand(()))]
+        self.drawn.extend(numbers)
         return self.convolution(x) * self.calls
 
 
-def test_a_probe_puts_replaced_buffers_back() -> None:
+def seed() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_probe_changes_nothing(training: bool) -> None:
     net = Counting()
+    plain, x = copy.deepcopy(net), torch.randn(2, 3, 6, 6)
+    gradients: list[torch.Tensor] = []
+    net.convolution.weight.register_hook(gradients.append)
+    seed()
+    with torch.set_grad_enabled(training):
+        right = plain(x)
     bt.set_config(ONLY_LAYOUT)
-    with torch.no_grad():
-        net(torch.randn(2, 3, 6, 6))
+    seed()
+    with torch.set_grad_enabled(training):
+        found = net(x)
     assert net.calls == 1
+    assert net.drawn == plain.drawn
+    assert torch.equal(found, right)
+    assert gradients == []
+    assert net.convolution.weight.grad is None
+
+
+def test_a_model_with_hooks_is_left_alone(clock: Clock) -> None:
+    net, seen = Net(), []
+    net.second.register_forward_hook(lambda *given: seen.append(given[2].shape))
+    bt.set_config(ONLY_LAYOUT)
+    train(net, 12, clock, lambda last: 0.1 if last else 1.0)
+    assert len(seen) == 12
+    assert not is_last(net)
+    assert any("it has hooks, which would see a probe" in one for one in layout_lines())
+
+
+def test_a_model_that_cannot_be_copied_is_left_alone(clock: Clock) -> None:
+    net = Net()
+    net.lock = threading.Lock()  # type: ignore[assignment]  # no tensor
+    bt.set_config(ONLY_LAYOUT)
+    train(net, 12, clock, lambda last: 0.1 if last else 1.0)
+    assert not is_last(net)
+    assert any("it cannot be copied: TypeError: cannot pickle" in one for one in layout_lines())
