@@ -88,8 +88,12 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
         ("import torch\n", "it has too few steps: at least 5 steps of an optimizer"),
         (SCRIPT.replace("int(sys.argv[1])", "3"), "it has too few steps"),
         (SCRIPT + "1 / 0\n", "it failed with status 1: "),
+        (
+            SCRIPT.replace("import sys", "import os\nimport sys\nos.closerange(3, 99)"),
+            "it failed with status 1: words of the script | it has closed the descriptors by which",
+        ),
     ],
-    ids=["no torch", "no steps", "few steps", "fails"],
+    ids=["no torch", "no steps", "few steps", "fails", "closes"],
 )
 def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told: str) -> None:
     (tmp_path / "train.py").write_text(script)

@@ -35,8 +35,14 @@ def _begin(settings: Settings, orders: int, reports: int) -> None:
     def pause(seconds: float | None) -> float:
         trials = sum(one.trials for one in selection.report_all().selectors)
         report = {"seconds": seconds, "trials": trials, "facts": asdict(clock.facts())}
-        os.write(reports, (json.dumps(report) + "\n").encode())
-        order = os.read(orders, 64)
+        try:
+            os.write(reports, (json.dumps(report) + "\n").encode())
+            order = os.read(orders, 64)
+        except OSError as error:
+            raise SystemExit(
+                "it has closed the descriptors by which bestof tune times its steps "
+                f"({error.strerror}); descriptors that others opened must stay open"
+            ) from error
         if not order:
             os._exit(1)  # bestof tune has ended
         return float(order)

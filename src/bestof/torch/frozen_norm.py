@@ -89,7 +89,10 @@ def frozen_batch_norm(
     trained = torch.is_grad_enabled() and any(one.requires_grad for one in fixed)
     if trained or not is_plain_call() or not all(map(is_plain_tensor, (inputs, *fixed))):
         return _by_pytorch(inputs, statistics, relu)
-    inplace = inplace and not inputs._is_view() and not (inputs.is_leaf and inputs.requires_grad)
+    relu = bool(relu)  # PyTorch takes numbers for flags too
+    inplace = (
+        bool(inplace) and not inputs._is_view() and not (inputs.is_leaf and inputs.requires_grad)
+    )
     result: Tensor = _FrozenNorm.apply(  # type: ignore[no-untyped-call]  # of torch
         inputs, *statistics, relu, inplace
     )

@@ -197,3 +197,10 @@ def test_bad_input_is_refused(change: dict, told: str) -> None:
     given = {"inputs": torch.ones(2, 4), "running_mean": one, "running_var": one, **change}
     with pytest.raises(ValueError, match=told):
         bt.frozen_batch_norm(**given)
+
+
+def test_a_number_is_a_flag() -> None:
+    x, given = images((2, 8, 64, 64)), statistics(8)
+    assert torch.equal(
+        bt.frozen_batch_norm(x, *given, relu=1), bt.frozen_batch_norm(x, *given, relu=True)
+    )
