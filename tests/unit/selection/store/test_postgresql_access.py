@@ -159,7 +159,7 @@ for name in ("one", "two"):
     assert [selector(-n) for n in range(5)] == list(range(5))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-W", "always", "-c", program],
         env={**os.environ, "BESTOF_STORE": "postgresql://u:hid@den@h/d"},
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,9 +13,12 @@ from postgresql_stores import read, write
 from stored_records import NEW, RECORDS, save_all
 
 from bestof.errors import BestofWarning, StoreError
-from bestof.selection.record import Pin, Record
+from bestof.selection.record import Evidence, Pin, Record
 from bestof.selection.store import postgresql_schema
 from bestof.selection.store.postgresql import PostgresqlStore
+from bestof.selection.store.postgresql_database import PostgresqlDatabase
+from bestof.selection.store.postgresql_session import Session
+from bestof.selection.store.postgresql_url import parse_server_url
 from postgresql_server import GUARDED, PASSWORD, PostgresqlServer
 
 RECORD = RECORDS[0]
@@ -35,14 +39,24 @@ def test_a_schema_that_the_owner_has_made_is_used(server: PostgresqlServer, data
     assert read(url) == sorted(RECORDS, key=lambda record: record.key)
 
 
+@pytest.mark.parametrize("first", ["a read", "a write"])
 def test_older_tables_are_migrated_with_their_records(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresqlServer,
+    database: str,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
 ) -> None:
     write(url, [RECORD])
     step = ("ALTER TABLE bestof.record ADD COLUMN extra integer NOT NULL DEFAULT 7",)
     monkeypatch.setattr(postgresql_schema, "STEPS", (*postgresql_schema.STEPS, step))
+    if first == "a read":
+        assert read(url) == [RECORD]
+    else:
+        write(url, [RECORD])
+    assert server.run("SELECT extra FROM bestof.record", database) == [(7,)]
+    assert server.run("SELECT version FROM bestof.schema_version", database) == [(2,)]
     assert read(url) == [RECORD]
-    write(url, [RECORD])
 
 
 def test_newer_tables_are_refused_and_stay_as_they_are(
@@ -208,6 +222,46 @@ def test_processes_that_write_the_same_records_lose_nothing(program: list[str], 
     assert {tuple(sorted(item.alternative for item in one.evidence)) for one in found} == {
         tuple(names)
     }
+
+
+def test_a_record_that_another_process_is_changing_is_waited_for(
+    server: PostgresqlServer, url: str
+) -> None:
+    """Else the change of the other process would be overwritten."""
+    store = PostgresqlStore(url)
+    store.unite([RECORD])
+    other = Session(parse_server_url(url))
+    theirs = replace(RECORD, evidence=(Evidence("theirs", "1", (1.0,)),))
+    ours = replace(RECORD, evidence=(Evidence("ours", "1", (1.0,)),))
+    with other.transaction():
+        other.run("SELECT 1 FROM bestof.record FOR UPDATE")
+        store.save(ours)
+        while not server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            pass
+        postgresql_schema.change_records(
+            other, {RECORD.key: [theirs]}, lambda old, new: old.absorb(new[0]), pytest.fail
+        )
+    other.close()
+    assert store.flush(60.0)
+    assert store.contents()[0] == [RECORD.absorb(theirs).absorb(ours)]
+    store.close()
+
+
+def test_a_child_neither_uses_nor_closes_the_connection_of_its_parent(url: str) -> None:
+    backend = "SELECT pg_backend_pid()"
+    database = PostgresqlDatabase(url)
+    database.connect()
+    parent = database._session
+    assert parent is not None
+    (before,) = parent.run(backend)
+    database.abandon()
+    database.connect()
+    assert database._session is not None
+    (after,) = database._session.run(backend)
+    assert after != before
+    assert parent.run(backend) == [before]
+    parent.close()
+    database.disconnect()
 
 
 def test_a_fork_shares_no_connection(tmp_path: Path, url: str) -> None:
