@@ -293,3 +293,17 @@ assert store.load("s", "parent", "h") is not None
 """)
     subprocess.run([sys.executable, str(file), url], check=True, timeout=120)
     assert len(read(url)) == 7
+
+
+def test_the_benchmark_of_a_start_reads_all_and_leaves_nothing(url: str) -> None:
+    program = Path(__file__).parents[4] / "benchmarks" / "store_start.py"
+    done = subprocess.run(
+        [sys.executable, str(program), url, "--problems", "20", "--runs", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == ["open", "driver", "first", "server", "next"]
+    assert read(url) == []
