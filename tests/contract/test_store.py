@@ -86,6 +86,24 @@ def test_an_unknown_record_is_none(store: Store) -> None:
     assert store.load("other", "p", "h") is None
 
 
+def test_the_newest_decision_of_another_host_is_found(store: Store) -> None:
+    made = [
+        Record("s", "p", "here", "a", (), 9.0),
+        Record("s", "p", "old", "b", (Evidence("b", "1", (1.0,)),), 1.0),
+        Record("s", "p", "new", "c", (Evidence("c", "1", (1.0,)), Evidence("b", "1")), 2.0),
+        Record("s", "p", "undecided", None, (), 3.0),
+        Record("s", "q", "other problem", "d", (), 4.0),
+        Record("t", "p", "other selector", "e", (), 5.0),
+    ]
+    for one in made:
+        store.save(one)
+    assert store.flush(60.0)
+    assert store.elsewhere("s", "p", "here") == made[2]
+    assert store.elsewhere("s", "p", "new") == made[0]
+    assert store.elsewhere("s", "q", "other problem") is None
+    assert store.elsewhere("none", "p", "here") is None
+
+
 def test_evidence_is_replaced_alternative_by_alternative(store: Store) -> None:
     store.save(record(a=1.0, b=2.0))
     store.save(record(b=3.0, c=4.0))

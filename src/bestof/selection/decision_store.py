@@ -74,6 +74,23 @@ class DecisionStore:
             self._give_up(error)
             return None
 
+    def elsewhere(self, problem: str | None) -> Record | None:
+        """Return the newest decided record of a problem on another host, or None.
+
+        It only orders trials. So None stands for an answer that is late, too.
+        """
+        if problem is None or self._failed:
+            return None
+        try:
+            ask = getattr(self.find(), "elsewhere", None)  # a user's own store need not have it
+            found: Record | None = None if ask is None else ask(self._selector, problem, host())
+            return found
+        except StoreBusy:
+            return None
+        except Exception as error:
+            self._give_up(error)
+            return None
+
     def pinned(self, problem: str | None) -> ForcedChoice | None:
         """Return the pin that holds for a problem on this host, or None.
 

@@ -182,6 +182,10 @@ class NewProblems:
                 tuning.verify(record, search)
                 return
             tuning.replay(record)
+        elif not self._knowledge.stored.overdue:
+            other = self._knowledge.stored.elsewhere(tuning.key)
+            if other is not None:
+                tuning.begin_as(other)
         winner = tuning.search.winner
         if winner is None and record is not None:
             winner = tuning.stored_winner(record)

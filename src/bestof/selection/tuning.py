@@ -183,6 +183,19 @@ class Tuning:
         if stale and prefer is not None:
             prefer(sorted(range(len(self.candidates)), key=lambda p: stale.get(p, inf)))
 
+    def begin_as(self, record: Record) -> None:
+        """Order the first round by what another host has measured. It decides nothing here."""
+        seconds = {
+            one.alternative: one.seconds
+            for one in record.evidence
+            if one.seconds is not None and one.disqualified is None
+        }
+        names = [candidate.alternative.name for candidate in self.candidates]
+        prefer = getattr(self.search, "prefer", None)
+        if prefer is not None and record.decision in names:
+            order = sorted(names, key=lambda n: (n != record.decision, seconds.get(n, inf)))
+            prefer([names.index(name) for name in order])
+
     def _replay(self, kept: Iterable[Evidence], *, any_version: bool = False) -> dict[int, float]:
         """Tell the search the valid samples; return the medians of other versions by position."""
         known = {evidence.alternative: evidence for evidence in kept}

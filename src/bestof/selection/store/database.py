@@ -48,6 +48,9 @@ class Database(Protocol):
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         """Return one record."""
 
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host."""
+
     def records(self, selector: str | None) -> list[Record]:
         """Return every record, or those of one selector, sorted."""
 

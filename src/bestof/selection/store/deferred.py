@@ -68,6 +68,17 @@ class DeferredStore:
 
         return self._ask(key, read)
 
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host than this, or None.
+
+        Raises StoreBusy if there is no answer in time.
+        """
+
+        def read() -> Record | None:
+            return self._readable(lambda: self._database.elsewhere(selector, problem, host))
+
+        return self._ask(("elsewhere", selector, problem, host), read)
+
     def pinned(self, selector: str, problem: str | None, host: str | None = None) -> str | None:
         """Return the alternative of the closest pin, or None.
 

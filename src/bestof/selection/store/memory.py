@@ -24,6 +24,15 @@ class MemoryStore:
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         return self._records.get((selector, problem, host))
 
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host than this, or None."""
+        found = [
+            record
+            for record in self.records(selector)
+            if record.problem == problem and record.host != host and record.decision is not None
+        ]
+        return min(found, key=lambda record: (-record.updated, record.host), default=None)
+
     def save(self, record: Record) -> None:
         with self._lock:
             old = self._records.get(record.key) or Record(*record.key, None, (), record.updated)

@@ -67,6 +67,11 @@ class PostgresqlDatabase:
         key = (selector, problem, host)
         return self._read(lambda s: schema.read_record(s, key, self._tell_damaged), None)
 
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host."""
+        key = (selector, problem, host)
+        return self._read(lambda s: schema.read_elsewhere(s, key, self._tell_damaged), None)
+
     def records(self, selector: str | None) -> list[Record]:
         """Return every record, or those of one selector, sorted."""
         return self._read(lambda s: schema.read_records(s, selector, self._tell_damaged), [])

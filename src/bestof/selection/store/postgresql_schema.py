@@ -31,6 +31,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             alternative text NOT NULL)""",
         "CREATE INDEX pin_selector ON bestof.pin USING hash (selector)",
     ),
+    ("CREATE INDEX record_problem ON bestof.record USING hash (problem)",),
 )
 
 _LOCK = 0x62657374  # "best": processes that make or migrate the tables take turns
@@ -95,6 +96,14 @@ def read_record(session: Session, key: Key, damaged: Callable[[str], None]) -> R
     query = f"SELECT {_COLUMNS} FROM bestof.record WHERE key = %s"
     found = _readable(session.run(query, _digest(*key)), damaged)
     return found[0] if found and found[0].key == key else None
+
+
+def read_elsewhere(session: Session, key: Key, damaged: Callable[[str], None]) -> Record | None:
+    """Return the newest decided record of a problem on another host than `key` names."""
+    query = f"""SELECT {_COLUMNS} FROM bestof.record WHERE selector = %s AND problem = %s
+        AND host <> %s AND decision IS NOT NULL ORDER BY updated DESC, host LIMIT 1"""
+    found = _readable(session.run(query, *map(_escaped, key)), damaged)
+    return found[0] if found else None
 
 
 def read_records(

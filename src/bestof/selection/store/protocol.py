@@ -11,11 +11,11 @@ from bestof.selection.record import Pin, Record
 class Store(Protocol):
     """Keeps records by (selector, problem, host), and pins. Safe to call from several threads.
 
-    A selector calls `load`, `pinned` and `save`, which wait a few milliseconds at most. `save`
-    hands the record to a thread of the store. `load` and `pinned` raise StoreBusy if there is no
-    answer in time; the store continues to find it, so ask again later. `records` and `pins` wait
-    longer. If the file or the service behind the store fails, none of the five raises. They warn
-    once, and the process continues with what is in memory.
+    A selector calls `load`, `elsewhere`, `pinned` and `save`, which wait a few milliseconds at
+    most. `save` hands the record to a thread of the store. The other three raise StoreBusy if there
+    is no answer in time; the store continues to find it, so ask again later. `records` and `pins`
+    wait longer. If the file or the service behind the store fails, none of the six raises. They
+    warn once, and the process continues with what is in memory.
 
     `contents`, `pin`, `unpin`, `clear` and `unite` are orders of a user. They wait until they are
     carried out. If they cannot be, they raise StoreError and change nothing.
@@ -24,6 +24,12 @@ class Store(Protocol):
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         """Return the record of one problem, or None. Evidence keeps the order in which it was
         saved."""
+
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host than this, or None.
+
+        Records that still wait to be written are not considered.
+        """
 
     def save(self, record: Record) -> None:
         """Keep a record by the rule of `Record.absorb`.

@@ -79,6 +79,10 @@ class SqliteDatabase:
         """Return one record, read in one query."""
         return self._read(lambda c: schema.read_record(c, selector, problem, host), None)
 
+    def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
+        """Return the newest decided record of a problem on another host."""
+        return self._read(lambda c: schema.read_elsewhere(c, selector, problem, host), None)
+
     def records(self, selector: str | None) -> list[Record]:
         """Return every record, or those of one selector, sorted."""
         return self._read(lambda c: schema.read_records(c, selector), [])

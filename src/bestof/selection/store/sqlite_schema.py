@@ -47,6 +47,11 @@ _LOAD = """SELECT r.selector, r.problem, r.host, r.decision, r.updated,
     e.alternative, e.version, e.samples, e.disqualified, e.children
     FROM record r LEFT JOIN evidence e ON e.record = r.id """
 _LOAD_ONE = _LOAD + "WHERE r.selector = ? AND r.problem = ? AND r.host = ? ORDER BY e.id"
+_LOAD_ELSEWHERE = (
+    _LOAD
+    + """WHERE r.id = (SELECT id FROM record WHERE selector = ? AND problem = ? AND host <> ?
+    AND decision IS NOT NULL ORDER BY updated DESC, host LIMIT 1) ORDER BY e.id"""
+)
 _LOAD_ALL = (
     _LOAD + "WHERE ?1 IS NULL OR r.selector = ?1 ORDER BY r.selector, r.problem, r.host, e.id"
 )
@@ -185,8 +190,21 @@ def read_record(
     connection: sqlite3.Connection, selector: str, problem: str, host: str
 ) -> Record | None:
     """Return the record of one problem. One query gives a consistent state."""
-    key = tuple(storable(text) for text in (selector, problem, host))
-    found = _records(_Row(*row) for row in connection.execute(_LOAD_ONE, key).fetchall())
+    return _read_one(connection, _LOAD_ONE, (selector, problem, host))
+
+
+def read_elsewhere(
+    connection: sqlite3.Connection, selector: str, problem: str, host: str
+) -> Record | None:
+    """Return the newest decided record of a problem on another host."""
+    return _read_one(connection, _LOAD_ELSEWHERE, (selector, problem, host))
+
+
+def _read_one(
+    connection: sqlite3.Connection, query: str, texts: tuple[str, str, str]
+) -> Record | None:
+    key = tuple(storable(text) for text in texts)
+    found = _records(_Row(*row) for row in connection.execute(query, key).fetchall())
     return found[0] if found else None
 
 
