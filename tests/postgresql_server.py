@@ -66,6 +66,7 @@ class PostgresqlServer:
         self._user = _user()
         # a short path, because the name of a socket has at most 107 letters
         self._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
+        self._emptied: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
@@ -130,9 +131,20 @@ class PostgresqlServer:
         self.run(f"CREATE DATABASE {name} OWNER {owner} TEMPLATE template0")
         return name
 
-    def new_url(self) -> str:
-        """Make an empty database, and return its URL."""
-        return self.url(self.new_database())
+    def empty_database(self) -> str:
+        """Return the name of a database without a store. The next call empties the same one.
+
+        This takes a tenth of the time of a new database.
+        """
+        if self._emptied is None:
+            self._emptied = self.new_database()
+        else:
+            self.run("DROP SCHEMA IF EXISTS bestof CASCADE", self._emptied)
+        return self._emptied
+
+    def empty_url(self) -> str:
+        """Return the URL of `empty_database`."""
+        return self.url(self.empty_database())
 
     def run(self, query: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser, and return its rows."""

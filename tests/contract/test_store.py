@@ -23,7 +23,7 @@ from postgresql_server import shared
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "decisions.sqlite"),
-    "postgresql": lambda folder: PostgresqlStore(shared().new_url()),
+    "postgresql": lambda folder: PostgresqlStore(shared().empty_url()),
 }
 
 
@@ -423,7 +423,7 @@ class SqliteAgainstDict(StoreAgainstDict):
 class PostgresqlAgainstDict(StoreAgainstDict):
     def __init__(self) -> None:
         super().__init__()
-        self.url = shared().new_url()
+        self.url = shared().empty_url()
 
     def open(self) -> Store:
         return PostgresqlStore(self.url)

@@ -18,7 +18,7 @@ THERE = Record("conv", "(3,)", "there", "slow", (Evidence("slow", "1", (2.0,)),)
 @pytest.fixture(params=["file", "postgresql"])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store."""
-    return str(tmp_path / "other") if request.param == "file" else shared().new_url()
+    return str(tmp_path / "other") if request.param == "file" else shared().empty_url()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PostgresqlServer:
 
 @pytest.fixture
 def database(server: PostgresqlServer) -> str:
-    return server.new_database()
+    return server.empty_database()
 
 
 @pytest.fixture

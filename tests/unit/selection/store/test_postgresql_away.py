@@ -45,7 +45,7 @@ def server(
 
 @pytest.fixture
 def url(server: PostgresqlServer) -> str:
-    return server.new_url()
+    return server.empty_url()
 
 
 @pytest.fixture
