@@ -21,6 +21,7 @@ from bestof.torch.plan.container import Tensors, read, write
 from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.graph import fused
+from bestof.torch.plan.joined_weights import JoinedWeights
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.table import decode_operation
 from bestof.torch.plan.planned import Planned
@@ -73,7 +74,9 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
     name = str(file) if isinstance(file, str | Path) else "the given file object"
     try:
         parse_accuracy(content["accuracy"], "accuracy")
-        weights = [_decoded_weights(one, tensors) for one in content["weights"]]
+        weights: list[FrozenWeights] = []
+        for one in content["weights"]:
+            weights.append(_decoded_weights(one, tensors, weights))
         here = content["host"] == _host()
         planned = []
         for one in content["programs"]:
@@ -145,11 +148,14 @@ class _Weights:
         """Return the number of weights, which become part of the file."""
         if id(frozen) not in self._numbers:
             frozen.check()
+            encoded = self._encoded(frozen)  # the parts of joined weights come first
             self._numbers[id(frozen)] = len(self.encoded)
-            self.encoded.append(self._encoded(frozen))
+            self.encoded.append(encoded)
         return self._numbers[id(frozen)]
 
     def _encoded(self, frozen: FrozenWeights) -> dict[str, Any]:
+        if isinstance(frozen, JoinedWeights):
+            return {"joined": [self.number(part) for part in frozen.parts]}
         number, norm = self._tensors.number, frozen.norm
         return {
             "weight": number(frozen.weight),
@@ -180,7 +186,12 @@ def _encoded_graph(
     return nodes
 
 
-def _decoded_weights(one: dict[str, Any], tensors: list[Tensor]) -> FrozenWeights:
+def _decoded_weights(
+    one: dict[str, Any], tensors: list[Tensor], earlier: list[FrozenWeights]
+) -> FrozenWeights:
+    if "joined" in one:
+        return JoinedWeights([earlier[number] for number in one["joined"]])
+
     def tensor(number: int | None) -> Any:
         return None if number is None else tensors[number]
 

@@ -112,6 +112,11 @@ class FrozenWeights:
         """Whether the weight itself is gone, and only packed ones are left."""
         return self.weight.is_meta
 
+    @property
+    def watched(self) -> list[Tensor]:
+        """The model's weights that a call of the plan watches for changes."""
+        return [self.weight]
+
     def release(self, packed: Iterable[Packed]) -> None:
         """Keep these layouts, and drop the weight and the norm unless a layout is the weight."""
         self._held = tuple(packed)
@@ -149,6 +154,15 @@ class FrozenWeights:
             return Packed(rows, shared=_address(rows) == _address(self.weight))
 
         return self.kept(("rows",), make)
+
+    def folded_kept(self) -> Packed:
+        """Return `folded` for operators of PyTorch that read it at each call."""
+
+        def make() -> Packed:
+            folded = self.folded()
+            return Packed(folded, shared=_address(folded) == _address(self.weight))
+
+        return self.kept(("folded",), make)
 
     def kept(self, key: tuple[str, ...], make: Callable[[], Packed]) -> Packed:
         """Return the layout of a key, made once and kept while anything holds it."""

@@ -7,6 +7,7 @@ from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.composites import unite
 from bestof.torch.plan.graph import value_of
+from bestof.torch.plan.joining import join_products
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.table import RECOGNISERS
 from bestof.torch.plan.rewriter import Rewriter, Weights
@@ -15,11 +16,12 @@ from bestof.torch.plan.strides import VIEWS, reads_strides
 aten = torch.ops.aten
 
 
-def fuse(module: GraphModule, weights: Weights) -> None:
+def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
     """Rewrite the graph of a trace in place.
 
     First every operation replaces the operators that it recognises, then each takes in the nodes
-    that follow. `weights` holds the layers of earlier shapes, which share them.
+    that follow. `weights` holds the layers of earlier shapes, which share them. joins: whether
+    products of the same value may become one, which copies their weights.
     """
     graph, rewriter = module.graph, Rewriter(module, weights)
     for node in list(graph.nodes):
@@ -40,6 +42,8 @@ def fuse(module: GraphModule, weights: Weights) -> None:
         if operation is not None and not node._erased:
             operation.absorb(rewriter, node)
     graph.eliminate_dead_code()
+    if joins:
+        join_products(rewriter)
 
 
 def drop_unread_attributes(module: GraphModule) -> None:

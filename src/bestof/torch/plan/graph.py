@@ -15,6 +15,9 @@ aten = torch.ops.aten
 # Views of contiguous values.
 RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
 
+# Operators that always return a view, whatever the strides of their argument.
+VIEWING = frozenset({aten.slice.Tensor, aten.transpose.int, aten.permute.default})
+
 
 def constant(module: GraphModule, node: Any) -> Tensor | None:
     """Return the parameter or buffer that a node reads; None for other nodes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.plan.arena import Buffer, plan_offsets
-from bestof.torch.plan.graph import RESHAPING
+from bestof.torch.plan.graph import RESHAPING, VIEWING
 from bestof.torch.plan.mutation import aliased_argument, root_of
 
 
@@ -18,8 +19,9 @@ class MemoryPlan:
 
     Every node has a slot, which refers to its value during a call. Values of operations lie in an
     arena: a buffer lives from the step that writes it to the last step that reads it, and shares
-    memory with others that do not live at the same time. A reshaped value of the arena that keeps
-    its layout is a view, bound once. All other values are PyTorch's, and pass through their slots.
+    memory with others that do not live at the same time. Reshaped, transposed and sliced values
+    that lie where their argument does are views, bound once. All other values are PyTorch's, and
+    pass through their slots.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -40,8 +42,8 @@ class MemoryPlan:
         )
 
     def lies_contiguous(self, node: Node) -> bool:
-        """Return whether a value has a buffer, and is not in channels last."""
-        return node in self.buffers and not _yields_rows(node)
+        """Return whether a value lies in the arena, contiguous."""
+        return node in self._contiguous or (node in self.buffers and not _yields_rows(node))
 
     def dead_after(self, node: Node) -> tuple[int, ...]:
         """Return the slots of PyTorch's values that no step behind a node's reads."""
@@ -98,30 +100,49 @@ class MemoryPlan:
         return buffer if alone else None
 
     def _planned_views(self) -> dict[Node, Node]:
-        """Return the reshaped values that lie in the arena with their argument, and that argument.
+        """Return the values that lie in the arena with their argument, and that argument.
 
         PyTorch's operator would take 4 us, and 50 to 120 where its code has left the caches.
         """
         views: dict[Node, Node] = {}
+        alike = {node: _laid_out(node) for node in self.buffers}
         for node in self._nodes:
-            given = node.args[0] if node.target in RESHAPING else None
-            if not isinstance(given, Node):
-                continue
-            if given in views or (given in self.buffers and _is_view(node, _yields_rows(given))):
-                views[node] = given
+            given = node.args[0] if node.op == "call_function" and node.args else None
+            if isinstance(given, Node) and given in alike:
+                found = _view(node, alike[given])
+                if found is not None:
+                    views[node], alike[node] = given, found
+        self._contiguous = {node for node in views if alike[node].is_contiguous()}
         return views
+
+
+def view_of(node: Node, given: Tensor) -> Tensor:
+    """Return the value of a view, for the value of its argument."""
+    if node.target in RESHAPING:
+        return given.view(node.meta["val"].shape)
+    target: Any = node.target
+    found: Tensor = target(given, *node.args[1:], **node.kwargs)
+    return found
+
+
+def _laid_out(node: Node) -> Tensor:
+    """Return a tensor without data that lies in memory as a value of the arena does."""
+    layout = torch.channels_last if _yields_rows(node) else torch.contiguous_format
+    return torch.empty(node.meta["val"].shape, device="meta", memory_format=layout)
+
+
+def _view(node: Node, given: Tensor) -> Tensor | None:
+    """Return how a view of a planned value lies in memory; None if it is none."""
+    try:
+        if node.target in RESHAPING:
+            return view_of(node, given)
+        if node.target not in VIEWING or any(isinstance(one, Node) for one in node.args[1:]):
+            return None
+        found = view_of(node, given)
+    except RuntimeError:  # it copies
+        return None
+    return found if found.shape == node.meta["val"].shape else None
 
 
 def _yields_rows(node: Node) -> bool:
     return "operation" in node.meta and bool(node.meta["operation"].yields_rows)
-
-
-def _is_view(node: Node, rows: bool) -> bool:
-    """Return whether reshaping a planned value leaves it in place and contiguous."""
-    given: Tensor = node.args[0].meta["val"]  # type: ignore[union-attr]  # a node
-    layout = torch.channels_last if rows else torch.contiguous_format
-    try:
-        alike = torch.empty(given.shape, device="meta", memory_format=layout)
-        return alike.view(node.meta["val"].shape).is_contiguous()
-    except RuntimeError:
-        return False

@@ -61,6 +61,8 @@ def optimize(
     kwargs = dict(example_kwargs or {})
     plan = OptimizedModel(model, accuracy, check_weights)
     plan.pure = pure
+    # A joined product copies weights that a limit may leave in the model's own memory.
+    plan.joins = memory is None
     plan.check_unchanged(model)
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if pure:

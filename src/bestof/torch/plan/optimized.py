@@ -49,6 +49,7 @@ class OptimizedModel(nn.Module):
         self.accuracy = accuracy
         self.training = False
         self.pure = False
+        self.joins = True
         # Not a submodule: its parameters are not the plan's. A list, which copies share: if one
         # copy is released, all are.
         self._original = [model]
@@ -195,7 +196,12 @@ class OptimizedModel(nn.Module):
         if model is not None:
             self.check_unchanged(model)
             known = self._planned_for()
-            return plan_inputs(model, leaves, spec, self._weights, self.accuracy, self.pure, known)
+            return plan_inputs(
+                *(model, leaves, spec, self._weights, self.accuracy),
+                pure=self.pure,
+                known=known,
+                joins=self.joins,
+            )
         other = self._for_other_threads(leaves, spec)
         if other is None:
             raise TorchError(

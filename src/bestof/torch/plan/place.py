@@ -68,7 +68,7 @@ class Place:
 
     def is_contiguous(self, node: Any) -> bool:
         """Return whether a value lies in the arena, contiguous."""
-        return node in self._memory.views or self._memory.lies_contiguous(node)
+        return self._memory.lies_contiguous(node)
 
     def slot_of(self, node: Any) -> int:
         """Return the slot of a value."""

@@ -27,19 +27,21 @@ def plan_inputs(
     accuracy: Accuracy,
     pure: bool,
     known: str,
+    joins: bool,
 ) -> Planned:
     """Return the program of a model for inputs like these.
 
     The model is traced; changes of its values become new values; operators are fused (unless the
     accuracy is "exact"); values get their layouts. `weights` holds the layers of earlier shapes.
     pure: refuse models that change their inputs. known: describes inputs planned before.
+    joins: products of the same value may become one.
     """
     traced = trace(model, leaves, spec, known)
     eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
     traced = _without_changes(traced, model, leaves, spec, pure)
     refuse_state(traced.graph.graph)
     if accuracy != "exact":
-        fuse(traced.graph, weights)
+        fuse(traced.graph, weights, joins)
         bring_into_rows(traced.graph)
     drop_unread_attributes(traced.graph)
     program = Program(traced.graph, accuracy, eager_bytes)

@@ -18,7 +18,7 @@ from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.frozen_weights import versions
-from bestof.torch.plan.memory_plan import MemoryPlan
+from bestof.torch.plan.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.fused_layer import FusedLayer
@@ -194,7 +194,7 @@ class Program:
             rows = operation is not None and operation.yields_rows
             slots[memory.slot[node]] = arena.view(buffer, node.meta["val"].shape, rows)
         for node, given in memory.views.items():
-            slots[memory.slot[node]] = slots[memory.slot[given]].view(node.meta["val"].shape)
+            slots[memory.slot[node]] = view_of(node, slots[memory.slot[given]])
         for node in self.nodes:
             if node.op == "get_attr":
                 slots[memory.slot[node]] = self.attribute(node)
@@ -219,7 +219,7 @@ class Program:
         """Return the model's tensors that the steps read, those that can tell of changes."""
         read = [slots[self._memory.slot[node]] for node in self.nodes if node.op == "get_attr"]
         layers = [step.convolution.layer for step in steps if step.convolution is not None]
-        read += [layer.weights.weight for layer in layers]
+        read += [one for layer in layers for one in layer.weights.watched]
         return [
             one
             for one in read

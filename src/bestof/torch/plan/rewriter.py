@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.graph import constant, fused
+from bestof.torch.plan.joined_weights import JoinedWeights
 
 # The weights of a plan, by the tensors that they come from: the layers of all shapes share them.
 Weights = dict[tuple[Any, ...], FrozenWeights]
@@ -19,6 +20,7 @@ class Rewriter:
 
     def __init__(self, module: GraphModule, weights: Weights) -> None:
         self.module, self._weights = module, weights
+        self._earlier = set(map(id, weights.values()))
 
     def constant(self, node: Any) -> Tensor | None:
         """Return the parameter or buffer that a node reads; None for other nodes."""
@@ -38,6 +40,20 @@ class Rewriter:
         frozen = self._weights.get(key)
         if frozen is None:  # keeps the tensors, and so their ids
             frozen = self._weights[key] = FrozenWeights(weight, bias, norm, groups, transposed)
+        return frozen
+
+    def was_joined(self, parts: list[FrozenWeights]) -> bool | None:
+        """Return whether an earlier shape joined these layers; None if none has met them."""
+        if ("joined", *map(id, parts)) in self._weights:
+            return True
+        return False if any(id(part) in self._earlier for part in parts) else None
+
+    def joined(self, parts: list[FrozenWeights]) -> FrozenWeights:
+        """Return the weights of several layers as one: the same object for the same layers."""
+        key = ("joined", *map(id, parts))
+        frozen = self._weights.get(key)
+        if frozen is None:  # keeps the parts, and so their ids
+            frozen = self._weights[key] = JoinedWeights(parts)
         return frozen
 
     def norm_alone(self, norm: Norm, ones: Tensor) -> FrozenWeights:

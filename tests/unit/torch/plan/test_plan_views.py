@@ -51,26 +51,26 @@ def read_late(net: Any, h: Tensor) -> Tensor:
     return net.few(pooled) + net.many(flat) + net.few(net.pool(h).reshape(-1, 8))
 
 
-RESHAPE, FLATTEN = "aten.reshape.default", "aten.flatten.using_ints"
+RESHAPE = "aten.reshape.default"
 KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "of one pixel": (lambda net, h: net.few(net.pool(h).flatten(1)), []),
     "of a view": (lambda net, h: net.few(net.pool(h).flatten(1).reshape(-1, 1, 8).flatten(1)), []),
     "of many pixels": (lambda net, h: net.many(h.view(h.shape[0], -1)), ["to channels first"]),
     "twice": (
         lambda net, h: net.many(h.flatten(1)) + h.reshape(len(h), 8, -1).sum((1, 2))[:, None],
-        ["to channels first", RESHAPE],
+        ["to channels first"],
     ),
     "read late": (read_late, ["to channels first"]),
-    "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(len(h), 8, 144)), [RESHAPE]),
-    "patches": (lambda net, h: net.few(h.flatten(2).transpose(1, 2)), [FLATTEN]),
+    "returned": (lambda net, h: (net.pool(h).flatten(1), h.reshape(len(h), 8, 144)), []),
+    "patches": (lambda net, h: net.few(h.flatten(2).transpose(1, 2)), []),
     "patches, by a view": (
         lambda net, h: net.few(h.view(len(h), 8, -1).permute(0, 2, 1)),
-        [RESHAPE],
+        [],
     ),
-    "patches, read late": (patches_read_late, [FLATTEN]),
+    "patches, read late": (patches_read_late, []),
     "patches, returned": (
         lambda net, h: (net.few(t := h.flatten(2).transpose(1, 2)), t),
-        [FLATTEN],
+        [],
     ),
     "rows of pixels": (lambda net, h: net.pixels(h.flatten(2)), ["to channels first"]),
     "reshaped twice": (lambda net, h: net.many(h.flatten(2).flatten(1)), ["to channels first"]),
@@ -80,7 +80,7 @@ KINDS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     ),
     "groups of channels": (
         lambda net, h: h.view(len(h), 2, 4, 12, 12).transpose(1, 2) + 1,
-        [RESHAPE],
+        [],
     ),
 }
 

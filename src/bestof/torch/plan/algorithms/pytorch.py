@@ -28,7 +28,8 @@ class PyTorch(Algorithm):
     def bind(self, site: Site) -> Bound:
         """Bind the operator to memory."""
         if site.layer.linear:
-            return Bound(_linear(site))
+            packed = site.layer.weights.folded_kept()
+            return Bound(_linear(site, packed.layout), packed)
         layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
         weight = layer.weights.folded()
         return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
@@ -42,11 +43,11 @@ class PyTorch(Algorithm):
         return site.layer.weights.weight.nbytes
 
 
-def _linear(site: Site) -> Runner:
+def _linear(site: Site, weight: Tensor) -> Runner:
     layer, x, out = site.layer, site.x, site.out
-    transposed, bias = layer.weights.folded().t(), layer.weights.bias
+    transposed, bias = weight.t(), layer.weights.bias
     find = x if not isinstance(x, Tensor) else lambda: x
-    residual, weight = site.residual, layer.weights.folded()
+    residual = site.residual
     if residual is not None:  # which may lie where the results do
         return lambda: out.copy_(layer.apply(find(), residual, weight))
     if bias is None:
