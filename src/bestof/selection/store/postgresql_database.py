@@ -23,8 +23,8 @@ _ABANDONED: list[Session] = []  # connections of a parent process; never closed 
 class PostgresqlDatabase:
     """Reads and writes the schema `bestof` of a database, with one transaction for each change.
 
-    The first use opens the connection. The first change makes the schema, or migrates an older one.
-    libpq finds the password: in the URL, in PGPASSWORD, or in ~/.pgpass.
+    The first use opens the connection, and migrates older tables. The first change makes tables
+    if there are none. libpq finds the password: in the URL, in PGPASSWORD, or in ~/.pgpass.
 
     If the server has ended the connection since the last use, for example by a restart, the work is
     tried once more on a new one. While no connection can be made, reads fail at once for 5 s after

@@ -51,6 +51,7 @@ def test_a_save_does_not_wait_for_another_writer(tmp_path: Path) -> None:
     other = locked(tmp_path / "d")
     store.save(record("q"))  # before the lock is free: waiting for it would never end
     assert store.load("s", "q", "h") == record("q"), "the process itself sees it"
+    assert store.contents() == ([record("p"), record("q")], [])
     assert not store.flush(0.05)
     assert other.execute("SELECT count(*) FROM record").fetchone() == (1,)
     other.execute("COMMIT")
