@@ -37,7 +37,7 @@ def test_a_warning_points_at_the_users_line_behind_a_library(
 def test_without_a_line_of_the_user_a_warning_points_at_the_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(notice, "_INSTALLED", ("/", "<frozen "))
+    monkeypatch.setattr(notice, "_INSTALLED", ("/", "<"))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         notice.warn("something")
