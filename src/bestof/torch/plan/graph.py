@@ -76,6 +76,18 @@ def only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
+def behind(node: Node) -> Node:
+    """Return the node to insert a reader of a value behind: the last input stands for all inputs.
+
+    A program finds its inputs by their place, before all other nodes.
+    """
+    if node.op != "placeholder":
+        return node
+    *_, last = (one for one in node.graph.nodes if one.op == "placeholder")
+    assert isinstance(last, Node)
+    return last
+
+
 def fused(*_: Any) -> Any:
     """Mark a node that an operation of `operations/` computes; never called."""
     raise AssertionError

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from bestof.torch.plan.graph import RESHAPING, fused
+from bestof.torch.plan.graph import RESHAPING, behind, fused
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.operation import Operation
@@ -33,10 +33,7 @@ def bring_into_rows(module: GraphModule) -> None:
         readers = [user for user in node.users if _reads_rows(user)]
         if not readers:
             continue
-        last = node
-        if node.op == "placeholder":
-            last = [one for one in graph.nodes if one.op == "placeholder"][-1]
-        _copy(node, last, ToChannelsLast(), node.meta["val"], readers)
+        _copy(node, behind(node), ToChannelsLast(), node.meta["val"], readers)
     for node in list(graph.nodes):
         if _yields_rows(node) and _has_pixels(node):
             _bring_into_columns(node)

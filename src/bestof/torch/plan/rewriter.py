@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
-from bestof.torch.plan.graph import constant, fused
+from bestof.torch.plan.graph import behind, constant, fused
 from bestof.torch.plan.joined_weights import JoinedWeights
 
 # The weights of a plan, by the tensors that they come from: the layers of all shapes share them.
@@ -66,7 +66,7 @@ class Rewriter:
 
     def insert(self, after: Node, operation: Any, *args: Any, val: Any) -> Node:
         """Return a new node for an operation, behind another node."""
-        with after.graph.inserting_after(after):
+        with after.graph.inserting_after(behind(after)):
             node = after.graph.call_function(fused, args, name=operation.name)
         node.meta = {
             "val": val,

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from bestof.errors import TorchError
 from bestof.kernels import AttentionPlan
-from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of, value_of
+from bestof.torch.plan.graph import argument, behind, is_plain, only_user, shape_of, value_of
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
@@ -198,7 +198,7 @@ def _added(mask: Node) -> Node | None:
     if value.dtype is not torch.bool:
         return None
     if "added" not in mask.meta:  # once for all layers
-        with mask.graph.inserting_after(mask):
+        with mask.graph.inserting_after(behind(mask)):
             made = mask.graph.call_function(aten.where.Scalar, (mask, 0.0, float("-inf")))
         made.meta = {"val": value.new_empty(value.shape, dtype=torch.float32)}
         mask.meta["added"] = made
