@@ -20,6 +20,8 @@ from bestof.view.printable import printable
 COMMANDS = (
     Command("run", "bestof.cli.run", "run a Python program, unchanged, with tuning on"),
     Command("tune", "bestof.cli.tune", "find the settings that make a script's step faster"),
+    Command("scale", "bestof.cli.scale", "find how many ranks and threads train fastest"),
+    Command("pinned", "bestof.cli.pinned", "run a script on the processors of its rank"),
     Command("report", "bestof.cli.report", "show what was measured and chosen"),
     Command(
         "store",

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bestof.errors import BestofError
 from bestof.recipe.parts import Facts
-from bestof.recipe.settings import Settings
 
 TURN_SECONDS = 0.5
 MOST_BARREN = 2
 """A script that ends so often without a turn has too few steps."""
+
+
+SettingsT = TypeVar("SettingsT")
 
 
 class ScriptFailed(BestofError):
@@ -30,7 +34,7 @@ class OutOfTime(BestofError):
     """The time of the search is up."""
 
 
-class Contestant:
+class Contestant(Generic[SettingsT]):
     """Runs the script. `turn` continues it for some steps; it waits otherwise.
 
     command: makes the command line from the settings and two file descriptors, for orders and
@@ -38,11 +42,12 @@ class Contestant:
     """
 
     def __init__(
-        self, settings: Settings, command: Callable[[Settings, int, int], list[str]]
+        self, settings: SettingsT, command: Callable[[SettingsT, int, int], list[str]]
     ) -> None:
         self.settings = settings
         self.facts: Facts | None = None
         self.trials = 0
+        self.report: dict[str, Any] = {}  # the last one
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         # Processes that are started again use it too; it has no name, and ends with this object.
@@ -76,7 +81,11 @@ class Contestant:
         if process is None:
             return
         if process.poll() is None:
+            started = descendants(process.pid)  # a launcher's ranks have groups of their own
             os.killpg(process.pid, signal.SIGKILL)  # the group of this process alone
+            for one in started:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
         process.wait()
         os.close(self._orders)
         os.close(self._reports)
@@ -114,6 +123,7 @@ class Contestant:
             self._text += more
         line, _, self._text = self._text.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
+        self.report = found
         self.facts, self.trials = Facts(**found["facts"]), found["trials"]
         return found
 
@@ -123,5 +133,36 @@ class Contestant:
         self.close()
         if status:
             self._output.seek(0)
-            last = self._output.read().decode(errors="replace").strip().splitlines()[-5:]
-            raise ScriptFailed(f"it failed with status {status}: {' | '.join(last)}")
+            last = last_words(self._output.read().decode(errors="replace"))
+            raise ScriptFailed(f"it failed with status {status}: {last}")
+
+
+_LAUNCHER = re.compile(
+    r"^[EW]\d{4} .*torch/distributed/elastic/.*(?:failed \(exitcode|closing signal)", re.MULTILINE
+)
+
+
+def last_words(output: str) -> str:
+    """Return the script's last lines. PyTorch's launcher writes pages behind them."""
+    launcher = _LAUNCHER.search(output)
+    if launcher is not None and output[: launcher.start()].strip():
+        output = output[: launcher.start()]
+    return " | ".join(output.strip().splitlines()[-5:])
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes that `process` started, those that they started, and so on.
+
+    The list is empty on systems without /proc.
+    """
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            # The name in parentheses may contain anything; the state and the parent follow it.
+            parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(folder.name))
+    found, at = [process], 0
+    while at < len(found):
+        found += children.get(found[at], ())
+        at += 1
+    return found[1:]

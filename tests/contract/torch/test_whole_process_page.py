@@ -13,7 +13,9 @@ import pytest
 PAGE = (Path(__file__).parents[3] / "docs" / "whole_process.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"[Ss]ave this as `([^`]+)`:\n```\w+\n(.*?)```", PAGE, flags=re.DOTALL))
 COMMANDS = [
-    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+    line
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.replace("\\\n", "").splitlines()
 ]
 PROGRAMS = [
     block
@@ -49,8 +51,8 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_holds_what_is_followed() -> None:
-    assert set(FILES) == {"train.py", "bestof.json"}
-    assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"]
+    assert set(FILES) == {"train.py", "bestof.json", "ranks.py"}
+    assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"] * 2
     assert len(PROGRAMS) == len(PRINTED)
 
 
@@ -67,6 +69,13 @@ def test_two_ranks_train_and_one_of_them_sums_up(folder: Path) -> None:
     done = run(COMMANDS[1], folder)
     assert len(re.findall(r"loss \d\.\d\d", done.stdout)) == 2
     assert done.stderr.count("bestof: train.py ran") == 1
+
+
+@pytest.mark.long
+def test_a_pinned_rank_is_tuned_and_sums_up_once(folder: Path) -> None:
+    first = min(os.sched_getaffinity(0))  # processor 0 may be forbidden here
+    done = run(COMMANDS[3].replace("pinned 0", f"pinned {first}"), folder)
+    assert done.stderr.count("bestof: ranks.py ran") == 1
 
 
 @pytest.mark.parametrize(("program", "printed"), list(zip(PROGRAMS, PRINTED, strict=False)))

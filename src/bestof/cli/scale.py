@@ -1,0 +1,137 @@
+"""`bestof scale`: find how many ranks of how many threads train a script fastest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+
+from bestof.cli.options import add_json, add_number, parser_of, seconds
+from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.cli.tune import INTERRUPTED
+from bestof.errors import BestofError, InvalidArgument
+from bestof.recipe.contestant import Contestant
+from bestof.scale.cores import cores
+from bestof.scale.measure import Measurement
+from bestof.scale.split import Split, splits
+from bestof.scale.table import lines, records
+from bestof.torch.processors import available_memory, processors
+
+_EPILOG = """\
+The script runs under PyTorch's elastic launcher, with each rank on processors of
+its own. `{batch}` in its arguments becomes the samples of a rank's step: the
+global batch that --batch gives, divided by the number of ranks.
+
+  bestof scale --batch 256 train.py --batch {batch}
+
+A script that divides its global batch by WORLD_SIZE itself needs --divides.
+
+The script runs several times, in processes that are ended between two steps.
+What it writes to files, these runs write; what it prints is not shown."""
+
+_VALUED = ("--batch", "--seconds")
+_PLACE = "{batch}"
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse the arguments, measure, and print the table and the best command line."""
+    own, module, rest = split_arguments(argv, _VALUED)
+    options = _parser().parse_args(own)
+    if not rest:
+        raise InvalidArgument("nothing to run; usage: bestof scale [options] script.py [arguments]")
+    _check(options, rest)
+    if sys.platform != "linux":
+        raise BestofError("`bestof scale` pins processes, which it can do on Linux only")
+    (find_module if module else find_script)(rest[0], rest[1:])  # an unusable one is refused here
+    script = ["-m", *rest] if module else rest
+    tried = splits(cores(processors()), None if options.divides else options.batch)
+    measurement = Measurement(
+        partial(Contestant, command=partial(_trial, script)),
+        available_memory,
+        deadline=monotonic() + options.seconds,
+        tell=_tell,
+    )
+    status = 0
+    try:
+        measurement.run(tried)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BestofError as error:
+        raise BestofError(f"{shlex.join(script)}: {error}") from error
+    _print(measurement, script, options)
+    return status
+
+
+def _print(measurement: Measurement, script: list[str], options: argparse.Namespace) -> None:
+    found = records(measurement.rows)
+    best = None if measurement.best is None else measurement.best.split
+    command = None if best is None else shlex.join(_command(script, best))
+    if options.json:
+        told = {"splits": found, "best": best and best.name, "command": command}
+        print(json.dumps(told, indent=2))
+        return
+    print("\n".join(lines(found)))
+    if best is not None:
+        print(f"best: {len(best.ranks)} ranks of {best.threads} threads\n{command}")
+
+
+def _check(options: argparse.Namespace, rest: list[str]) -> None:
+    placed = any(_PLACE in one for one in rest[1:])
+    if options.divides and (placed or options.batch is not None):
+        raise InvalidArgument("--divides leaves the batch to the script; pass no batch with it")
+    if not options.divides and (options.batch is None or not placed):
+        raise InvalidArgument(
+            "the batch of a rank must follow the number of ranks; pass the global batch and its "
+            f"place, as in `bestof scale --batch 256 {rest[0]} --batch {_PLACE}`, or --divides "
+            "if the script divides its batch by WORLD_SIZE"
+        )
+    if options.batch is not None and options.batch < 1:
+        raise InvalidArgument(f"--batch: expected at least 1; got {options.batch}")
+
+
+def _trial(script: list[str], split: Split, orders: int, reports: int) -> list[str]:
+    module = ["-m", "bestof.cli.scale_trial", split.pins(), str(orders), str(reports)]
+    # The launcher would make a folder for logs, and leave it when it is killed.
+    return [*_launcher(split, "--log-dir", os.devnull), *module, *_filled(script, split)]
+
+
+def _command(script: list[str], split: Split) -> list[str]:
+    return [*_launcher(split), "-m", "bestof", "pinned", split.pins(), *_filled(script, split)]
+
+
+def _launcher(split: Split, *more: str) -> list[str]:
+    ranks = str(len(split.ranks))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*launcher, "--nproc-per-node", ranks, *more]
+
+
+def _filled(script: list[str], split: Split) -> list[str]:
+    if split.batch is None:
+        return script
+    return [script[0], *(one.replace(_PLACE, str(split.batch)) for one in script[1:])]
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "scale",
+        usage="bestof scale [options] (script.py | -m MODULE) [arguments]",
+        description="Find how many ranks of how many threads train a script fastest.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-m", metavar="MODULE", help="run a module or package, as `python -m` runs it")
+    add("--batch", metavar="N", type=int, help="the samples of a step of all ranks together")
+    add("--divides", action="store_true", help="the script divides its batch by WORLD_SIZE")
+    add_number(parser, "--seconds", 600.0, "end after S seconds", seconds)
+    add_json(parser)
+    return parser

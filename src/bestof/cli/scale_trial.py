@@ -1,0 +1,78 @@
+"""Runs a rank for `bestof scale`: `-m bestof.cli.scale_trial PROCESSORS ORDERS REPORTS script ...`.
+
+ORDERS and REPORTS are file descriptors of the parent process, which is PyTorch's launcher: it
+starts its ranks without them. Rank 0 opens them, waits there between turns, and reports its times.
+The other ranks wait for rank 0 in their next collective operation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+from bestof.cli.after_import import after_import
+from bestof.cli.pinned import pin
+from bestof.cli.script import find_module, find_script, split_arguments
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the script that the arguments name."""
+    launcher = os.getppid()
+    # A rank has a session of its own. It must not outlive a launcher that is killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        return 1
+    pin(argv[0])
+    _, module, rest = split_arguments(argv[3:], ())
+    script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
+    if os.environ["RANK"] != "0":
+        return script.run()
+    orders = os.open(f"/proc/{launcher}/fd/{argv[1]}", os.O_RDONLY)
+    reports = os.open(f"/proc/{launcher}/fd/{argv[2]}", os.O_WRONLY)
+    return script.run(partial(after_import, "torch", partial(_begin, orders, reports)))
+
+
+def _begin(orders: int, reports: int) -> None:
+    from torch import distributed  # noqa: PLC0415 - the program has imported torch
+
+    from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
+
+    base = _memory("VmRSS")
+
+    def pause(seconds: float | None) -> float:
+        together = distributed.is_available() and distributed.is_initialized()
+        report = {
+            "seconds": seconds,
+            "trials": 0,
+            "facts": asdict(clock.facts()),
+            "world": distributed.get_world_size() if together else 1,
+            "memory": _memory("VmHWM"),
+            "base": base,
+        }
+        os.write(reports, (json.dumps(report) + "\n").encode())
+        order = os.read(orders, 64)
+        if not order:
+            os._exit(1)  # bestof scale has ended
+        return float(order)
+
+    clock = StepClock(pause)
+    clock.start()
+
+
+def _memory(name: str) -> int:
+    """Return the bytes of this process that /proc calls `name`, without shared files."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        found = dict(line.split(":", 1) for line in file)
+    return 1024 * (int(found[name].split()[0]) - int(found["RssFile"].split()[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

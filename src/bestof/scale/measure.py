@@ -1,0 +1,198 @@
+"""Runs each split of the script, and compares the fastest ones in turn.
+
+A rank of each split runs alone first, at the batch that it will have. This shows its memory, before
+all ranks run, and the base of the weak scaling efficiency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import monotonic
+from typing import Any, Protocol
+
+from bestof.recipe.contestant import OutOfTime, ScriptFailed
+from bestof.scale.split import Split
+from bestof.selection.paired import judge
+
+TURNS = 3
+"""The median of so many turns is the time of a split."""
+
+CLOSE = 1.1
+"""Splits within 10 % of the fastest are compared with it in turn."""
+
+
+class Run(Protocol):
+    """A run of the script; see `Contestant`."""
+
+    report: dict[str, Any]
+
+    def turn(self, deadline: float) -> float:
+        """Run for a turn. Return the seconds of a step."""
+
+    def close(self) -> None:
+        """End the run."""
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of a split.
+
+    seconds: of a step. alone: of a step of one rank alone, at the same batch of a rank. memory: the
+    most bytes of a rank, without shared files. why: the reason if there is no time.
+    """
+
+    split: Split
+    seconds: float | None = None
+    alone: float | None = None
+    memory: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    seconds: float
+    memory: int
+    base: int
+
+
+class Measurement:
+    """Measures splits. `available` returns the bytes that processes may still allocate, or None.
+
+    deadline: in seconds of `clock`.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Split], Run],
+        available: Callable[[], int | None],
+        *,
+        deadline: float,
+        tell: Callable[[str], object],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._make = make
+        self._available = available
+        self._deadline = deadline
+        self._tell = tell
+        self._clock = clock
+        self._alone: dict[tuple[int, int | None], _Alone | str] = {}
+        self.rows: list[Row] = []
+        self.best: Row | None = None
+
+    def run(self, splits: Sequence[Split]) -> None:
+        """Measure all splits, as far as there is time. Raises ScriptFailed if none can run."""
+        # The smallest batch of a rank comes first: it bounds the memory of the larger ones.
+        ordered = sorted(splits, key=lambda one: (one.batch or 0, len(one.ranks), -one.threads))
+        self.rows = [Row(one) for one in ordered]
+        for number, row in enumerate(self.rows):
+            left = self._deadline - self._clock()
+            self._measure(row, self._clock() + left / min(4, len(self.rows) - number))
+            self._choose()
+        if self.best is None:
+            raise ScriptFailed(next((row.why for row in self.rows if row.why), "there is no split"))
+        self._compare()
+
+    def _choose(self) -> None:
+        timed = [row for row in self.rows if row.seconds is not None]
+        self.best = min(timed, key=lambda row: row.seconds or 0.0, default=None)
+
+    def _measure(self, row: Row, until: float) -> None:
+        split = row.split
+        try:
+            alone = self._rank(split, until)
+            row.memory, row.alone = alone.memory, alone.seconds
+            if len(split.ranks) == 1:
+                row.seconds = alone.seconds
+            else:
+                self._room(len(split.ranks) * alone.memory)
+                row.seconds = self._times(split, until)[0]
+        except (ScriptFailed, OutOfTime) as error:
+            row.why = str(error)
+        told = row.why if row.seconds is None else f"{row.seconds:.4f} s a step"
+        self._tell(f"{split.name}: {told}")
+
+    def _rank(self, split: Split, until: float) -> _Alone:
+        """Return what one rank of the split takes alone."""
+        key = split.threads, split.batch
+        if key not in self._alone:
+            try:
+                self._expect(split.batch)
+                seconds, report = self._times(Split(split.ranks[:1], split.batch), until)
+                self._alone[key] = _Alone(seconds, report["memory"], report["base"])
+            except ScriptFailed as error:
+                self._alone[key] = str(error)
+        found = self._alone[key]
+        if isinstance(found, str):
+            raise ScriptFailed(found)
+        return found
+
+    def _expect(self, batch: int | None) -> None:
+        """Refuse a batch whose memory, as that of a smaller one tells, does not fit."""
+        if batch is None:
+            return
+        for (_, known), one in self._alone.items():
+            # What grows with the batch is at most all that was added after the imports.
+            if known is not None and isinstance(one, _Alone) and known <= batch:
+                self._room(one.base + (one.memory - one.base) * batch // known)
+
+    def _room(self, needed: int) -> None:
+        free = self._available()
+        if free is not None and needed > free:
+            raise ScriptFailed(
+                f"not tried: it needs about {needed / 2**20:,.0f} MiB, "
+                f"and {free / 2**20:,.0f} MiB are free"
+            )
+
+    def _times(self, split: Split, until: float) -> tuple[float, dict[str, Any]]:
+        run = self._make(split)
+        try:
+            times = [self._turn(run, split, until) for _ in range(TURNS)]
+            return median(times), run.report
+        finally:
+            run.close()
+
+    def _turn(self, run: Run, split: Split, until: float) -> float:
+        if self._clock() >= until:
+            raise OutOfTime("not measured: the time was up; pass a larger --seconds")
+        seconds = run.turn(until)
+        if run.report["world"] != len(split.ranks):
+            raise ScriptFailed(
+                f"the script does not use its {len(split.ranks)} ranks together: after a step, "
+                f"torch.distributed has {run.report['world']}; call init_process_group and wrap "
+                "the model in DistributedDataParallel"
+            )
+        return seconds
+
+    def _compare(self) -> None:
+        """Compare the fastest split in turn with those that come close, if both fit in memory."""
+        assert self.best is not None
+        for row in sorted(self.rows, key=lambda one: one.seconds or 0.0):
+            best = self.best
+            if row is best or row.seconds is None or best.seconds is None:
+                continue
+            if row.seconds <= CLOSE * best.seconds and self._faster(row.split, best.split):
+                self.best = row
+
+    def _faster(self, split: Split, standing: Split) -> bool:
+        needed = sum(
+            len(row.split.ranks) * (row.memory or 0)
+            for row in self.rows
+            if row.split in (split, standing)
+        )
+        before, after = self._make(standing), self._make(split)
+        try:
+            self._room(needed)
+            ratios: list[float] = []
+            while (kept := judge(ratios)) is None:
+                runs = ((before, standing), (after, split))
+                order = runs if len(ratios) % 2 == 0 else runs[::-1]
+                times = {id(run): self._turn(run, one, self._deadline) for run, one in order}
+                ratios.append(times[id(before)] / times[id(after)])
+            return kept
+        except (ScriptFailed, OutOfTime):
+            return False  # the fastest one of those measured alone stays
+        finally:
+            before.close()
+            after.close()
