@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from bestof.cli import main
 from bestof.cli.options import parser_of
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.errors import InvalidArgument
@@ -36,6 +38,9 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
         raise InvalidArgument(
             "nothing to run; usage: bestof pinned PROCESSORS script.py [arguments]"
         )
+    if module and rest[0] == "bestof":
+        pin(argv[0])
+        return partial(main, rest[1:])
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
     pin(argv[0])
     return script.run
