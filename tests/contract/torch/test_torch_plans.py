@@ -22,6 +22,7 @@ import bestof.torch as bt
 from bestof.torch.plan import arena
 from bestof.torch.plan.algorithms.table import algorithm, promised_error
 from bestof.torch.plan.optimized import OptimizedModel
+from bestof.torch.plan.problem import FusedProblem
 from bestof.torch.plan.selection import selector
 
 # What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy
@@ -56,8 +57,11 @@ def promised(plan: OptimizedModel) -> float:
     problems = {node.meta["name"]: one.problem for node, one in program.choices.items()}
     chosen = program.decisions()
     assert chosen.keys() == problems.keys()
+    # `optimize` verified norms and attentions: each within twice the error of PyTorch's operator.
     native = [
-        (problems[step], name) for step, name in chosen.items() if not algorithm(name).trusted
+        (problem, name)
+        for step, name in chosen.items()
+        if isinstance(problem := problems[step], FusedProblem) and not algorithm(name).trusted
     ]
     return STEPS * max([PROMISED, *(promised_error(problem, name) for problem, name in native)])
 
