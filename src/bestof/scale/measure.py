@@ -108,7 +108,9 @@ class Measurement:
             else:
                 self._room(len(split.ranks) * alone.memory)
                 row.seconds = self._times(split, until)[0]
-        except (ScriptFailed, OutOfTime) as error:
+        except OutOfTime:
+            row.why = "not measured: its share of the time was up; pass a larger --seconds"
+        except ScriptFailed as error:
             row.why = str(error)
         told = row.why if row.seconds is None else f"{row.seconds:.4f} s a step"
         self._tell(f"{split.name}: {told}")
@@ -155,7 +157,7 @@ class Measurement:
 
     def _turn(self, run: Run, split: Split, until: float) -> float:
         if self._clock() >= until:
-            raise OutOfTime("not measured: the time was up; pass a larger --seconds")
+            raise OutOfTime("the time is up")
         seconds = run.turn(until)
         if run.report["world"] != len(split.ranks):
             raise ScriptFailed(
