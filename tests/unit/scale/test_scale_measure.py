@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -151,5 +155,17 @@ def test_the_pages_of_the_launcher_do_not_hide_the_script() -> None:
     assert last_words(failed) == failed.strip()
 
 
-def test_a_process_without_children_has_no_descendants() -> None:
+def test_descendants_have_sessions_of_their_own_too() -> None:
     assert descendants(2**30) == []
+    inner = "import subprocess as s; p = s.Popen(['sleep', '60'], start_new_session=True); "
+    program = [sys.executable, "-c", inner + "print(p.pid, flush=True); p.wait()"]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        assert descendants(child.pid) == [grandchild]
+        assert {child.pid, grandchild} <= set(descendants(os.getpid()))
+        os.kill(grandchild, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.communicate()
