@@ -9,11 +9,23 @@ import torch
 
 import bestof
 import bestof.torch
+from bestof.torch import frozen_norm
 from bestof.torch.enable import _State
+from bestof.torch.plan import raced_step, selection
+
+# They are made once, with the policy of that moment.
+SELECTORS = (
+    selection.selector,
+    raced_step.selector,
+    frozen_norm._choose_forward,
+    frozen_norm._choose_backward,
+)
 
 
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have no store, one thread and no override; PyTorch's own kernels afterwards."""
+    """Have no store, one thread, no decision and no override; PyTorch's own kernels afterwards."""
+    for selector in SELECTORS:
+        selector.cache_clear()
     for name in ("override", "pooling", "product", "attention"):
         monkeypatch.setattr(_State, name, None)
     bestof.use_store(None)

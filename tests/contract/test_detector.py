@@ -20,7 +20,10 @@ def detector() -> dict[str, Any]:
 
 
 def losses(detector: dict[str, Any], *changes: str) -> list[float]:
-    step = detector["Training"](changes, small=True, size=64, batch=1)
+    # With images of 64, the last layer of the pyramid convolves images of 1x1. There, the weight
+    # gradient of PyTorch 2.13 in bfloat16 and channels last reads uninitialised memory. It returned
+    # NaN in 73 of 200 calls, without bestof, after freed memory had been filled with NaN.
+    step = detector["Training"](changes, small=True, size=128, batch=1)
     return [step() for _ in range(3)]
 
 

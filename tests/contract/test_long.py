@@ -23,7 +23,8 @@ def test_none_of_it(): pass
 
 
 def chosen(folder: Path, *options: str) -> list[str]:
-    shutil.copy(CONFTEST, folder / "conftest.py")
+    for file in (CONFTEST, CONFTEST.with_name("postgresql_server.py")):  # which it imports
+        shutil.copy(file, folder)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
     (folder / "test_it.py").write_text(TESTS)
     done = subprocess.run(
