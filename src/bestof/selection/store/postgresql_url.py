@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from bestof.errors import StoreError
 
 _SCHEME = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
-_SECRET = re.compile(r"pass(?!file)|secret", re.IGNORECASE)  # names of options that hold a secret
+_SECRET = re.compile(
+    r"pass(?!file)|secret|_key$", re.IGNORECASE
+)  # names of options that hold a secret
 _FORM = "postgresql://USER@HOST:PORT/DATABASE"
 
 
@@ -57,7 +59,8 @@ def parse_server_url(text: str) -> ServerUrl:
 
 def without_password(text: str) -> str:
     """Return a text that may be a misspelt URL without what may be its password."""
-    return re.sub(r"(:/*[^:/@]*:)[^\s]*@", r"\1***@", text)
+    text = re.sub(r"((?::|//)/*[^:/@\s]*:)[^\s]*@", r"\1***@", text)
+    return re.sub(r"(pass(?!file)\w*\s*=\s*)[^\s&]+", r"\1***", text, flags=re.IGNORECASE)
 
 
 def _without_secrets(options: str) -> str:

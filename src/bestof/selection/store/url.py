@@ -36,7 +36,9 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
 
         return PostgresqlStore(text)
     path = text.removeprefix("sqlite:///")
-    if not path or (path == text and _SCHEME.match(text)):
+    # A path with a password in it would be the name of a file.
+    is_misspelt = path == text and (_SCHEME.match(text) or without_password(text) != text)
+    if not path or is_misspelt:
         raise StoreError(f"there is no store {without_password(text)!r}; accepted are {_ACCEPTED}")
     return open_file(path)
 

@@ -53,12 +53,27 @@ def test_an_unclear_password_is_refused_and_not_shown(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["postgresql:/u:hidden@h/d", "postgresql+psycopg://u:hidden@h/d", "mysql://u:hidden/x@h/d"],
+    [
+        "postgresql:/u:hidden@h/d",
+        "postgresql+psycopg://u:hidden@h/d",
+        "mysql://u:hidden/x@h/d",
+        " postgresql://u:hidden@h/d",
+        "'postgresql://u:hidden@h/d'",
+        "postgres//u:hidden@h/d",
+        "//u:hidden@h/d",
+        "jdbc:postgresql://h/d?user=u&password=hidden",
+        "host=h dbname=d password=hidden",
+    ],
 )
 def test_a_misspelt_url_is_shown_without_its_password(text: str) -> None:
     with pytest.raises(StoreError, match="there is no store") as caught:
         open_store(text)
     assert "hidden" not in str(caught.value)
+
+
+def test_a_key_of_the_server_is_a_secret() -> None:
+    url = parse_server_url("postgresql://u@h/d?scram_client_key=hidden&sslkey=a.pem")
+    assert url.shown == "postgresql://u@h/d?scram_client_key=***&sslkey=a.pem"
 
 
 def test_without_psycopg_the_error_names_the_extra(
