@@ -87,7 +87,9 @@ class ModelState:
         self._frozen = [one.detach() for one in self._tensors]
         self._counted = [one for one in self._tensors if not one.is_inference()]
         self._versions = list(map(_version, self._counted))
-        self._count = self._count_now()
+        # They are kept: else a module that was exchanged could be freed, and another get its id.
+        self._modules = [] if model is None else list(model.modules())
+        self._structure = self._structure_now()
         self._watch = self._watched()
         self._bits = Bits(self._tensors)
 
@@ -114,9 +116,9 @@ class ModelState:
             self._watch = self._watched()
         return unchanged
 
-    def has_grown(self) -> bool:
-        """Return whether the model has gained or lost parameters or buffers."""
-        return self._count_now() != self._count
+    def is_rebuilt(self) -> bool:
+        """Return whether the model has gained, lost or exchanged modules or tensors."""
+        return self._structure_now() != self._structure
 
     def check(self) -> None:
         """Raise TorchError if a tensor was changed or replaced."""
@@ -133,10 +135,9 @@ class ModelState:
     def _watched(self) -> Watch | None:
         return watch(self._tensors, list(zip(self._owns, self._names, strict=True)))
 
-    def _count_now(self) -> int:
+    def _structure_now(self) -> list[tuple[int, int]]:
+        """Return the id of each module, with the number of its parameters and buffers."""
         modules = [] if self._model is None else list(self._model.modules())
-        return sum(
-            one is not None
-            for own in modules
-            for one in (*own._parameters.values(), *own._buffers.values())
-        )
+        owns = [(*one._parameters.values(), *one._buffers.values()) for one in modules]
+        counts = [sum(one is not None for one in own) for own in owns]
+        return list(zip(map(id, modules), counts, strict=True))

@@ -231,11 +231,11 @@ class OptimizedModel(nn.Module):
                 f"optimize: {training} is in training mode; call model.eval() first, a plan is for "
                 "inference"
             )
-        if not self._state.is_unchanged() or self._state.has_grown():
+        if not self._state.is_unchanged() or self._state.is_rebuilt():
             raise TorchError(
-                "optimize: parameters or buffers of the model were changed after the plan was "
-                "made, which is frozen; a "
-                "shape that is new to it cannot be planned: call optimize again"
+                "optimize: parameters, buffers or modules of the model were changed after the "
+                "plan was made, which is frozen; a shape that is new to it cannot be planned: "
+                "call optimize again"
             )
 
     def train(self, mode: bool = True) -> OptimizedModel:

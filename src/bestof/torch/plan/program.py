@@ -24,7 +24,7 @@ from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.step import Step
-from bestof.torch.plan.strides import with_strides
+from bestof.torch.plan.strides import copied, with_strides
 from bestof.torch.plan.torch_step import torch_step
 from bestof.torch.shim import watch
 
@@ -243,6 +243,8 @@ class Program:
         strides, shape, dtype = value.stride(), value.shape, value.dtype
         if root is None:
             return lambda slots: with_strides(slots[slot], strides)
+        if 0 in strides:
+            return lambda slots: copied(slots[slot], strides)
         return lambda slots: torch.empty_strided(shape, strides, dtype=dtype).copy_(slots[slot])
 
 

@@ -30,4 +30,14 @@ def with_strides(value: Any, strides: tuple[int, ...]) -> Any:
     """Return a tensor with these strides: itself, or a copy."""
     if not isinstance(value, Tensor) or value.stride() == strides:
         return value
-    return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+    return copied(value, strides)
+
+
+def copied(value: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """Return a copy with these strides. An expanded axis, whose stride is 0, stays expanded."""
+    whole = value.shape
+    for axis, stride in enumerate(strides):
+        if stride == value.stride(axis) == 0:
+            value = value.narrow(axis, 0, min(1, value.shape[axis]))
+    copy = torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+    return copy.expand(whole)

@@ -101,6 +101,14 @@ def test_a_change_is_an_error_at_the_next_call(change: Callable[[nn.Module], Non
         plan(x)
 
 
+def test_no_new_shape_is_planned_for_a_model_with_another_module() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    plan = bt.optimize(model, torch.randn(1, 3, 6, 6))
+    model[0] = nn.Conv2d(3, 4, 3).eval()
+    with pytest.raises(TorchError, match="modules of the model were changed"):
+        plan(torch.randn(1, 3, 9, 9))
+
+
 def test_a_model_that_counts_its_calls_is_left_as_it_was() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:

@@ -176,3 +176,28 @@ def test_a_file_that_copies_another_shape_is_refused(monkeypatch: pytest.MonkeyP
     file.seek(0)
     with pytest.raises(TorchError, match="columns"):
         bt.load(file)
+
+
+class Expanded(nn.Module):
+    """Returns a value whose elements lie at the same place, from the arena and from an operator."""
+
+    def __init__(self, ends: bool) -> None:
+        super().__init__()
+        self.linear, self.ends = nn.Linear(8, 8), ends
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        return (y.unsqueeze(1) if self.ends else torch.cumsum(y, 1).unsqueeze(0)).expand(5, 3, 8)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_expanded_output_has_the_strides_of_the_models(ends: bool) -> None:
+    model, x = Expanded(ends).eval(), torch.randn(5 if ends else 3, 8)
+    plan = bt.optimize(model, x)
+    with torch.no_grad():
+        right = model(x)
+    found = plan(x)
+    assert found.stride() == right.stride()
+    torch.testing.assert_close(found, right)
+    plan(2 * x)
+    torch.testing.assert_close(found, right)  # it does not lie in the arena
