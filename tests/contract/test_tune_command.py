@@ -92,8 +92,16 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
             SCRIPT.replace("import sys", "import os\nimport sys\nos.closerange(3, 99)"),
             "it failed with status 1: words of the script | it has closed the descriptors by which",
         ),
+        (
+            SCRIPT.replace(
+                "import sys",
+                "import os\nimport sys\nos.closerange(3, 99)\n"
+                "own = [open(f'{n}.txt', 'w+') for n in range(60)]",
+            ),
+            "it failed with status 1: words of the script | it has closed the descriptors by which",
+        ),
     ],
-    ids=["no torch", "no steps", "few steps", "fails", "closes"],
+    ids=["no torch", "no steps", "few steps", "fails", "closes", "reopens"],
 )
 def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told: str) -> None:
     (tmp_path / "train.py").write_text(script)
@@ -102,9 +110,13 @@ def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told
     assert done.stderr.startswith(f"bestof: train.py 3: {told}")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "recipe.json").exists()
+    assert not any(one.stat().st_size for one in tmp_path.glob("*.txt"))
 
 
-def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sent", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM], ids=str
+)
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, sent: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     running = subprocess.Popen(
         [sys.executable, "-c", ONLY, "tune", "train.py", "100000"],
@@ -118,7 +130,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     while not (file.exists() and file.read_text() and recipe_of(tmp_path)["comparisons"]):
         assert time.monotonic() < until
         time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(sent)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     assert "what was measured is in recipe.json; the same command continues" in out

@@ -13,6 +13,7 @@ from time import monotonic
 
 from bestof.cli.options import add_json, add_number, parser_of, seconds
 from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.cli.termination import interrupted_by_termination
 from bestof.cli.tune import INTERRUPTED
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
@@ -58,7 +59,8 @@ def call(argv: Sequence[str]) -> int:
     )
     status = 0
     try:
-        measurement.run(tried)
+        with interrupted_by_termination():
+            measurement.run(tried)
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BestofError as error:

@@ -8,7 +8,6 @@ The other ranks wait for rank 0 in their next collective operation.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from functools import partial
 from bestof.cli.after_import import after_import
 from bestof.cli.pinned import pin
 from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.recipe.channel import Channel
 
 _PR_SET_PDEATHSIG = 1
 
@@ -37,10 +37,11 @@ def main(argv: Sequence[str]) -> int:
         return script.run()
     orders = os.open(f"/proc/{launcher}/fd/{argv[1]}", os.O_RDONLY)
     reports = os.open(f"/proc/{launcher}/fd/{argv[2]}", os.O_WRONLY)
-    return script.run(partial(after_import, "torch", partial(_begin, orders, reports)))
+    channel = Channel("bestof scale", orders, reports)
+    return script.run(partial(after_import, "torch", partial(_begin, channel)))
 
 
-def _begin(orders: int, reports: int) -> None:
+def _begin(channel: Channel) -> None:
     from torch import distributed  # noqa: PLC0415 - the program has imported torch
 
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
@@ -57,11 +58,7 @@ def _begin(orders: int, reports: int) -> None:
             "memory": _memory("VmHWM"),
             "base": base,
         }
-        os.write(reports, (json.dumps(report) + "\n").encode())
-        order = os.read(orders, 64)
-        if not order:
-            os._exit(1)  # bestof scale has ended
-        return float(order)
+        return channel.exchange(report)
 
     clock = StepClock(pause)
     clock.start()

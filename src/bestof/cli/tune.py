@@ -13,6 +13,7 @@ from time import monotonic
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
 from bestof.cli.options import add_number, check_writable, parser_of_script, seconds
 from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.cli.termination import interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import Recipe, read_recipe
@@ -62,7 +63,8 @@ def call(argv: Sequence[str]) -> int:
 def _search(run: Callable[[], None], recipe: Recipe, path: Path) -> int:
     status = 0
     try:
-        run()
+        with interrupted_by_termination():
+            run()
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BestofError as error:

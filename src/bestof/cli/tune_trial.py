@@ -7,7 +7,6 @@ REPORTS.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from functools import partial
 from bestof import selection
 from bestof.cli.after_import import after_import
 from bestof.cli.script import find_module, find_script, split_arguments
+from bestof.recipe.channel import Channel
 from bestof.recipe.settings import Settings, parse_settings
 
 
@@ -24,28 +24,19 @@ def main(argv: Sequence[str]) -> int:
     settings = parse_settings(json.loads(argv[0]), "settings")
     _, module, rest = split_arguments(argv[3:], ())
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
-    begin = partial(_begin, settings, int(argv[1]), int(argv[2]))
+    channel = Channel("bestof tune", int(argv[1]), int(argv[2]))
+    begin = partial(_begin, settings, channel)
     return script.run(partial(after_import, "torch", begin))
 
 
-def _begin(settings: Settings, orders: int, reports: int) -> None:
+def _begin(settings: Settings, channel: Channel) -> None:
     from bestof.recipe.apply import apply  # noqa: PLC0415 - the program has imported torch
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
 
     def pause(seconds: float | None) -> float:
         trials = sum(one.trials for one in selection.report_all().selectors)
         report = {"seconds": seconds, "trials": trials, "facts": asdict(clock.facts())}
-        try:
-            os.write(reports, (json.dumps(report) + "\n").encode())
-            order = os.read(orders, 64)
-        except OSError as error:
-            raise SystemExit(
-                "it has closed the descriptors by which bestof tune times its steps "
-                f"({error.strerror}); descriptors that others opened must stay open"
-            ) from error
-        if not order:
-            os._exit(1)  # bestof tune has ended
-        return float(order)
+        return channel.exchange(report)
 
     clock = StepClock(pause)
     # The clock's hooks come first, so that a step's time has the work of all others.
