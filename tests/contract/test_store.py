@@ -1,4 +1,7 @@
-"""The promises of every store. One table lists the stores."""
+"""The promises of every store. One table lists the stores.
+
+All promises are in this one file, because a new store must keep them all: it adds a row.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
@@ -37,6 +38,11 @@ def parser_of_script(
         "-m", metavar="MODULE", help=f"{command} a module or package, as `python -m` runs it"
     )
     return parser
+
+
+def tell(line: str) -> None:
+    """Print how far a command is, where it does not mix with its results."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def seconds(text: str) -> float:

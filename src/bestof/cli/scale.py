@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 
-from bestof.cli.options import add_json, add_number, parser_of, seconds
+from bestof.cli.options import add_json, add_number, parser_of_script, seconds, tell
 from bestof.cli.script import find_module, find_script, split_arguments
-from bestof.cli.termination import interrupted_by_termination
-from bestof.cli.tune import INTERRUPTED
+from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
@@ -55,7 +54,7 @@ def call(argv: Sequence[str]) -> int:
         partial(Contestant, command=partial(_trial, script)),
         available_memory,
         deadline=monotonic() + options.seconds,
-        tell=_tell,
+        tell=tell,
     )
     status = 0
     try:
@@ -118,20 +117,11 @@ def _filled(script: list[str], split: Split) -> list[str]:
     return [script[0], *(one.replace(_PLACE, str(split.batch)) for one in script[1:])]
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        "scale",
-        usage="bestof scale [options] (script.py | -m MODULE) [arguments]",
-        description="Find how many ranks of how many threads train a script fastest.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
+    parser = parser_of_script(
+        "scale", "Find how many ranks of how many threads train a script fastest.", _EPILOG
     )
     add = parser.add_argument
-    add("-m", metavar="MODULE", help="run a module or package, as `python -m` runs it")
     add("--batch", metavar="N", type=int, help="the samples of a step of all ranks together")
     add("--divides", action="store_true", help="the script divides its batch by WORLD_SIZE")
     add_number(parser, "--seconds", 600.0, "end after S seconds", seconds)

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+INTERRUPTED = 130
+"""The exit status of a shell's command that an interrupt has ended."""
+
 
 @contextmanager
 def interrupted_by_termination() -> Iterator[None]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from time import monotonic
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
-from bestof.cli.options import add_number, check_writable, parser_of_script, seconds
+from bestof.cli.options import add_number, check_writable, parser_of_script, seconds, tell
 from bestof.cli.script import find_module, find_script, split_arguments
-from bestof.cli.termination import interrupted_by_termination
+from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import Recipe, read_recipe
@@ -35,9 +35,6 @@ The same command again continues where the first one ended or was interrupted.
 
 _VALUED = ("--recipe", "--seconds", "--accuracy")
 
-INTERRUPTED = 130
-"""The exit status of a shell's command that an interrupt has ended."""
-
 
 def call(argv: Sequence[str]) -> int:
     """Parse the arguments, search, and print what each part has gained."""
@@ -55,7 +52,7 @@ def call(argv: Sequence[str]) -> int:
         partial(Contestant, command=partial(_command, script)),
         deadline=monotonic() + options.seconds,
         save=partial(recipe.save, path),
-        tell=_tell,
+        tell=tell,
     )
     return _search(partial(search.run, parts_of(options.accuracy)), recipe, path)
 
@@ -98,10 +95,6 @@ def _command(script: list[str], settings: Settings, orders: int, reports: int) -
         *(sys.executable, "-m", "bestof.cli.tune_trial", told, str(orders), str(reports)),
         *script,
     ]
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

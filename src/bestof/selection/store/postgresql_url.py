@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from bestof.errors import StoreError
 
 _SCHEME = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
-_SECRET = re.compile(
-    r"pass(?!file)|secret|_key$", re.IGNORECASE
-)  # names of options that hold a secret
+# Names of options that hold a secret. `passfile` and `sslkey` are paths.
+_SECRET = re.compile(r"pass(?!file)|secret|_key$", re.IGNORECASE)
 _FORM = "postgresql://USER@HOST:PORT/DATABASE"
 
 
