@@ -26,7 +26,8 @@ contestant.TURN_SECONDS, measure.CLOSE = 0.02, 0.0
 sys.exit(main(sys.argv[1:]))
 """
 BEGIN = (sys.executable, "-c", SHORT)
-COMMAND = ("scale", "--seconds", "240", "--batch", "32", "ranks.py", "--batch", "{batch}")
+# A process imports PyTorch in 4 s, and in ten times that beside other tests.
+COMMAND = ("scale", "--seconds", "1800", "--batch", "32", "ranks.py", "--batch", "{batch}")
 
 
 def bestof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,7 +37,7 @@ def bestof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "BESTOF_STORE": "off"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=2000,
         check=False,
     )
 
@@ -53,6 +54,7 @@ def processes_in(folder: Path) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2100)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) != 2, reason="other machines have more splits")
 def test_the_page_prints_a_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text(SCRIPT)
@@ -64,8 +66,9 @@ def test_the_page_prints_a_command_that_runs(tmp_path: Path) -> None:
         (1, 2, 32),
         (2, 1, 16),
     ]
+    assert [one["why"] for one in told["splits"]] == ["", "", ""]
     for one in told["splits"]:
-        assert one["seconds"] > 0, one["why"]
+        assert one["seconds"] > 0
         assert one["strong"] > 0
         assert one["weak"] > 0
         assert 2**20 < one["memory"] < 2**34

@@ -67,8 +67,19 @@ def available_memory(root: Path = Path("/")) -> int | None:
         most = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
         if most and used and most.isdigit() and used.isdigit():
-            found.append(max(0, int(most) - int(used)))
+            # Files that were read or written count as used, but make room when it is needed.
+            held = max(0, int(used) - _cached_files(folder))
+            found.append(max(0, int(most) - held))
     return min(found, default=None)
+
+
+def _cached_files(folder: Path) -> int:
+    """Return the bytes of cached files of a control group and of all groups in it."""
+    lines = (line.split() for line in (_text(folder / "memory.stat") or "").splitlines())
+    counts = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    # Version 1 counts the groups inside under `total_`; version 2 always includes them.
+    names = ("inactive_file", "active_file")
+    return sum(counts.get(f"total_{name}", counts.get(name, 0)) for name in names)
 
 
 def _quota(root: Path) -> float | None:

@@ -83,6 +83,45 @@ def test_memory_is_the_tightest_of_machine_and_group(tmp_path: Path) -> None:
     assert available_memory(written(tmp_path, group)) == 500_000
 
 
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        (
+            {
+                "proc/self/cgroup": "0::/a\n",
+                "sys/fs/cgroup/a/memory.max": "900000",
+                "sys/fs/cgroup/a/memory.current": "890000",
+                "sys/fs/cgroup/a/memory.stat": "anon 1\ninactive_file 500000\nactive_file 90000\n",
+            },
+            600_000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "900000",
+                "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "890000",
+                "sys/fs/cgroup/memory/a/memory.stat": "inactive_file 7\nactive_file 7\n"
+                "total_inactive_file 500000\ntotal_active_file 90000\nbroken\n",
+            },
+            600_000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/a\n",
+                "sys/fs/cgroup/a/memory.max": "900000",
+                "sys/fs/cgroup/a/memory.current": "400000",
+                "sys/fs/cgroup/a/memory.stat": "inactive_file 500000\n",
+            },
+            900_000,
+        ),
+    ],
+)
+def test_cached_files_are_available_memory(
+    tmp_path: Path, files: dict[str, str], free: int
+) -> None:
+    assert available_memory(written(tmp_path, files)) == free
+
+
 def test_ranks_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     allowed = frozenset(range(8))
