@@ -40,6 +40,20 @@ struct Columns {
   long channel;      // the first of them
 };
 
+// Finishes the sums of a tile, kPanel apart: of one that ends in the middle of its panel, or has an
+// activation that is seldom. Out of line, because every size of every micro-kernel comes here.
+template <class Out>
+__attribute__((noinline)) inline void finish_rows(const float* sums, long rows, long columns,
+                                                  Out* const* out, long channel,
+                                                  const Epilogue& given, const Out* result) {
+  const Epilogue epilogue = given;  // stores cannot change this copy
+  for (long i = 0; i < rows; ++i) {
+    for (long j = 0; j < columns; j += kLanes)
+      finish(load(sums + i * kPanel + j), out[i] + channel + j, smaller(columns - j, kLanes),
+             channel + j, epilogue, result);
+  }
+}
+
 template <Walk kWalk, int R, class In, class Out>
 inline void multiply_tile(const RowBlock<In, Out>& block, long first, const TileRows<In>& rows,
                           const Columns<In>& columns, long panel, const Epilogue& given,
@@ -88,17 +102,14 @@ inline void multiply_tile(const RowBlock<In, Out>& block, long first, const Tile
     }
     return;
   }
+  float sums[R * kPanel];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
-    Out* out = block.out[first + i] + columns.channel + done;
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j) {
-      const long n = smaller(left - j * kLanes, kLanes);
-      if (n > 0)
-        finish(acc.v[i][j], out + j * kLanes, n, columns.channel + done + j * kLanes, epilogue,
-               result);
-    }
+    for (int j = 0; j < kPanelVectors; ++j) store(sums + i * kPanel + j * kLanes, acc.v[i][j]);
   }
+  finish_rows(sums, R, smaller(left, kPanel), block.out + first, columns.channel + done, given,
+              result);
 }
 
 template <Walk kWalk, int R, class In, class Out>
