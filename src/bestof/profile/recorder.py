@@ -197,7 +197,7 @@ def _set_verbose(level: int, onednn: bool) -> None:
 
 def _host() -> dict[str, str]:
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "threads": str(torch.get_num_threads()),
         "processors": str(len(os.sched_getaffinity(0))),
         "torch": torch.__version__,
@@ -205,7 +205,8 @@ def _host() -> dict[str, str]:
     }
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """Return the name of the processor, as /proc/cpuinfo gives it if it can be read."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for text in file:

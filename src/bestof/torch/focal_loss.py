@@ -11,11 +11,13 @@ from torch.nn import functional
 
 from bestof.kernels import focal_loss
 from bestof.torch.plain_call import is_plain_call, is_plain_tensor
+from bestof.torch.reused_memory import ReusedMemory
 
 _REDUCTIONS = ("none", "mean", "sum")
 _NATIVE = frozenset({torch.float32, torch.bfloat16})
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 _PART = 16384  # elements that one thread takes at a time, as in native/loss/focal.h
+_gradients = ReusedMemory()
 
 
 def sigmoid_focal_loss(
@@ -37,7 +39,8 @@ def sigmoid_focal_loss(
     float16 and bfloat16 are computed in float32; "mean" and "sum" then return float32.
 
     A native kernel computes float32 and bfloat16 tensors on the CPU; their first backward pass
-    only multiplies by the upstream gradient. PyTorch computes everything else: other devices and
+    only multiplies by the upstream gradient. The process keeps the memory of one gradient of more
+    than 32 MiB for the next call. PyTorch computes everything else: other devices and
     dtypes, gamma < 0, gradients of targets, double backward, transforms of torch.func and
     torch.compile.
 
@@ -133,6 +136,7 @@ def _native(
         gamma=gamma,
         scale=1 / x.numel() if reduction == "mean" else 1.0,
         reduction="none" if reduction == "none" else "sum",
+        gradient=_gradients.empty_like(x),
         threads=min(torch.get_num_threads(), -(-x.numel() // _PART)),
     )
     if reduction == "none":
