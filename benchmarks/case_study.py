@@ -8,7 +8,7 @@ is made from the profile before the change:
     focal loss         the class loss at the bandwidth of a copy: 4 bytes read twice, written once
     optimizer          28 bytes a parameter at the bandwidth of a copy
     channels last      without the reorders of oneDNN
-    enable             the best of all ways of `bestof project`, hot and cold
+    enable             the ceiling "with `enable`" of `bestof project`, hot and cold
 
 The times come from further steps without a profile, all versions in turn. Ratios are medians over
 the rounds. A change that makes the step slower is not kept for the versions after it.
@@ -100,7 +100,7 @@ def projected(change: str, before: Version, peak: Peak) -> tuple[float, ...]:
     if change == "enable":
         found = project(steady, torch.get_num_threads(), peak, 90.0, Kept.at(None))
         return tuple(
-            wall - found.replayed + found.projected("best of all", cold) for cold in (False, True)
+            wall - found.replayed + found.projected("with `enable`", cold) for cold in (False, True)
         )
     return ()
 

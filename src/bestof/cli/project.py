@@ -158,6 +158,7 @@ def _lines(done: Projection, peak: Peak, rows: int) -> Iterator[str]:
             "observed ms",
             "alone ms",
             "oneDNN ms",
+            "enable ms",
             "best ms",
             "by",
         ),

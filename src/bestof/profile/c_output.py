@@ -70,7 +70,8 @@ class COutput:
             if self._diversion is None:
                 return
             _library()[0].fflush(self._diversion.stream)
-            while True:
+            # Reading allocates the whole chunk, so do not read if nothing has arrived.
+            while os.fstat(self._diversion.file).st_size > self._place:
                 data = os.pread(self._diversion.file, _CHUNK, self._place)
                 if not data:
                     return
@@ -118,6 +119,7 @@ def _diversion() -> _Diversion:
     return _Diversion(file, stream)
 
 
+@cache
 def _library() -> tuple[ctypes.CDLL, ctypes.c_void_p]:
     libc = ctypes.CDLL(None)
     libc.fdopen.restype = ctypes.c_void_p

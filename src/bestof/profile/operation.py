@@ -51,9 +51,7 @@ def operations_of(events: Iterable[Any]) -> list[Operation]:
             thread=event.start_thread_id(),
             sequence=event.sequence_nr(),
             forward_thread=event.fwd_thread_id(),
-            # A step of a plan is an operation of ours.
-            annotation=event.activity_type() == "user_annotation"
-            and not event.name().startswith(KERNEL),
+            annotation=_is_annotation(event),
             shapes=event.shapes(),
             dtypes=event.dtypes(),
             concrete=event.concrete_inputs(),
@@ -64,6 +62,15 @@ def operations_of(events: Iterable[Any]) -> list[Operation]:
     found.sort(key=lambda one: (one.start, -one.end))
     nest(found)
     return found
+
+
+def _is_annotation(event: Any) -> bool:
+    """Return whether an event is a range and not an operation. A step of a plan is an operation."""
+    name: str = event.name()
+    if name.startswith(KERNEL):
+        return False
+    annotated: bool = event.activity_type() == "user_annotation"
+    return annotated or name.startswith(MODULE)
 
 
 def nest(operations: Sequence[Operation]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
-
+from bestof.profile.named_range import new_range
 from bestof.profile.operation import KERNEL
 from bestof.profile.own_lines import step_problem
 from bestof.torch.plan import observer
@@ -32,8 +31,7 @@ def _run_step(step: Step) -> None:
     else:
         algorithm = convolution.algorithm or "unsettled"
         name = f"{KERNEL}{algorithm}:{_problem(convolution.problem.convolution)}:{step.name}"
-    range_: Any = torch.profiler.record_function(name)
-    with range_:
+    with new_range(name):
         step.run()
 
 

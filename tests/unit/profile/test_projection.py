@@ -229,6 +229,12 @@ def test_ceilings_add_up_and_never_exceed_the_observed_time() -> None:
     ]
     # Cold, the logged call took longer alone than in the program: that is no loss.
     assert done.projected("as logged, alone", cold=True) == pytest.approx(1.0)
+    layouts = Measured("implementation", "oneDNN jit, its own layouts", 0.05, 0.05)
+    other = Projection(4.0, (problem(1.0, same, onednn, own, layouts),), CALM, 2)
+    # `enable` chooses neither layouts nor implementations of oneDNN.
+    assert other.projected("with `enable`", cold=False) == pytest.approx(0.2)
+    assert other.projected("with `enable`", cold=True) == pytest.approx(0.9)
+    assert other.projected("best of all", cold=True) == pytest.approx(0.1)
     assert done.projected("best of all", cold=False) == pytest.approx(0.2)
     assert done.projected("best of all", cold=True) == pytest.approx(0.7)
     assert done.roofline() == pytest.approx(0.2)

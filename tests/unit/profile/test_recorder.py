@@ -307,3 +307,18 @@ def test_workers_of_a_loader_disturb_nothing() -> None:
     assert [step.samples for step in captured.profile.steps] == [4, 4]
     assert "loading" in {span.phase for span in captured.profile.spans}
     assert captured.profile.unattributed == 0
+
+
+def test_modules_that_are_added_or_replaced_get_their_names() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    x = torch.ones(1, 3, 12, 12)
+    with profile.capture() as captured, torch.no_grad():
+        model(x)
+        model[1] = nn.Conv2d(4, 4, 3)
+        model(x)
+        model.append(nn.Conv2d(4, 4, 3))
+        model(x)
+        nn.ReLU()(nn.Sequential(nn.Conv2d(3, 4, 3))(x))  # another outermost module
+        model(x)
+    names = [span.module for span in captured.profile.spans if span.name == "aten::convolution"]
+    assert names == [*"01", *"01", *"012", "0", *"012"]
