@@ -1,19 +1,25 @@
-"""What does a capture cost, and what share of a step's wall time do its lines explain?
+"""What does a capture cost, what does it explain, and does a projection come true?
 
-A training step of a ResNet of pytorchcv, alone and captured in turn: the cost is the median ratio
-of neighbours. Coverage is that of the steady step: plain, with `enable` after --settle steps, and
-of a fused inference plan. A trial of a selector is covered as the settled kernel is.
+All rows are about a training step of a ResNet of pytorchcv, with medians and ranges:
 
+    coverage       the share of a steady step's wall time that lines and operations explain: plain,
+                   with `enable` after --settle steps, and of a fused inference plan
+    cost           a captured step over the one before it, --rounds pairs
+    time/projected the step with `enable`, over what `bestof project` promised by the plain profile;
+                   plain and enabled steps in turn, --rounds pairs. The promise is a range, hot and
+                   cold, so this row is one too
+
+    python benchmarks/capture.py
     python benchmarks/capture.py --threads 1 --cpu-time      # on a busy machine
-    python benchmarks/capture.py --model resnet18 --size 96
+    python benchmarks/capture.py --model resnet18 --size 96 --rounds 3 --settle 5 --seconds 5
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import median
 
 import torch
 from in_turn import add_clock
@@ -21,25 +27,41 @@ from pytorchcv.models import resnet
 from torch.nn import functional
 
 import bestof.torch as bt
-from bestof.profile import capture
+from bestof.profile import Profile, capture
+from bestof.profile.peak import measure_peak
+from bestof.profile.projection import Kept, Projection, project
+from bestof.profile.recorder import processor_name
 from bestof.profile.steady import steady_of
 
+CEILING = "with `enable`"
 
-def coverage_of(step: Callable[[], object], steps: int) -> str:
+
+def profile_of(step: Callable[[], object], steps: int) -> Profile:
     with capture() as captured:
         for _ in range(steps):
             step()
-    found = captured.profile
-    share = 100 * (steady_of(found).coverage or 0.0)
-    return (
-        f"{share:.1f} %, {found.lines - found.unknown} of {found.lines} lines understood, "
-        f"{found.unattributed} without an operation"
+    return captured.profile
+
+
+def print_row(what: str, reach: str, values: Sequence[float], unit: str = " %") -> None:
+    numbers = f"{median(values):.2f}{unit} ({min(values):.2f} to {max(values):.2f})"
+    print(f"{what:28} {reach:12} {numbers}", flush=True)
+
+
+def print_coverage(what: str, found: Sequence[Profile]) -> None:
+    """Print the coverage over several profiles, and the lines that were not understood."""
+    print_row(
+        f"coverage, {what}", "98 %", [100 * (steady_of(one).coverage or 0.0) for one in found]
     )
+    lines, unknown = sum(one.lines for one in found), sum(one.unknown for one in found)
+    alone = sum(one.unattributed for one in found)
+    if unknown or alone:
+        print(f"    of {lines} lines, {unknown} not understood, {alone} without an operation")
 
 
 def costs_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
-    """Return what a captured step takes over the step before it, one ratio a round."""
-    ratios = []
+    """Return the cost of a capture in percent of the step before it, one number a round."""
+    costs = []
     for _ in range(rounds):
         begin = clock()
         step()
@@ -49,12 +71,33 @@ def costs_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]
             captured = clock()
             step()
             ended = clock()
-        ratios.append((ended - captured) / (middle - begin))
-    return ratios
+        costs.append(100 * ((ended - captured) / (middle - begin) - 1))
+    return costs
 
 
-def main() -> None:
-    """Measure and print."""
+def gains_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
+    """Return how many times as fast a step is with `enable`, one number a round."""
+    gains = []
+    for _ in range(rounds):
+        begin = clock()
+        step()
+        middle = clock()
+        with bt.enabled():
+            step()
+        gains.append((middle - begin) / (clock() - middle))
+    return gains
+
+
+def print_projected(done: Projection, gains: Sequence[float]) -> None:
+    """Print what the projection promised, and the time with `enable` over it."""
+    print(f"    {done.coverage:.0%} of the step replayed; `enable` gains {median(gains):.2f}")
+    for name, cold in (("hot", False), ("cold", True)):
+        promise = done.wall / (done.wall - done.replayed + done.projected(CEILING, cold))
+        row = f"time / projected, {name}"
+        print_row(row, "0.9 to 1.1", [promise / gain for gain in gains], "")
+
+
+def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,11 +105,18 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=3, help="steps of a profile")
-    parser.add_argument("--settle", type=int, default=30, help="steps of `enable` before")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=4, help="steps of a profile")
+    parser.add_argument("--profiles", type=int, default=3, help="profiles of each kind")
+    parser.add_argument("--settle", type=int, default=40, help="steps of `enable` before")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for the projection")
     add_clock(parser)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = options_of()
     clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
@@ -80,22 +130,26 @@ def main() -> None:
         functional.cross_entropy(model(x), labels).backward()
         optimizer.step()
 
+    def profiles(one: Callable[[], object], steps: int) -> list[Profile]:
+        return [profile_of(one, steps) for _ in range(options.profiles)]
+
+    print(f"{processor_name()}, {options.threads} threads, {options.model}", flush=True)
     for _ in range(2):
         step()
-    print("coverage, plain:        ", coverage_of(step, options.steps), flush=True)
-    costs = sorted(costs_of(step, options.rounds, clock))
-    middle = statistics.median(costs)
-    print(f"cost of a capture:        {100 * (middle - 1):.1f} %", end=" ")
-    print(f"({100 * (costs[0] - 1):.1f} to {100 * (costs[-1] - 1):.1f} %)", flush=True)
-    plan = bt.optimize(model.eval(), (x,))
-    with torch.no_grad():
-        plan(x)
-        print("coverage, plan:         ", coverage_of(lambda: plan(x), 5), flush=True)
-    model.train()
+    plain = profiles(step, options.steps)
+    print_coverage("plain", plain)
+    print_row("cost of a capture", "below 10 %", costs_of(step, options.rounds, clock))
+    least = min((steady_of(one) for one in plain), key=lambda one: one.wall)
+    done = project(least, options.threads, measure_peak(), options.seconds, Kept.at(None))
     with bt.enabled():
         for _ in range(options.settle):
             step()
-        print("coverage, with `enable`:", coverage_of(step, options.steps))
+        print_coverage("with `enable`", profiles(step, options.steps))
+    print_projected(done, gains_of(step, options.rounds, clock))
+    plan = bt.optimize(model.eval(), (x,))
+    with torch.no_grad():
+        plan(x)
+        print_coverage("of a plan", profiles(lambda: plan(x), 2 * options.steps))
 
 
 if __name__ == "__main__":

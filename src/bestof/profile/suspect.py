@@ -44,6 +44,7 @@ _ELEMENTWISE = frozenset(
         ),
     )
 )
+_SLOW_CONVOLUTIONS = ("aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward")
 _NORMS = ("native_batch_norm", "batch_norm", "native_layer_norm", "native_group_norm", "layer_norm")
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
@@ -97,6 +98,20 @@ def _references(steady: Steady) -> Iterator[Suspect]:
             f"{spans[0].implementation}, which is not optimized",
             "ONEDNN_VERBOSE=dispatch shows why the others refused; change the layout, the type "
             "or the pads",
+        )
+
+
+def _unfolded(steady: Steady) -> Iterator[Suspect]:
+    spans = [span for span in steady.spans if span.operation in _SLOW_CONVOLUTIONS]
+    calls = sum(span.kind == "operation" for span in spans)
+    if calls:
+        yield Suspect(
+            "convolutions outside of oneDNN",
+            _seconds(spans),
+            f"PyTorch computes {calls} passes of convolutions by copying patches into a matrix "
+            "and a product of MKL",
+            "bestof.torch.enable(), which tries its own kernels for them; PyTorch calls oneDNN if "
+            "batches are larger or there is more than one thread",
         )
 
 
@@ -251,6 +266,7 @@ def _seconds(spans: Sequence[Span]) -> float:
 _RULES: tuple[Callable[[Steady], Iterator[Suspect]], ...] = (
     _reorders,
     _references,
+    _unfolded,
     _norms,
     _half_loss,
     _optimizer,

@@ -152,6 +152,10 @@ SUSPECTS: dict[str, tuple[Sequence[Span], Sequence[Span]]] = {
         [forward(implementation="ref:any")],
         [forward(implementation="brg_conv:avx512")],
     ),
+    "convolutions outside of oneDNN": (
+        [operation("aten::_slow_conv2d_forward"), operation("aten::_slow_conv2d_backward")],
+        [operation("aten::mkldnn_convolution"), forward()],
+    ),
     "norm that fell apart": (
         [norm("aten::mul"), norm("aten::add")],
         [norm("aten::mul"), norm("aten::add"), norm("aten::native_batch_norm")],
