@@ -63,37 +63,41 @@ def _untouched(whole: Bits, out: Bits) -> bool:
     return bool((whole == POISON).sum() == whole.size - out.size)
 
 
-@pytest.mark.long(every=10)
-@pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
-def test_tensors_of_bfloat16(case: Case) -> None:
-    x, w = _operands(case)
-    out, whole = _guarded(
-        case.y_shape, offset=case.w_shape[0] % 3
-    )  # aligned to an element, no more
-    threads = 2 if case in CASES[:8] else 1
-    kernels.conv2d(
-        x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry
-    )
-    assert _untouched(whole, out), "it left elements unwritten, or wrote outside its result"
-    wanted, sums = _oracle(case)
-    error = np.abs(value_of(out) - wanted)
-    assert (error <= UNIT * np.abs(wanted) + (1 + UNIT) * sums).all()
+# One test has many cases: with a test for each, pytest took more time than the kernels.
+SHARES = pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.long)])
 
 
-@pytest.mark.long(every=10)
-@pytest.mark.parametrize("case", [*CASES, *LONG], ids=str)
-def test_float32_is_rounded_first(case: Case) -> None:
-    draw = np.random.default_rng(3)
-    x, w = (
-        draw.standard_normal(case.x_shape, np.float32),
-        draw.standard_normal(case.w_shape, np.float32),
-    )
-    y = np.full(case.y_shape, np.nan, np.float32)
-    kernels.conv2d(
-        x, w, out=y, algorithm=NAME, threads=2 if case in CASES[:8] else 1, **case.geometry
-    )
-    wanted, sums = _oracle(case)  # of the same numbers, rounded by NumPy
-    assert (np.abs(y - wanted) <= sums).all()
+@SHARES
+def test_tensors_of_bfloat16(every: int) -> None:
+    for case in (*CASES, *LONG)[::every]:
+        x, w = _operands(case)
+        out, whole = _guarded(
+            case.y_shape, offset=case.w_shape[0] % 3
+        )  # aligned to an element, no more
+        threads = 2 if case in CASES[:8] else 1
+        kernels.conv2d(
+            x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry
+        )
+        assert _untouched(whole, out), f"{case}: unwritten elements, or writes outside the result"
+        wanted, sums = _oracle(case)
+        error = np.abs(value_of(out) - wanted)
+        assert (error <= UNIT * np.abs(wanted) + (1 + UNIT) * sums).all(), case
+
+
+@SHARES
+def test_float32_is_rounded_first(every: int) -> None:
+    for case in (*CASES, *LONG)[every // 2 :: every]:
+        draw = np.random.default_rng(3)
+        x, w = (
+            draw.standard_normal(case.x_shape, np.float32),
+            draw.standard_normal(case.w_shape, np.float32),
+        )
+        y = np.full(case.y_shape, np.nan, np.float32)
+        kernels.conv2d(
+            x, w, out=y, algorithm=NAME, threads=2 if case in CASES[:8] else 1, **case.geometry
+        )
+        wanted, sums = _oracle(case)  # of the same numbers, rounded by NumPy
+        assert (np.abs(y - wanted) <= sums).all(), case
 
 
 @pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[14], CASES[19], LONG[3]], ids=str)
