@@ -107,8 +107,8 @@ void run_forward(const Problem& p, const Call& call) {
         const Columns<float> columns = {
             floats(call.second) + group * panels * b.taps * b.depth * kPanel, 0, panels, outputs,
             group * outputs};
-        multiply_block<float, float>(block, rows * p.out_width, group * inputs, columns,
-                                     call.epilogue, floats(call.result));
+        multiply_block<false>(block, rows * p.out_width, group * inputs, columns, call.epilogue,
+                              floats(call.result));
       }
     }
   }

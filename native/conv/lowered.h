@@ -124,31 +124,36 @@ BESTOF_INLINE void multiply_rows(long count, const RowBlock<In, Out>& block, lon
 }
 
 // Computes `count` rows by the panels of `columns`. `offset` is the first input channel of the
-// group.
-template <class In, class Out>
+// group. Rows that were copied are regular, and in L2 already.
+template <bool kCopied, class In, class Out>
 inline void multiply_block(const RowBlock<In, Out>& block, long count, long offset,
                            const Columns<In>& columns, const Epilogue& epilogue,
                            const Out* result) {
   const TileCut cut = cut_rows(count);
   // If rows lie one behind the other, those of the next tile are prefetched before the first panel,
   // one line at each step.
-  const bool dense = block.taps == 1 && block.stride == block.depth;
+  [[maybe_unused]] const bool dense = block.taps == 1 && block.stride == block.depth;
   for (long panel = columns.first; panel < columns.last; ++panel) {
     for (long t = 0; t < cut.tiles; ++t) {
       const long first = cut.begin(t), rows = cut.begin(t + 1) - first;
-      bool regular = true;
-      for (long i = 1; i < rows; ++i) regular = regular && block.regular[first + i];
       const TileRows<In> tile = {block.row + first, block.leading, offset, block.stride};
-      const In* next = tile.row[0] + offset + rows * block.stride;
-      if (regular && dense && panel == columns.first) {
-        multiply_rows<Walk::kRegularFetching, kTileRows>(rows, block, first, tile, columns, panel,
-                                                         epilogue, result, next);
-      } else if (regular) {
+      if constexpr (kCopied) {
         multiply_rows<Walk::kRegular, kTileRows>(rows, block, first, tile, columns, panel, epilogue,
-                                                 result, next);
+                                                 result, tile.row[0]);
       } else {
-        multiply_rows<Walk::kAnywhere, kTileRows>(rows, block, first, tile, columns, panel,
-                                                  epilogue, result, next);
+        bool regular = true;
+        for (long i = 1; i < rows; ++i) regular = regular && block.regular[first + i];
+        const In* next = tile.row[0] + offset + rows * block.stride;
+        if (regular && dense && panel == columns.first) {
+          multiply_rows<Walk::kRegularFetching, kTileRows>(rows, block, first, tile, columns, panel,
+                                                           epilogue, result, next);
+        } else if (regular) {
+          multiply_rows<Walk::kRegular, kTileRows>(rows, block, first, tile, columns, panel,
+                                                   epilogue, result, next);
+        } else {
+          multiply_rows<Walk::kAnywhere, kTileRows>(rows, block, first, tile, columns, panel,
+                                                    epilogue, result, next);
+        }
       }
     }
   }
@@ -205,9 +210,9 @@ inline void convolve_blocks(const Grid& grid, const From* input, const In* packe
         // Parts of the panels share the copy of a block.
         if (pointed != at || groups > 1)
           copied = copy_rows<In>(block, count, group * depth, mine + s.pointers);
-        multiply_block(copied, count, 0, columns, epilogue, output);
+        multiply_block<true>(copied, count, 0, columns, epilogue, output);
       } else {
-        multiply_block(block, count, group * depth, columns, epilogue, output);
+        multiply_block<false>(block, count, group * depth, columns, epilogue, output);
       }
     }
     pointed = at;

@@ -38,7 +38,11 @@ def run(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("before", [(), ("-m", "bestof", "run")], ids=["plain", "tuned"])
+@pytest.mark.parametrize(
+    "before",
+    [pytest.param((), marks=pytest.mark.long), ("-m", "bestof", "run")],
+    ids=["plain", "tuned"],
+)
 def test_the_digits_reach_their_accuracy(tmp_path: Path, before: tuple[str, ...]) -> None:
     out = run(tmp_path, *DIGITS, before=before)
     found = re.fullmatch(r"accuracy (\d\.\d+) after (\d+) steps in \d+\.\d s\n", out)
@@ -47,6 +51,7 @@ def test_the_digits_reach_their_accuracy(tmp_path: Path, before: tuple[str, ...]
     assert int(found[2]) < 400
 
 
+@pytest.mark.long
 def test_the_transformer_learns_the_same_with_tuning(tmp_path: Path) -> None:
     losses = []
     for before in ((), ("-m", "bestof", "run")):

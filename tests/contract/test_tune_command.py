@@ -85,12 +85,19 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
     ("script", "told"),
     [
         ("print('no torch')\n", "it has too few steps: at least 5 steps of an optimizer"),
-        ("import torch\n", "it has too few steps: at least 5 steps of an optimizer"),
-        (SCRIPT.replace("int(sys.argv[1])", "3"), "it has too few steps"),
+        pytest.param(
+            "import torch\n",
+            "it has too few steps: at least 5 steps of an optimizer",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            SCRIPT.replace("int(sys.argv[1])", "3"), "it has too few steps", marks=pytest.mark.long
+        ),
         (SCRIPT + "1 / 0\n", "it failed with status 1: "),
-        (
+        pytest.param(
             SCRIPT.replace("import sys", "import os\nimport sys\nos.closerange(3, 99)"),
             "it failed with status 1: words of the script | it has closed the descriptors by which",
+            marks=pytest.mark.long,
         ),
         (
             SCRIPT.replace(
@@ -113,9 +120,8 @@ def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told
     assert not any(one.stat().st_size for one in tmp_path.glob("*.txt"))
 
 
-@pytest.mark.parametrize(
-    "sent", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM], ids=str
-)
+@pytest.mark.long
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, sent: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     running = subprocess.Popen(

@@ -190,7 +190,7 @@ def test_a_dropped_selector_is_freed(kind: type[PythonHotPath], through: str) ->
     assert kept() is None
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("grouped", [pytest.param(False, marks=pytest.mark.long), True])
 def test_calls_leak_nothing(kind: type[PythonHotPath], grouped: bool) -> None:
     def winner(*args: Any, **kwargs: Any) -> Any:
         if len(args) > 1:

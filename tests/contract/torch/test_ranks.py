@@ -74,7 +74,8 @@ def test_fifty_problems_with_noise_are_decided_alike(count: int, tmp_path: Path)
     assert set(found[0]) <= {"best", "good", "as is"}
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
 def test_drift_on_one_rank_reopens_the_problem_on_all(count: int, tmp_path: Path) -> None:
     assert ranks(count, "drifts", tmp_path) == [["best", "good"]] * count
 
@@ -90,6 +91,7 @@ def test_a_rank_that_dies_holds_up_nobody(who: int, tmp_path: Path) -> None:
     assert who == 0 or left[0] == left[1]
 
 
+@pytest.mark.long
 def test_unequal_batches_a_late_and_a_slow_rank(tmp_path: Path) -> None:
     first, second = ranks(2, "uneven", tmp_path)
     assert first[0] == second[0] is not None
@@ -97,7 +99,8 @@ def test_unequal_batches_a_late_and_a_slow_rank(tmp_path: Path) -> None:
     assert second[1] is None
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
 def test_ddp_trains_to_the_same_loss_with_the_same_decisions(count: int, tmp_path: Path) -> None:
     for (untuned, tuned), gathered in ranks(count, "trains", tmp_path):
         assert abs(untuned - tuned) <= 1e-3

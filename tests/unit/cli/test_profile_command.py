@@ -116,6 +116,7 @@ def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     assert "6 steps" in done.stderr
 
 
+@pytest.mark.long
 def test_a_program_that_prints_a_lot_loses_nothing(tmp_path: Path) -> None:
     """Python, C and a child process print between the lines of oneDNN.
 
@@ -150,6 +151,7 @@ def test_refusals_of_onednn_are_shown(tmp_path: Path) -> None:
     assert "2 steps" in done.stderr
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_written_at_the_end_costs_nothing_else(tmp_path: Path) -> None:
     gone, kept = tmp_path / "gone", tmp_path / "kept.json"
     gone.mkdir()
