@@ -56,7 +56,9 @@ class Arena:
             self._memory: Tensor = torch.zeros(size // 4 + _ALIGNMENT, dtype=torch.float32)
             skip = -(self._memory.data_ptr() // 4) % _ALIGNMENT
         else:
-            pages = mmap.mmap(-1, size + _HUGE)
+            # Python's default, MAP_SHARED, would share the memory with forked processes, and the
+            # system has huge pages for private memory only.
+            pages = mmap.mmap(-1, size + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 pages.madvise(mmap.MADV_HUGEPAGE)
             self._memory = torch.frombuffer(pages, dtype=torch.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,3 +54,14 @@ def test_views_have_the_asked_layout() -> None:
         assert arena.view(Buffer(8, 0, 0), (8,), False).data_ptr() % 64 == 0
         rows.fill_(3.0)
         assert plain.eq(3.0).all()
+
+
+def test_a_forked_process_has_memory_of_its_own() -> None:
+    arena = Arena(1 << 20)  # large enough for pages of its own
+    view = arena.view(Buffer(8, 0, 0), (8,), channels_last=False)
+    child = os.fork()
+    if child == 0:
+        view[0] = 7.0
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert view.tolist() == [0.0] * 8
