@@ -1,6 +1,7 @@
 """The command `bestof`. Each subcommand is one module, which parses its arguments and calls bestof.
 
-The exit status is 0 for success, 1 if what was run failed, and 2 for wrong usage.
+The exit status is 0 for success, 1 if what was run failed, 2 for wrong usage, and 130 for an
+interrupt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib import import_module, metadata
 
 from bestof.cli.command import Command, Subcommand
 from bestof.cli.missing import advice
+from bestof.cli.termination import INTERRUPTED
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.printable import printable
 
@@ -36,7 +38,7 @@ COMMANDS = (
 
 _EPILOG = (
     "`bestof COMMAND --help` tells more. "
-    "Exit status: 0 success, 1 failure of what was run, 2 wrong usage."
+    "Exit status: 0 success, 1 failure of what was run, 2 wrong usage, 130 interrupted."
 )
 
 
@@ -63,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BestofError as error:
         print(f"bestof: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
+    except KeyboardInterrupt:  # for example while torch is imported
+        print("bestof: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of the table has closed the pipe, as in `bestof report | head`.
         sys.stdout = (

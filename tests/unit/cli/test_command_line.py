@@ -58,6 +58,28 @@ def test_an_error_of_bestof_is_one_line(
     assert capsys.readouterr() == ("", "bestof: it broke\n")
 
 
+def test_an_interrupt_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def importing(name: str) -> types.ModuleType:
+        assert name == "bestof.cli.scale"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bestof.cli.import_module", importing)
+    assert main(["scale", "train.py"]) == 130
+    assert capsys.readouterr() == ("", "bestof: interrupted\n")
+
+
+def test_a_program_s_interrupt_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program() -> int:
+        raise KeyboardInterrupt
+
+    subcommand = types.SimpleNamespace(call=lambda argv: program)
+    monkeypatch.setitem(sys.modules, "bestof.cli.run", subcommand)
+    with pytest.raises(KeyboardInterrupt):
+        main(["run", "train.py"])
+
+
 def test_a_program_s_errors_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def program() -> int:
         raise StoreError("its own")
