@@ -116,9 +116,10 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
   return lent == nullptr ? nullptr : std::make_unique<Loan>(lent);
 }
 
-// `places` are pairs of a dict and the name that it has the tensor by, or None. The handles are
-// deleted.
-std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles) {
+// `places` are pairs of a dict and the name that it has the tensor by, or None; `children` are such
+// dicts with a name and a module. The handles are deleted.
+std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles,
+                                        nb::list children) {
   auto watch = std::make_unique<shim::Watch>();
   bool all = true;
   for (std::size_t i = 0; i < handles.size(); ++i) {
@@ -132,6 +133,11 @@ std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::l
     if (handle == nullptr) throw nb::python_error();
     all = watch->add(dict, name, tensor.ptr(), static_cast<stable::Tensor>(handle)) && all;
     stable::aoti_torch_delete_tensor_object(static_cast<stable::Tensor>(handle));
+  }
+  for (nb::handle child : children) {
+    const nb::object dict = child[0], name = child[1], object = child[2];
+    if (!PyDict_Check(dict.ptr())) throw nb::type_error("the children of a module are no dict");
+    watch->add_child(dict.ptr(), name.ptr(), object.ptr());
   }
   return all ? std::move(watch) : nullptr;
 }

@@ -31,8 +31,20 @@ bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor
   return true;
 }
 
+void Watch::add_child(PyObject* dict, PyObject* name, PyObject* object) {
+  Py_INCREF(dict);
+  Py_INCREF(name);
+  Py_INCREF(object);
+  children_.push_back({dict, name, object, PyDict_Size(dict)});
+}
+
 int Watch::traverse(visitproc visit, void* arg) const {
   for (const Watched& one : watched_) {
+    Py_VISIT(one.dict);
+    Py_VISIT(one.name);
+    Py_VISIT(one.object);
+  }
+  for (const Child& one : children_) {
     Py_VISIT(one.dict);
     Py_VISIT(one.name);
     Py_VISIT(one.object);
@@ -43,10 +55,17 @@ int Watch::traverse(visitproc visit, void* arg) const {
 void Watch::clear() {
   cleared_ = true;
   std::vector<Watched> watched;
+  std::vector<Child> children;
   watched.swap(watched_);  // what ends here may ask
+  children.swap(children_);
   for (const Watched& one : watched) {
     Py_XDECREF(one.dict);
     Py_XDECREF(one.name);
+    Py_DECREF(one.object);
+  }
+  for (const Child& one : children) {
+    Py_DECREF(one.dict);
+    Py_DECREF(one.name);
     Py_DECREF(one.object);
   }
 }
@@ -63,6 +82,13 @@ bool Watch::is_unchanged() const {
     if (one.dict == nullptr) continue;
     PyObject* found = PyDict_GetItemWithError(one.dict, one.name);
     if (found != one.object) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  for (const Child& one : children_) {
+    if (PyDict_Size(one.dict) != one.size) return false;
+    if (PyDict_GetItemWithError(one.dict, one.name) != one.object) {
       PyErr_Clear();
       return false;
     }

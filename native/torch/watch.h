@@ -10,8 +10,8 @@
 
 namespace shim {
 
-// Tensors with the places that keep them, their versions and their addresses, all as first
-// met.
+// Tensors with the places that keep them, their versions and their addresses, and the children of
+// modules, all as first met.
 class Watch {
  public:
   struct Watched {
@@ -19,6 +19,12 @@ class Watch {
     stable::Tensor tensor;           // within the object
     int64_t version;
     const void* address;
+  };
+
+  // A module, or None, and the dict that has it by this name and nothing beside `size` entries.
+  struct Child {
+    PyObject *dict, *name, *object;
+    Py_ssize_t size;
   };
 
   Watch() = default;
@@ -32,7 +38,11 @@ class Watch {
   // all here.
   bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
 
-  // Returns whether every tensor is in its place, at its address, and not written to.
+  // Keeps references to the three objects.
+  void add_child(PyObject* dict, PyObject* name, PyObject* object);
+
+  // Returns whether every tensor is in its place, at its address, and not written to, and every
+  // child in its place.
   bool is_unchanged() const;
 
   // For the garbage collector.
@@ -41,6 +51,7 @@ class Watch {
 
  private:
   std::vector<Watched> watched_;
+  std::vector<Child> children_;
   bool cleared_ = false;
 };
 

@@ -36,7 +36,10 @@ class Watch:
     def is_unchanged(self) -> bool: ...
 
 def make_watch(
-    tensors: list[Tensor], places: list[tuple[dict[str, Any], str] | None], handles: list[Any]
+    tensors: list[Tensor],
+    places: list[tuple[dict[str, Any], str] | None],
+    handles: list[Any],
+    children: list[tuple[dict[str, Any], str, object]],
 ) -> Watch | None: ...
 
 class NativeAttention:

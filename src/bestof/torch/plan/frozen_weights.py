@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.kernels import PackedWeights
+from bestof.torch.plan.fork_lock import ForkLock
 
 
 class Norm(NamedTuple):
@@ -87,7 +87,7 @@ class FrozenWeights:
             tensor for tensor in (weight, bias, *(norm or ())) if isinstance(tensor, Tensor)
         ]
         self._versions = versions(self._sources)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
         self._held: tuple[Packed, ...] = ()
         self.limited_to: str | None = None

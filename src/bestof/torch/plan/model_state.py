@@ -30,7 +30,8 @@ def is_unchanged(tensor: Tensor, version: int, frozen: Tensor) -> bool:
 
 
 _CHANGED = (
-    "optimize: a parameter or buffer of the model was changed after the plan was made ({}); the "
+    "optimize: a parameter, buffer or module of the model was changed after the plan was made "
+    "({}); the "
     "plan is frozen: call optimize again"
 )
 
@@ -89,16 +90,24 @@ class ModelState:
         self._versions = list(map(_version, self._counted))
         # They are kept: else a module that was exchanged could be freed, and another get its id.
         self._modules = [] if model is None else list(model.modules())
+        # Scripted modules keep their children in C++, and cannot exchange them.
+        self._children = [
+            (own, dict(own))
+            for own in (module._modules for module in self._modules)
+            if own and isinstance(own, dict)
+        ]
         self._structure = self._structure_now()
         self._watch = self._watched()
         self._bits = Bits(self._tensors)
+        uncounted = [one for one in self._tensors if one.is_inference()]
+        self._uncounted = Bits(uncounted) if uncounted else None
 
     def forget(self) -> None:
         """Drop the model and all its tensors."""
         self.__init__(None)  # type: ignore[misc]
 
     def is_unchanged(self) -> bool:
-        """Return whether each tensor is still in its place, and unchanged.
+        """Return whether each tensor and submodule is still in its place, and unchanged.
 
         Tensors that the model has gained are not looked for.
         """
@@ -107,6 +116,7 @@ class ModelState:
         # Compared by identity: two lists of tensors would compare their elements.
         unchanged = (
             all(map(operator.is_, map(dict.get, self._owns, self._names), self._tensors))
+            and all(own == kept for own, kept in self._children)
             and list(map(_version, self._counted)) == self._versions
             and list(map(Tensor.data_ptr, self._tensors))
             == list(map(Tensor.data_ptr, self._frozen))
@@ -121,11 +131,13 @@ class ModelState:
         return self._structure_now() != self._structure
 
     def check(self) -> None:
-        """Raise TorchError if a tensor was changed or replaced."""
+        """Raise TorchError if a tensor was changed, or a tensor or module replaced."""
         if not self.is_unchanged():
             raise TorchError(_CHANGED.format("in place, or replaced"))
         if self.every_bit:
             self.check_bits()
+        elif self._uncounted is not None and not self._uncounted.are_unchanged():
+            raise TorchError(_CHANGED.format("in place, by a write that PyTorch does not count"))
 
     def check_bits(self) -> None:
         """Raise TorchError if a bit of a tensor has changed."""
@@ -133,7 +145,8 @@ class ModelState:
             raise TorchError(_CHANGED.format("by a write that PyTorch does not count"))
 
     def _watched(self) -> Watch | None:
-        return watch(self._tensors, list(zip(self._owns, self._names, strict=True)))
+        children = [(own, name, one) for own, kept in self._children for name, one in kept.items()]
+        return watch(self._tensors, list(zip(self._owns, self._names, strict=True)), children)
 
     def _structure_now(self) -> list[tuple[int, int]]:
         """Return the id of each module, with the number of its parameters and buffers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -19,6 +18,7 @@ from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import described
 from bestof.torch.plan.explanation import Explanation, explain
 from bestof.torch.plan.file import read_plan, write_plan
+from bestof.torch.plan.fork_lock import ForkLock
 from bestof.torch.plan.inputs import key_of, refuse_tracing
 from bestof.torch.plan.memory import model_bytes
 from bestof.torch.plan.model_state import ModelState
@@ -30,6 +30,10 @@ from bestof.torch.plan.tuning import return_freed_memory
 
 # Shapes that stay planned; each has an arena for every thread that ran it at once.
 _SHAPES = 8
+
+# Calls whose program is known at once. One program serves any strides of an axis of extent 1, so
+# that the calls of eight programs have no bound.
+_CALLS = 64
 
 
 class OptimizedModel(nn.Module):
@@ -57,7 +61,7 @@ class OptimizedModel(nn.Module):
         self._weights: dict[Any, Any] = {}
         self._programs: OrderedDict[Hashable, Planned] = OrderedDict()
         self._simple: dict[Hashable, tuple[Program, Any]] = {}
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._family = WeakSet([self])  # with its copies, whose weights are the same
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +95,8 @@ class OptimizedModel(nn.Module):
             inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             program, structure = self.program(leaves, spec)
             if simple is not None:
+                if len(self._simple) >= _CALLS:
+                    self._simple = {}
                 self._simple[simple] = program, structure
         if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
             raise TorchError(
@@ -265,7 +271,8 @@ class OptimizedModel(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
         """Return a plan that shares the model, the weights and the programs."""
         other = OptimizedModel(None, self.accuracy)
-        other.pure, other._state, other._weights = self.pure, self._state, self._weights
+        other.pure, other.joins = self.pure, self.joins
+        other._state, other._weights = self._state, self._weights
         other._original = self._original
         with self._lock:
             other._programs = OrderedDict(self._programs)

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Graph
+from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
@@ -37,6 +39,7 @@ def plan_inputs(
     joins: products of the same value may become one.
     """
     traced = trace(model, leaves, spec, known)
+    _refuse_unknown_shapes(traced.graph.graph, model)
     eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
     traced = _without_changes(traced, model, leaves, spec, pure)
     refuse_state(traced.graph.graph)
@@ -52,6 +55,23 @@ def plan_inputs(
         for leaf in leaves
     ]
     return Planned(kept, spec, program, traced.structure)
+
+
+def _refuse_unknown_shapes(graph: Graph, model: nn.Module) -> None:
+    """Raise TorchError if a shape or a number is known only when the model runs."""
+    for node in graph.nodes:
+        if any(map(_is_unknown, pytree.tree_leaves(node.meta.get("val")))):
+            raise TorchError(
+                f"optimize: {type(model).__name__} runs {node.target}, and the shape or number "
+                "that it returns depends on the values of tensors; a plan needs fixed shapes: "
+                "optimise the parts of the model before and behind it"
+            )
+
+
+def _is_unknown(value: Any) -> bool:
+    symbols = torch.SymInt, torch.SymFloat, torch.SymBool
+    extents = value.shape if isinstance(value, Tensor) else (value,)
+    return any(isinstance(one, symbols) for one in extents)
 
 
 def _without_changes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -17,6 +16,7 @@ from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.eager_run import first_line
+from bestof.torch.plan.fork_lock import ForkLock
 from bestof.torch.plan.frozen_weights import versions
 from bestof.torch.plan.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.mutation import aliased_argument
@@ -62,7 +62,7 @@ class Program:
                 self.choices[node] = Choice(raced)
         outputs: tuple[Any, ...] = tuple(self.output.args[0])
         self._finders = [self._finder(output) for output in outputs]
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._idle: list[Binding] = []
 
     def run(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,21 +17,14 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import eager_outputs, first_line
+from bestof.torch.plan.fork_lock import ForkLock
 
 Values = Sequence[Any]
 
 
 class _State:
     # PyTorch's tracers keep their state in the process: two threads at once would get errors.
-    lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    _State.lock = threading.RLock()  # another thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    lock = ForkLock()
 
 
 @dataclass(frozen=True, slots=True)
