@@ -11,7 +11,7 @@ All rows are about a training step of a ResNet of pytorchcv, with medians and ra
 
     python benchmarks/capture.py
     python benchmarks/capture.py --threads 1 --cpu-time      # on a busy machine
-    python benchmarks/capture.py --model resnet18 --size 96 --rounds 3 --settle 5 --seconds 5
+    python benchmarks/capture.py --model resnet18 --rounds 3 --settle 5 --seconds 5
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ def options_of() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", default="resnet50", help="a name of pytorchcv.models.resnet")
-    parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
@@ -120,8 +119,8 @@ def main() -> None:
     clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    model = getattr(resnet, options.model)(in_size=(options.size, options.size))
-    x = torch.randn(options.batch, 3, options.size, options.size)
+    model = getattr(resnet, options.model)()
+    x = torch.randn(options.batch, 3, 224, 224)
     labels = torch.arange(options.batch)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 

@@ -15,9 +15,11 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One event of the profiler. Times are nanoseconds since the epoch; `shapes` are those of the
-    arguments; `concrete` holds the arguments that are numbers, lists of numbers or truth values,
-    None for the others."""
+    """One event of the profiler. Times are nanoseconds since the epoch.
+
+    `shapes` has the shape of each argument. `concrete` has its value if it is a number, a list of
+    numbers or a truth value, and None otherwise.
+    """
 
     name: str
     start: int

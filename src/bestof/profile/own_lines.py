@@ -1,5 +1,4 @@
-"""Lines for bestof's own kernels, in the form of oneDNN's, from what PyTorch's profiler recorded
-around them.
+"""Makes lines for bestof's own kernels, in the form of oneDNN's, from PyTorch's profile.
 
 A settled convolution runs in C++ below `aten::convolution` or `aten::convolution_backward`. The
 profiler knows the operation's sizes, strides and pads, and its self time is that of the kernel. The
@@ -21,7 +20,7 @@ from bestof.profile.placement import Placed
 Decisions = Mapping[tuple[str, str], str]
 
 _FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
-# The passes of the backward operation, in the order of its mask, and what selectors call them.
+# The passes of the backward operation in the order of its mask: oneDNN's name, then bestof's.
 _PASSES = (("backward_data", "input gradient"), ("backward_weights", "weight gradient"))
 _DTYPES = {"float": "f32", "double": "f64", "c10::BFloat16": "bf16", "c10::Half": "f16"}
 
@@ -46,13 +45,15 @@ def own_lines(
 
 
 def _free(one: Operation) -> int:
-    """The nanoseconds that no inner operation explains."""
+    """Return the nanoseconds that no inner operation explains."""
     return max(0, one.end - one.start - sum(child.end - child.start for child in one.children))
 
 
 def _geometry(one: Operation) -> tuple[Any, ...] | None:
-    """Shapes of input and weights, stride, padding, dilation, groups; None if it is no 2-D
-    convolution."""
+    """Return shapes of input and weights, stride, padding, dilation and groups.
+
+    Return None if the operation is not a 2-D convolution.
+    """
     if len(one.concrete) < 9 or len(one.shapes) < 3:
         return None
     backward = one.name == _BACKWARD
@@ -64,14 +65,13 @@ def _geometry(one: Operation) -> tuple[Any, ...] | None:
 
 
 def operation_notation(one: Operation) -> str | None:
-    """Return the problem of a convolution's operation in bestof's notation, None for another
-    operation."""
+    """Return the problem of a convolution in bestof's notation, or None for another operation."""
     geometry = _geometry(one)
     return None if geometry is None else _notation(*geometry)
 
 
 def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Line | None:
-    # Where PyTorch's kernel or an alternative made of its operators ran, these carry the time.
+    # If inner operations took most of the time, PyTorch's kernels ran, and these have spans.
     geometry = _geometry(one)
     if geometry is None or 2 * _free(one) < one.end - one.start:
         return None
@@ -95,8 +95,10 @@ def _of_convolution(one: Operation, seen: set[str], decisions: Decisions) -> Lin
 
 
 def _of_step(one: Operation) -> Line | None:
-    """The line of a plan's step: `bestof.kernel:ALGORITHM:PROBLEM:MODULE`; None where operators of
-    PyTorch do it."""
+    """Return the line of a plan's step, from the name `bestof.kernel:ALGORITHM:PROBLEM:MODULE`.
+
+    Return None if operations of PyTorch compute the step.
+    """
     algorithm, problem, _ = one.name[len(KERNEL) :].split(":", 2)
     if 2 * _free(one) < one.end - one.start:
         return None
@@ -146,7 +148,7 @@ def _notation(
 def _problem(
     x: Sequence[int], weight: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int
 ) -> str:
-    """The problem as oneDNN writes it."""
+    """Return the problem as oneDNN writes it."""
     names: list[str] = []
     for place, axis in enumerate("hw"):
         size, window = x[2 + place], weight[2 + place]
@@ -173,7 +175,7 @@ def step_problem(problem: Any) -> str:
 
 
 def decisions_of(summarise: Callable[[], Any]) -> dict[tuple[str, str], str]:
-    """Return what was chosen for each problem of each pass, from `bestof.torch.summary`."""
+    """Return the chosen algorithm of each pass and problem, from `bestof.torch.summary`."""
     chosen: dict[tuple[str, str], list[str]] = {}
     for row in summarise().passes:
         if row.chosen is not None:

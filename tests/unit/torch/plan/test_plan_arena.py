@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +57,7 @@ def test_views_have_the_asked_layout() -> None:
         assert plain.eq(3.0).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, of any thread
 def test_a_forked_process_has_memory_of_its_own() -> None:
     arena = Arena(1 << 20)  # large enough for pages of its own
     view = arena.view(Buffer(8, 0, 0), (8,), channels_last=False)
