@@ -106,6 +106,26 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="bestof scale runs on Linux only")
+def test_ranks_that_hang_end_with_a_killed_command(tmp_path: Path) -> None:
+    hang = "import time\nopen('began', 'w').close()\ntime.sleep(1000)\n"
+    (tmp_path / "ranks.py").write_text(hang)
+    running = subprocess.Popen(
+        [*BEGIN, *COMMAND], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 200
+    while not (tmp_path / "began").exists():
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.kill()
+    running.wait(timeout=60)
+    while processes_in(tmp_path):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -98,17 +98,18 @@ def _check(options: argparse.Namespace, rest: list[str]) -> None:
 def _trial(script: list[str], split: Split, orders: int, reports: int) -> list[str]:
     module = ["-m", "bestof.cli.scale_trial", split.pins(), str(orders), str(reports)]
     # The launcher would make a folder for logs, and leave it when it is killed.
-    return [*_launcher(split, "--log-dir", os.devnull), *module, *_filled(script, split)]
+    launcher = ["bestof.cli.scale_launcher", str(os.getpid())]
+    options = _options(split, "--log-dir", os.devnull)
+    return [sys.executable, "-m", *launcher, *options, *module, *_filled(script, split)]
 
 
 def _command(script: list[str], split: Split) -> list[str]:
-    return [*_launcher(split), "-m", "bestof", "pinned", split.pins(), *_filled(script, split)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *_options(split)]
+    return [*launcher, "-m", "bestof", "pinned", split.pins(), *_filled(script, split)]
 
 
-def _launcher(split: Split, *more: str) -> list[str]:
-    ranks = str(len(split.ranks))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return [*launcher, "--nproc-per-node", ranks, *more]
+def _options(split: Split, *more: str) -> list[str]:
+    return ["--standalone", "--nproc-per-node", str(len(split.ranks)), *more]
 
 
 def _filled(script: list[str], split: Split) -> list[str]:

@@ -7,9 +7,7 @@ The other ranks wait for rank 0 in their next collective operation.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,18 +15,16 @@ from functools import partial
 
 from bestof.cli.after_import import after_import
 from bestof.cli.pinned import pin
+from bestof.cli.scale_launcher import end_with
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the script that the arguments name."""
     launcher = os.getppid()
     # A rank has a session of its own. It must not outlive a launcher that is killed.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:
+    if not end_with(launcher):
         return 1
     pin(argv[0])
     _, module, rest = split_arguments(argv[3:], ())
