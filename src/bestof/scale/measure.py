@@ -6,6 +6,7 @@ all ranks run, and the base of the weak scaling efficiency.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -21,6 +22,13 @@ TURNS = 3
 
 CLOSE = 1.1
 """Splits within 10 % of the fastest are compared with it in turn."""
+
+
+_NOT_TRIED = "not tried"
+
+
+class _AlwaysFails(ScriptFailed):
+    """The script fails whatever the split is."""
 
 
 class Run(Protocol):
@@ -82,7 +90,10 @@ class Measurement:
         self.best: Row | None = None
 
     def run(self, splits: Sequence[Split]) -> None:
-        """Measure all splits, as far as there is time. Raises ScriptFailed if none can run."""
+        """Measure all splits, as far as there is time.
+
+        Raises ScriptFailed if none can run, or if the first two runs of one rank fail alike.
+        """
         # The smallest batch of a rank comes first: it bounds the memory of the larger ones.
         ordered = sorted(splits, key=lambda one: (one.batch or 0, len(one.ranks), -one.threads))
         self.rows = [Row(one) for one in ordered]
@@ -110,6 +121,8 @@ class Measurement:
                 row.seconds = self._times(split, until)[0]
         except OutOfTime:
             row.why = "not measured: its share of the time was up; pass a larger --seconds"
+        except _AlwaysFails:
+            raise
         except ScriptFailed as error:
             row.why = str(error)
         told = row.why if row.seconds is None else f"{row.seconds:.4f} s a step"
@@ -125,10 +138,19 @@ class Measurement:
                 self._alone[key] = _Alone(seconds, report["memory"], report["base"])
             except ScriptFailed as error:
                 self._alone[key] = str(error)
+                self._give_up()
         found = self._alone[key]
         if isinstance(found, str):
             raise ScriptFailed(found)
         return found
+
+    def _give_up(self) -> None:
+        """Raise _AlwaysFails if the script itself fails: in two runs, alike, and none succeeded."""
+        failed = list(self._alone.values())
+        texts = [one for one in failed if isinstance(one, str) and not one.startswith(_NOT_TRIED)]
+        # Numbers, as those of a batch, may differ.
+        if len(texts) == len(failed) == 2 and len({re.sub(r"\d+", "", one) for one in texts}) == 1:
+            raise _AlwaysFails(texts[0])
 
     def _expect(self, batch: int | None) -> None:
         """Refuse a batch whose memory, as that of a smaller one tells, does not fit."""
@@ -143,7 +165,7 @@ class Measurement:
         free = self._available()
         if free is not None and needed > free:
             raise ScriptFailed(
-                f"not tried: it needs about {needed / 2**20:,.0f} MiB, "
+                f"{_NOT_TRIED}: it needs about {needed / 2**20:,.0f} MiB, "
                 f"and {free / 2**20:,.0f} MiB are free"
             )
 

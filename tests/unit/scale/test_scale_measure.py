@@ -103,6 +103,30 @@ def test_what_does_not_fit_is_never_started() -> None:
     assert machine.started == ["1x1"]  # that of 32 samples; 64 would need 228 MiB
 
 
+def test_a_script_that_always_fails_is_run_twice() -> None:
+    class Failing(FakeRun):
+        def turn(self, deadline: float) -> float:
+            raise ScriptFailed(f"it failed with status 1: no file for {self.split.batch} samples")
+
+    class Broken(Machine):
+        def make(self, split: Split) -> FakeRun:
+            super().make(split)
+            return Failing(self, split)
+
+    machine = Broken()
+    found = Measurement(
+        machine.make,
+        lambda: None,
+        deadline=1e6,
+        tell=lambda line: None,
+        clock=lambda: machine.now,
+    )
+    with pytest.raises(ScriptFailed, match="status 1: no file for 16 samples"):
+        found.run(splits(Cores(((0, 1, 2, 3),), 4), 64))
+    assert len(machine.started) == 2
+    assert machine.open == 0
+
+
 def test_one_rank_that_dies_costs_one_row() -> None:
     found = measured(Machine(failing="2x1"))
     assert {row.split.name: row.why for row in found.rows if row.seconds is None} == {
