@@ -13,7 +13,7 @@ class ForkLock:
     """A lock that its thread may take again, used by `with`.
 
     Only the forking thread lives on in a child. If another thread held the lock at that moment,
-    nobody would release it there: each child gets a new one.
+    nobody would release it there: the child gets a new one.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,11 @@ class ForkLock:
         self._lock.release()
 
     def renew(self) -> None:
-        """Replace the lock in a forked child."""
-        self._lock = threading.RLock()
+        """Replace the lock in a forked child, unless it is free or the forking thread's own."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
 
 
 def _renew_locks() -> None:

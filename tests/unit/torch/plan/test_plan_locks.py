@@ -88,3 +88,22 @@ def test_a_forked_child_answers_though_its_parent_held_a_lock(held: str, used: s
         check=True,
     )
     assert done.stdout.split() == ["0"]
+
+
+_OWN = """
+import os
+from bestof.torch.plan.fork_lock import ForkLock
+lock = ForkLock()
+with lock:
+    child = os.fork()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_thread_that_forks_under_its_own_lock_still_holds_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _OWN], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0"], done.stderr
