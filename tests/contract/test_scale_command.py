@@ -101,6 +101,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     assert "ranks  threads" in out
+    until = time.monotonic() + 200
     while processes_in(tmp_path):  # a killed process takes a moment to leave
         assert time.monotonic() < until
         time.sleep(0.1)
@@ -121,6 +122,7 @@ def test_ranks_that_hang_end_with_a_killed_command(tmp_path: Path) -> None:
         time.sleep(0.1)
     running.kill()
     running.wait(timeout=60)
+    until = time.monotonic() + 200
     while processes_in(tmp_path):
         assert time.monotonic() < until
         time.sleep(0.1)
