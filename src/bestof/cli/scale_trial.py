@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from bestof.cli.after_import import after_import
 from bestof.cli.pinned import pin
@@ -43,21 +44,40 @@ def _begin(channel: Channel) -> None:
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
 
     base = _memory("VmRSS")
+    before: int | None = None
 
     def pause(seconds: float | None) -> float:
+        nonlocal before
         together = distributed.is_available() and distributed.is_initialized()
+        now = exchanges() if together else None
         report = {
             "seconds": seconds,
             "trials": 0,
             "facts": asdict(clock.facts()),
             "world": distributed.get_world_size() if together else 1,
+            "exchanges": None if now is None or before is None else now - before,
             "memory": _memory("VmHWM"),
             "base": base,
         }
+        before = now
         return channel.exchange(report)
 
     clock = StepClock(pause)
     clock.start()
+
+
+def exchanges() -> int | None:
+    """Return how many operations of torch.distributed this rank has called, in all groups.
+
+    DistributedDataParallel's are among them. None if PyTorch or a backend does not count them.
+    """
+    from torch.distributed import distributed_c10d  # noqa: PLC0415 - the program has imported torch
+
+    try:
+        groups: list[Any] = list(distributed_c10d._world.pg_map)  # PyTorch's stubs lack the method
+        return sum(int(group._get_sequence_number_for_group()) for group in groups)
+    except (AttributeError, RuntimeError):  # no public function tells the numbers
+        return None
 
 
 def _memory(name: str) -> int:

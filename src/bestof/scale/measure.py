@@ -171,8 +171,17 @@ class Measurement:
 
     def _times(self, split: Split, until: float) -> tuple[float, dict[str, Any]]:
         run = self._make(split)
+        times = []
+        silent = len(split.ranks) > 1
         try:
-            times = [self._turn(run, split, until) for _ in range(TURNS)]
+            for _ in range(TURNS):
+                times.append(self._turn(run, split, until))
+                silent = silent and run.report["exchanges"] == 0  # None: not known
+            if silent:
+                raise ScriptFailed(
+                    f"its {len(split.ranks)} ranks exchange nothing in their steps: no operation "
+                    "of torch.distributed was called; wrap the model in DistributedDataParallel"
+                )
             return median(times), run.report
         finally:
             run.close()

@@ -26,6 +26,7 @@ class Machine:
     def __init__(self, **more: Any) -> None:
         self.now, self.started, self.open = 0.0, [], 0  # type: ignore[var-annotated]
         self.world: int | None = None
+        self.exchanges: int | None = 3
         self.failing = more.get("failing", "")
         self.late = more.get("late", "")
 
@@ -54,7 +55,12 @@ class FakeRun:
         batch = self.split.batch
         assert batch is not None
         world = self.machine.world or len(self.split.ranks)
-        self.report = {"world": world, "memory": (100 + 2 * batch) * MIB, "base": 100 * MIB}
+        self.report = {
+            "world": world,
+            "exchanges": self.machine.exchanges,
+            "memory": (100 + 2 * batch) * MIB,
+            "base": 100 * MIB,
+        }
         return self.machine.seconds(self.split)
 
     def close(self) -> None:
@@ -149,6 +155,21 @@ def test_ranks_that_do_not_train_together_are_refused() -> None:
     found = measured(machine)
     (refused,) = [row for row in found.rows if row.seconds is None]
     assert "the script does not use its 2 ranks together" in refused.why
+
+
+def test_ranks_that_exchange_nothing_are_refused() -> None:
+    machine = Machine()
+    machine.exchanges = 0
+    found = measured(machine)
+    (refused,) = [row for row in found.rows if row.seconds is None]
+    assert refused.split.name == "2x1"  # one rank needs no others
+    assert "its 2 ranks exchange nothing in their steps" in refused.why
+
+
+def test_a_backend_that_counts_nothing_is_trusted() -> None:
+    machine = Machine()
+    machine.exchanges = None
+    assert all(row.seconds for row in measured(machine).rows)
 
 
 def test_close_splits_are_compared_in_turn() -> None:
