@@ -17,12 +17,13 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from bestof.errors import InvalidArgument
+
+_GetCode = Callable[[str], CodeType | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,9 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
     finally:
         sys.path[:] = before
     loader = spec.loader
-    if not isinstance(loader, InspectLoader) or not _has_code(loader, spec.name):
+    # Loaders of editable installs pass `get_code` on, and are no InspectLoader.
+    get_code = getattr(loader, "get_code", None)
+    if get_code is None or not _has_code(get_code, spec.name):
         raise InvalidArgument(f"cannot run the module {name!r}: it has no Python code")
     attributes = {
         "__loader__": loader,
@@ -145,19 +148,19 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
         argv=(spec.origin or name, *arguments),
         path_entry=entry,
         attributes=_with_annotations(attributes),
-        compiled=partial(_module_code, loader, spec.name),
+        compiled=partial(_module_code, get_code, spec.name),
     )
 
 
-def _module_code(loader: InspectLoader, name: str) -> CodeType:
-    code = loader.get_code(name)
+def _module_code(get_code: _GetCode, name: str) -> CodeType:
+    code = get_code(name)
     assert code is not None
     return code
 
 
-def _has_code(loader: InspectLoader, name: str) -> bool:
+def _has_code(get_code: _GetCode, name: str) -> bool:
     try:
-        return loader.get_code(name) is not None
+        return get_code(name) is not None
     except Exception:  # such as a SyntaxError, which the program raises when it runs
         return True
 

@@ -197,6 +197,30 @@ def test_a_module_runs_as_under_python(bestof: Bestof) -> None:
         same(bestof("run", "-m", module, "-m", "a"), bestof.python("-m", module, "-m", "a"))
 
 
+def test_a_module_may_have_any_loader_of_code(bestof: Bestof) -> None:
+    """Loaders of editable installs wrap another one."""
+    bestof.write("real.py", "print(__name__, __spec__.name)\n")
+    wrap = (
+        "import sys\n"
+        "from importlib.machinery import PathFinder\n"
+        "class Wrapped:\n"
+        "    def __init__(self, loader): self._loader = loader\n"
+        "    def __getattr__(self, name): return getattr(self._loader, name)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        spec = PathFinder.find_spec(name, path) if name == 'real' else None\n"
+        "        if spec is not None: spec.loader = Wrapped(spec.loader)\n"
+        "        return spec\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    bestof.write("wrapped.py", wrap)
+    begin = (
+        "import wrapped, sys; from bestof.cli import main; sys.exit(main(['run', '-m', 'real']))"
+    )
+    ended = bestof.python("-c", begin)
+    assert ended.stdout == b"__main__ real\n", ended.stderr
+
+
 def test_a_reader_that_leaves_is_python_s_matter(bestof: Bestof) -> None:
     read_end_closed = (
         "import os, sys\nr, w = os.pipe()\nos.dup2(w, 1)\nos.close(w)\nos.close(r)\nprint('lost')\n"
