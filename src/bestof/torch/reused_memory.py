@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import weakref
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -46,7 +47,16 @@ class ReusedMemory:
         return torch.from_numpy(lent).view(x.shape)
 
     def _take_back(self, block: NDArray[np.float32]) -> None:
-        self._free = [max(block, *self._free, key=len) if self._free else block]
+        # No lock: this also runs within a garbage collection, where the thread may hold the lock.
+        # Only what `pop` returned is put back, so that no block is in two hands.
+        try:
+            other = self._free.pop()
+        except IndexError:
+            other = block
+        self._free.append(max(block, other, key=len))
+        while len(self._free) > 1:  # threads may have added one each
+            with suppress(IndexError):
+                self._free.pop(0)
 
 
 def _new_block(count: int) -> NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -77,6 +78,24 @@ def test_threads_never_share_a_block() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_block_that_is_taken_meanwhile_is_not_put_back() -> None:
+    """Another thread takes the free block while one comes back."""
+    memory = ReusedMemory()
+    small, large = memory.empty_like(LIKE[:1]), memory.empty_like(LIKE)
+    del large
+
+    class Block(np.ndarray):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            taken.append(memory.empty_like(LIKE))
+            return self.size
+
+    taken: list[torch.Tensor] = []
+    memory._take_back(np.empty(1, np.float32).view(Block))
+    del small
+    lent = [*taken, *(memory.empty_like(LIKE) for _ in range(3))]
+    assert len({one.data_ptr() for one in lent}) == len(lent) >= 4
 
 
 def test_a_kept_gradient_of_the_focal_loss_stays_as_it_is() -> None:
