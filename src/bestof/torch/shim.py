@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
 
 def watch(
     tensors: Sequence[Tensor],
-    places: Sequence[tuple[dict[str, Any], str]] | None = None,
+    places: Sequence[tuple[Mapping[str, Any], str]] | None = None,
     children: Sequence[tuple[dict[str, Any], str, object]] = (),
 ) -> Watch | None:
     """Return a watch that tells whether tensors are unchanged: their places, versions and
@@ -203,16 +203,19 @@ def watch(
     A place is a dict and the name that it has the tensor by. Each of `children` is a dict, a name,
     and the module that the dict must have by this name; the dict must not grow or shrink either.
     Asking about 218 tensors whose objects have left the caches takes 60 to 100 us; Python takes
-    370. Returns None if PyTorch does not tell: of inference tensors, and in releases that lack the
-    functions of the shim.
+    370. Returns None if PyTorch does not tell: of inference tensors, in places that are no dicts,
+    and in releases that lack the functions of the shim.
     """
     conversions = _conversions()
     if conversions is None or any(one.is_inference() for one in tensors):
         return None
+    kept = [(own, name) for own, name in places or () if isinstance(own, dict)]
+    if places is not None and len(kept) < len(places):
+        return None
     handles = [conversions[1](one) for one in tensors]
     return make_watch(
         list(tensors),
-        [None] * len(tensors) if places is None else list(places),
+        [None] * len(tensors) if places is None else [*kept],
         handles,
         list(children),
     )

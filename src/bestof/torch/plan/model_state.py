@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -60,6 +60,11 @@ class Bits:
         return isa(), [fingerprint(at, one.nbytes()) for at, one in storages.items()]
 
 
+def _entry(own: Mapping[str, Any], name: str) -> Any:
+    # Scripted modules have a mapping of their own, without `get`.
+    return own[name] if name in own else None  # noqa: SIM401 - see above
+
+
 class ModelState:
     """The parameters and buffers of a model, as they were when a plan was made.
 
@@ -82,7 +87,7 @@ class ModelState:
                 if one is not None
             ]
         )
-        self._owns: list[dict[str, Any]] = [own for own, _, _ in kept]
+        self._owns: list[Mapping[str, Any]] = [own for own, _, _ in kept]
         self._names = [name for _, name, _ in kept]
         self._tensors = [one for _, _, one in kept]
         self._frozen = [one.detach() for one in self._tensors]
@@ -115,7 +120,7 @@ class ModelState:
             return True
         # Compared by identity: two lists of tensors would compare their elements.
         unchanged = (
-            all(map(operator.is_, map(dict.get, self._owns, self._names), self._tensors))
+            all(map(operator.is_, map(_entry, self._owns, self._names), self._tensors))
             and all(own == kept for own, kept in self._children)
             and list(map(_version, self._counted)) == self._versions
             and list(map(Tensor.data_ptr, self._tensors))

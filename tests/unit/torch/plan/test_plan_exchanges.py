@@ -55,6 +55,18 @@ def test_planned_shapes_notice_an_exchanged_module(
         plan(x)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_with_parameters_is_planned_and_watched() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), torch.jit.script(nn.Linear(8, 8))).eval()
+    x = torch.randn(2, 8)
+    plan = bt.optimize(model, (x,))
+    torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        model[1].weight.mul_(2)
+    with pytest.raises(TorchError, match="was changed after the plan was made"):
+        plan(x)
+
+
 def test_a_write_to_a_parameter_made_in_inference_mode_is_noticed() -> None:
     with torch.inference_mode():
         model = nn.Linear(4, 4).eval()
