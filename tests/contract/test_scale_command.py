@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bestof.cli import main
+from bestof.cli.scale_launcher import LAUNCHER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "whole_process.md").read_text(encoding="utf-8")
 SCRIPT = PAGE.partition("Save this as `ranks.py`:\n```python\n")[2].partition("```")[0]
@@ -126,6 +127,21 @@ def test_ranks_that_hang_end_with_a_killed_command(tmp_path: Path) -> None:
     while processes_in(tmp_path):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bestof scale runs on Linux only")
+def test_a_rank_whose_launcher_has_ended_does_not_begin(tmp_path: Path) -> None:
+    """Its parent is another process then."""
+    (tmp_path / "ranks.py").write_text("open('began', 'w').close()\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "bestof.cli.scale_trial", "0", "0", "1", "ranks.py"],
+        cwd=tmp_path,
+        env={**os.environ, LAUNCHER: str(os.getppid()), "RANK": "1"},
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert not (tmp_path / "began").exists()
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,40 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, sent: signal.Signa
     assert recipe["comparisons"][0]["ratios"]
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems keep children of a killed parent"
+)
+def test_a_hung_step_ends_with_a_killed_command(tmp_path: Path) -> None:
+    script = "import os, time\nopen('began', 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    (tmp_path / "train.py").write_text(script)
+    running = subprocess.Popen(
+        [sys.executable, "-c", ONLY, "tune", "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    file, until = tmp_path / "began", time.monotonic() + 200
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.kill()
+    running.wait(timeout=60)
+    until = time.monotonic() + 60
+    while is_running(int(file.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def is_running(process: int) -> bool:
+    try:
+        # A process that has ended, and that nobody has waited for, is in the state Z.
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_a_recipe_and_a_configuration_exclude_each_other(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = bestof(tmp_path, "run", "--recipe", "r.json", "--accuracy", "exact", "train.py")

@@ -6,22 +6,17 @@ PARENT is killed. The ranks end with the launcher in the same way; see `scale_tr
 
 from __future__ import annotations
 
-import ctypes
 import os
 import runpy
-import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+from bestof.recipe.end_with import end_with
 
-
-def end_with(parent: int) -> bool:
-    """Let the kernel kill this process when its parent ends. Return False if it has ended."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.getppid() == parent
-
+LAUNCHER = "BESTOF_SCALE_LAUNCHER"
+"""The variable by which the ranks learn the number of the launcher's process."""
 
 if __name__ == "__main__":
     if not end_with(int(sys.argv.pop(1))):
         sys.exit(1)
+    os.environ[LAUNCHER] = str(os.getpid())
     runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)

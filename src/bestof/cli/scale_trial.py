@@ -16,14 +16,16 @@ from typing import Any
 
 from bestof.cli.after_import import after_import
 from bestof.cli.pinned import pin
-from bestof.cli.scale_launcher import end_with
+from bestof.cli.scale_launcher import LAUNCHER
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
+from bestof.recipe.end_with import end_with
+from bestof.scale.process_memory import process_memory
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the script that the arguments name."""
-    launcher = os.getppid()
+    launcher = int(os.environ.pop(LAUNCHER))
     # A rank has a session of its own. It must not outlive a launcher that is killed.
     if not end_with(launcher):
         return 1
@@ -43,7 +45,7 @@ def _begin(channel: Channel) -> None:
 
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
 
-    base = _memory("VmRSS")
+    base = process_memory("VmRSS")
     before: int | None = None
 
     def pause(seconds: float | None) -> float:
@@ -56,7 +58,7 @@ def _begin(channel: Channel) -> None:
             "facts": asdict(clock.facts()),
             "world": distributed.get_world_size() if together else 1,
             "exchanges": None if now is None or before is None else now - before,
-            "memory": _memory("VmHWM"),
+            "memory": process_memory("VmHWM"),
             "base": base,
         }
         before = now
@@ -78,13 +80,6 @@ def exchanges() -> int | None:
         return sum(int(group._get_sequence_number_for_group()) for group in groups)
     except (AttributeError, RuntimeError):  # no public function tells the numbers
         return None
-
-
-def _memory(name: str) -> int:
-    """Return the bytes of this process that /proc calls `name`, without shared files."""
-    with open("/proc/self/status", encoding="utf-8") as file:
-        found = dict(line.split(":", 1) for line in file)
-    return 1024 * (int(found[name].split()[0]) - int(found["RssFile"].split()[0]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -92,7 +93,8 @@ def _begun(path: Path, script: list[str], options: argparse.Namespace) -> Recipe
 def _command(script: list[str], settings: Settings, orders: int, reports: int) -> list[str]:
     told = json.dumps(settings.changes())
     return [
-        *(sys.executable, "-m", "bestof.cli.tune_trial", told, str(orders), str(reports)),
+        *(sys.executable, "-m", "bestof.cli.tune_trial", str(os.getpid())),
+        *(told, str(orders), str(reports)),
         *script,
     ]
 

@@ -1,6 +1,7 @@
-"""Runs a script for `bestof tune`: `python -m bestof.cli.tune_trial SETTINGS ORDERS REPORTS ...`.
+"""Runs a script for `bestof tune`: `-m bestof.cli.tune_trial PARENT SETTINGS ORDERS REPORTS ...`.
 
-Between turns the script waits for an order from the file descriptor ORDERS, and writes its times to
+PARENT is the process of `bestof tune`. If it is killed, the kernel ends this process too. Between
+turns the script waits for an order from the file descriptor ORDERS, and writes its times to
 REPORTS.
 """
 
@@ -16,15 +17,18 @@ from bestof import selection
 from bestof.cli.after_import import after_import
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.recipe.channel import Channel
+from bestof.recipe.end_with import end_with
 from bestof.recipe.settings import Settings, parse_settings
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the script that the arguments name."""
-    settings = parse_settings(json.loads(argv[0]), "settings")
-    _, module, rest = split_arguments(argv[3:], ())
+    if not end_with(int(argv[0])):
+        return 1
+    settings = parse_settings(json.loads(argv[1]), "settings")
+    _, module, rest = split_arguments(argv[4:], ())
     script = find_module(rest[0], rest[1:]) if module else find_script(rest[0], rest[1:])
-    channel = Channel("bestof tune", int(argv[1]), int(argv[2]))
+    channel = Channel("bestof tune", int(argv[2]), int(argv[3]))
     begin = partial(_begin, settings, channel)
     return script.run(partial(after_import, "torch", begin))
 
