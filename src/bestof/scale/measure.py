@@ -14,6 +14,8 @@ from time import monotonic
 from typing import Any, Protocol
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
+from bestof.scale.in_turn import ratios_in_turn
+from bestof.scale.room import NOT_TRIED, check_room
 from bestof.scale.split import Split
 from bestof.selection.paired import judge
 
@@ -22,9 +24,6 @@ TURNS = 3
 
 CLOSE = 1.1
 """Splits within 10 % of the fastest are compared with it in turn."""
-
-
-_NOT_TRIED = "not tried"
 
 
 class _AlwaysFails(ScriptFailed):
@@ -86,6 +85,8 @@ class Measurement:
         self._tell = tell
         self._clock = clock
         self._alone: dict[tuple[int, int | None], _Alone | str] = {}
+        self._failures: list[str] = []  # of several ranks
+        self._has_run_together = False
         self.rows: list[Row] = []
         self.best: Row | None = None
 
@@ -118,7 +119,7 @@ class Measurement:
                 row.seconds = alone.seconds
             else:
                 self._room(len(split.ranks) * alone.memory)
-                row.seconds = self._times(split, until)[0]
+                row.seconds = self._together(split, until)
         except OutOfTime:
             row.why = "not measured: its share of the time was up; pass a larger --seconds"
         except _AlwaysFails:
@@ -147,10 +148,26 @@ class Measurement:
     def _give_up(self) -> None:
         """Raise _AlwaysFails if the script itself fails: in two runs, alike, and none succeeded."""
         failed = list(self._alone.values())
-        texts = [one for one in failed if isinstance(one, str) and not one.startswith(_NOT_TRIED)]
-        # Numbers, as those of a batch, may differ.
-        if len(texts) == len(failed) == 2 and len({re.sub(r"\d+", "", one) for one in texts}) == 1:
+        texts = [one for one in failed if isinstance(one, str) and not one.startswith(NOT_TRIED)]
+        if len(texts) == len(failed) == 2 and _are_alike(texts):
             raise _AlwaysFails(texts[0])
+
+    def _together(self, split: Split, until: float) -> float:
+        """Return the seconds of a step of several ranks.
+
+        If the first two of such splits fail alike, the others are not started.
+        """
+        if not self._has_run_together and len(self._failures) > 1 and _are_alike(self._failures):
+            raise ScriptFailed(
+                f"{NOT_TRIED}: other splits of several ranks failed alike: {self._failures[0]}"
+            )
+        try:
+            seconds = self._times(split, until)[0]
+        except ScriptFailed as error:
+            self._failures.append(str(error))
+            raise
+        self._has_run_together = True
+        return seconds
 
     def _expect(self, batch: int | None) -> None:
         """Refuse a batch whose memory, as that of a smaller one tells, does not fit."""
@@ -162,12 +179,7 @@ class Measurement:
                 self._room(one.base + (one.memory - one.base) * batch // known)
 
     def _room(self, needed: int) -> None:
-        free = self._available()
-        if free is not None and needed > free:
-            raise ScriptFailed(
-                f"{_NOT_TRIED}: it needs about {needed / 2**20:,.0f} MiB, "
-                f"and {free / 2**20:,.0f} MiB are free"
-            )
+        check_room(needed, self._available())
 
     def _times(self, split: Split, until: float) -> tuple[float, dict[str, Any]]:
         run = self._make(split)
@@ -217,15 +229,18 @@ class Measurement:
         before, after = self._make(standing), self._make(split)
         try:
             self._room(needed)
-            ratios: list[float] = []
-            while (kept := judge(ratios)) is None:
-                runs = ((before, standing), (after, split))
-                order = runs if len(ratios) % 2 == 0 else runs[::-1]
-                times = {id(run): self._turn(run, one, self._deadline) for run, one in order}
-                ratios.append(times[id(before)] / times[id(after)])
-            return kept
+            ratios = ratios_in_turn(
+                lambda: self._turn(before, standing, self._deadline),
+                lambda: self._turn(after, split, self._deadline),
+            )
+            return bool(judge(ratios))
         except (ScriptFailed, OutOfTime):
             return False  # the fastest one of those measured alone stays
         finally:
             before.close()
             after.close()
+
+
+def _are_alike(failures: Sequence[str]) -> bool:
+    """Return whether all failures are the same. Numbers, as those of a batch, may differ."""
+    return len({re.sub(r"\d+", "", one) for one in failures}) == 1

@@ -133,6 +133,34 @@ def test_a_script_that_always_fails_is_run_twice() -> None:
     assert machine.open == 0
 
 
+@pytest.mark.parametrize(("alike", "started"), [(True, 2), (False, 3)])
+def test_a_script_that_fails_with_several_ranks_is_run_twice(alike: bool, started: int) -> None:
+    class Failing(FakeRun):
+        def turn(self, deadline: float) -> float:
+            if len(self.split.ranks) > 1:
+                why = "no port 1234" if alike else "x" * len(machine.started)
+                raise ScriptFailed(f"it failed with status 1: {why}")
+            return super().turn(deadline)
+
+    class Broken(Machine):
+        def make(self, split: Split) -> FakeRun:
+            super().make(split)
+            return Failing(self, split)
+
+    machine = Broken()
+    found = Measurement(
+        machine.make, lambda: None, deadline=1e6, tell=lambda line: None, clock=lambda: machine.now
+    )
+    found.run(splits(Cores(((0, 1, 2, 3),), 4), 64))
+    several = [one for one in machine.started if not one.startswith("1x")]
+    assert len(several) == started  # of 2x1, 2x2 and 4x1
+    assert found.best is not None
+    assert len(found.best.split.ranks) == 1
+    refused = [row.why for row in found.rows if row.why.startswith("not tried")]
+    assert len(refused) == 3 - len(several)
+    assert all("failed alike: it failed with status 1: no port 1234" in one for one in refused)
+
+
 def test_one_rank_that_dies_costs_one_row() -> None:
     found = measured(Machine(failing="2x1"))
     assert {row.split.name: row.why for row in found.rows if row.seconds is None} == {
