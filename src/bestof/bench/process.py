@@ -63,12 +63,20 @@ class PeerProcess:
         """Call the worker's method `order`; return its answer. `patience`: seconds, None for no
         limit.
         """
+        self.send(order, **arguments)
+        return self.receive(order, patience)
+
+    def send(self, order: str, **arguments: Any) -> None:
+        """Call the worker's method `order`. Its answer waits for `receive`."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"order": order, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise BenchError(self._ended()) from None
+
+    def receive(self, order: str, patience: float | None = None) -> Any:
+        """Return the answer to `order`, the oldest one that was sent. `patience`: see `ask`."""
         line = self._line(patience)
         if line is None:
             self._process.kill()

@@ -1,4 +1,7 @@
-"""`bestof scale`: find how many ranks of how many threads train a script fastest."""
+"""`bestof scale`: find how many ranks of how many threads train a script fastest.
+
+With `--serve`, it finds how many instances serve a plan best; see `scale_serve`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from functools import partial
 from time import monotonic
 
 from bestof.cli.options import add_json, add_number, parser_of_script, seconds, tell
+from bestof.cli.scale_serve import latency, refuse_for_training, serve
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
@@ -31,10 +35,16 @@ global batch that --batch gives, divided by the number of ranks.
 
 A script that divides its global batch by WORLD_SIZE itself needs --divides.
 
+With --serve, PLAN is a file that `plan.save` has written. Processes call it at
+the same time. The best setting has the most samples a second among those that
+keep 99 % of the calls within --latency.
+
+  bestof scale --serve PLAN --latency 50ms
+
 The script runs several times, in processes that are ended between two steps.
 What it writes to files, these runs write; what it prints is not shown."""
 
-_VALUED = ("--batch", "--seconds")
+_VALUED = ("--batch", "--seconds", "--serve", "--latency")
 _PLACE = "{batch}"
 
 
@@ -42,11 +52,14 @@ def call(argv: Sequence[str]) -> int:
     """Parse the arguments, measure, and print the table and the best command line."""
     own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
+    if sys.platform != "linux":
+        raise BestofError("`bestof scale` pins processes, which it can do on Linux only")
+    if options.serve is not None:
+        refuse_for_training(options, rest)
+        return serve(options, cores(processors()))
     if not rest:
         raise InvalidArgument("nothing to run; usage: bestof scale [options] script.py [arguments]")
     _check(options, rest)
-    if sys.platform != "linux":
-        raise BestofError("`bestof scale` pins processes, which it can do on Linux only")
     (find_module if module else find_script)(rest[0], rest[1:])  # an unusable one is refused here
     script = ["-m", *rest] if module else rest
     tried = splits(cores(processors()), None if options.divides else options.batch)
@@ -82,6 +95,8 @@ def _print(measurement: Measurement, script: list[str], options: argparse.Namesp
 
 
 def _check(options: argparse.Namespace, rest: list[str]) -> None:
+    if options.latency is not None:
+        raise InvalidArgument("--latency bounds the calls of a plan; pass it with --serve PLAN")
     placed = any(_PLACE in one for one in rest[1:])
     if options.divides and (placed or options.batch is not None):
         raise InvalidArgument("--divides leaves the batch to the script; pass no batch with it")
@@ -120,11 +135,21 @@ def _filled(script: list[str], split: Split) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of_script(
-        "scale", "Find how many ranks of how many threads train a script fastest.", _EPILOG
+        "scale",
+        "Find how many ranks of how many threads train a script fastest.",
+        _EPILOG,
+        or_else="--serve PLAN [--latency TIME] [options]",
     )
     add = parser.add_argument
     add("--batch", metavar="N", type=int, help="the samples of a step of all ranks together")
     add("--divides", action="store_true", help="the script divides its batch by WORLD_SIZE")
+    add("--serve", metavar="PLAN", help="find how many instances serve a plan best")
+    add(
+        "--latency",
+        metavar="TIME",
+        type=latency,
+        help="with --serve: the bound of 99 %% of the calls, such as 50ms (default: none)",
+    )
     add_number(parser, "--seconds", 600.0, "end after S seconds", seconds)
     add_json(parser)
     return parser

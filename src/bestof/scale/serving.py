@@ -1,0 +1,234 @@
+"""Finds how many instances of how many threads, with which batch, serve a plan best.
+
+The best setting has the most samples a second among those whose latency keeps a bound. The latency
+is the time of a call of the plan; its 99th percentile counts, over the calls of all instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from time import monotonic
+from typing import Protocol
+
+from bestof.recipe.contestant import OutOfTime, ScriptFailed
+from bestof.scale.in_turn import ratios_in_turn
+from bestof.scale.instances import Turn
+from bestof.scale.measure import CLOSE
+from bestof.scale.room import NOT_TRIED, check_room
+from bestof.scale.split import Split
+from bestof.selection.paired import judge
+
+LEAST_CALLS = 100
+"""With fewer calls, the 99th percentile is the slowest call."""
+
+SECONDS = 2.0
+"""A setting is measured for so long, or longer until it has made LEAST_CALLS."""
+
+COMPARED_SECONDS = 0.5
+
+
+class Serving(Protocol):
+    """The instances of a setting; see `Instances`."""
+
+    seconds: float
+    memory: int
+    base: int
+
+    def turn(self, seconds: float, deadline: float) -> Turn:
+        """Let all instances call the plan for some seconds."""
+
+    def close(self) -> None:
+        """End all instances."""
+
+
+@dataclass(slots=True)
+class Setting:
+    """What was measured of instances (`split.ranks`), their threads, and the batch of a call.
+
+    throughput: samples a second of all instances. p50, p99: seconds of a call. calls: how many
+    these rest on. memory: the most bytes of an instance, without shared files. why: the reason if
+    there is no throughput.
+    """
+
+    split: Split
+    throughput: float | None = None
+    p50: float | None = None
+    p99: float | None = None
+    calls: int = 0
+    memory: int | None = None
+    why: str = ""
+
+    def keeps(self, bound: float | None) -> bool:
+        """Return whether it was measured, and its 99th percentile is within the bound."""
+        return self.p99 is not None and (bound is None or self.p99 <= bound)
+
+
+class ServingMeasurement:
+    """Measures settings. The arguments are those of `Measurement`.
+
+    make: starts the instances of a split; its second argument is the deadline. bound: of the 99th
+    percentile, in seconds; None for none.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Split, float], Serving],
+        available: Callable[[], int | None],
+        bound: float | None,
+        *,
+        deadline: float,
+        tell: Callable[[str], object],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._make = make
+        self._available = available
+        self._bound = bound
+        self._deadline = deadline
+        self._tell = tell
+        self._clock = clock
+        self._base: int | None = None
+        self.rows: list[Setting] = []
+        self.best: Setting | None = None
+
+    def run(self, splits: Sequence[Split]) -> None:
+        """Measure all splits, as far as there is time. ScriptFailed if none can be measured."""
+        # One instance comes first: it tells the memory of several. A small batch tells that of a
+        # larger one.
+        ordered = sorted(splits, key=lambda one: (one.batch or 0, len(one.ranks), -one.threads))
+        self.rows = [Setting(one) for one in ordered]
+        for number, row in enumerate(self.rows):
+            left = self._deadline - self._clock()
+            try:
+                self._check(row)
+                self._measure(row, self._clock() + left / min(4, len(self.rows) - number))
+            except OutOfTime:
+                row.why = "not measured: its share of the time was up; pass a larger --seconds"
+            except ScriptFailed as error:
+                row.why = str(error)
+            self._tell(f"{shown(row.split)}: {row.why or _told(row)}")
+            self._choose()
+        if all(row.throughput is None for row in self.rows):
+            raise ScriptFailed(self.rows[0].why)
+        self._compare()
+
+    def nearest(self) -> Setting | None:
+        """Return the setting whose 99th percentile is the least."""
+        timed = [row for row in self.rows if row.p99 is not None]
+        return min(timed, key=lambda row: row.p99 or 0.0, default=None)
+
+    def _choose(self) -> None:
+        fitting = [row for row in self.rows if row.keeps(self._bound)]
+        self.best = max(fitting, key=lambda row: row.throughput or 0.0, default=None)
+
+    def _check(self, row: Setting) -> None:
+        """Refuse what does not fit in memory, and what cannot keep the bound."""
+        single = self._single(row.split)
+        if single is not None and single is not row:
+            if single.memory is None:
+                raise ScriptFailed(f"{NOT_TRIED}: one instance of it was not measured")
+            check_room(len(row.split.ranks) * single.memory, self._available())
+            if self._bound is not None and single.p50 is not None and single.p50 > self._bound:
+                alone = f"{single.p50 * 1e3:.3g} ms a call"
+                raise ScriptFailed(f"{NOT_TRIED}: one instance alone already takes {alone}")
+            return
+        for other in self.rows:
+            known, batch = other.split.batch, row.split.batch
+            if other.memory and self._base is not None and known and batch and known <= batch:
+                # What grows with the batch is at most all that was added after the imports.
+                added = (other.memory - self._base) * batch // known
+                check_room(self._base + added, self._available())
+                return
+
+    def _single(self, split: Split) -> Setting | None:
+        """Return the row of one instance with the same threads and batch."""
+        for row in self.rows:
+            one = row.split
+            if (len(one.ranks), one.threads, one.batch) == (1, split.threads, split.batch):
+                return row
+        return None
+
+    def _measure(self, row: Setting, until: float) -> None:
+        serving = self._make(row.split, until)
+        try:
+            self._base = serving.base
+            times: list[float] = []
+            elapsed = 0.0
+            seconds = min(SECONDS, max(0.0, until - self._clock()))
+            calls = 0.0
+            while True:
+                turn = serving.turn(seconds, until)
+                times += turn.times
+                calls, elapsed = calls + turn.rate * seconds, elapsed + seconds
+                if len(times) >= LEAST_CALLS:
+                    break
+                seconds = 1.2 * (LEAST_CALLS - len(times)) / turn.rate
+                if self._clock() + seconds > until:
+                    raise ScriptFailed(
+                        f"too few calls for a 99th percentile: {len(times)} in {elapsed:.3g} s, "
+                        f"and {LEAST_CALLS} are needed; pass a larger --seconds"
+                    )
+            row.memory = serving.memory
+        finally:
+            serving.close()
+        assert row.split.batch is not None
+        row.throughput = row.split.batch * calls / elapsed
+        row.p50, row.p99, row.calls = percentile(times, 50), percentile(times, 99), len(times)
+
+    def _compare(self) -> None:
+        """Compare the best setting in turn with those that come close, if both fit in memory."""
+        for row in sorted(self.rows, key=lambda one: -(one.throughput or 0.0)):
+            best = self.best
+            if best is None or row is best or not row.keeps(self._bound):
+                continue
+            assert row.throughput is not None
+            assert best.throughput is not None
+            if CLOSE * row.throughput >= best.throughput and self._faster(row, best):
+                self.best = row
+
+    def _faster(self, row: Setting, standing: Setting) -> bool:
+        both = standing, row
+        running: list[Serving] = []
+        try:
+            needed = sum(len(one.split.ranks) * (one.memory or 0) for one in both)
+            check_room(needed, self._available())
+            for one in both:
+                running.append(self._make(one.split, self._deadline))
+            before, after = (
+                lambda one=one, serving=serving: self._seconds(one, serving)
+                for one, serving in zip(both, running, strict=True)
+            )
+            return bool(judge(ratios_in_turn(before, after)))
+        except (ScriptFailed, OutOfTime):
+            return False  # the best one of those measured alone stays
+        finally:
+            for serving in running:
+                serving.close()
+
+    def _seconds(self, row: Setting, serving: Serving) -> float:
+        """Return the seconds of a sample."""
+        if self._clock() >= self._deadline:
+            raise OutOfTime("the time is up")
+        assert row.split.batch is not None
+        return 1.0 / (row.split.batch * serving.turn(COMPARED_SECONDS, self._deadline).rate)
+
+
+def percentile(times: Sequence[float], percent: int) -> float:
+    """Return the time that so many percent of the calls do not exceed."""
+    return sorted(times)[ceil(len(times) * percent / 100) - 1]
+
+
+def shown(split: Split) -> str:
+    """Return the split in words."""
+    ranks, threads = len(split.ranks), split.threads
+    return (
+        f"{ranks} instance{'s'[: ranks > 1]} of {threads} thread{'s'[: threads > 1]}, "
+        f"batch {split.batch}"
+    )
+
+
+def _told(row: Setting) -> str:
+    assert row.throughput is not None
+    assert row.p99 is not None
+    return f"{row.throughput:,.1f} samples/s, 99 % of the calls within {row.p99 * 1e3:.3g} ms"
