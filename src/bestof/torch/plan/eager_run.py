@@ -15,8 +15,8 @@ from bestof.errors import TorchError
 
 def eager_outputs(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: str = ""
-) -> list[Any]:
-    """Return the flattened outputs of the model.
+) -> tuple[list[Any], list[Tensor]]:
+    """Return (the flattened outputs of the model, its input tensors as it leaves them).
 
     The model runs on copies of its arguments and buffers, so that a model that writes to them
     leaves the originals unchanged. If the model raises, raise TorchError with the first line of
@@ -28,12 +28,14 @@ def eager_outputs(
     memo |= {id(one): one.detach().clone() for one in model.buffers()}
     with torch.no_grad():
         try:
-            return pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
+            outputs = pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
         except Exception as error:
             raise TorchError(
                 f"optimize: {type(model).__name__} does not run on {given}: {first_line(error)}"
                 f"{known and f'; the plan was made for {known}'}"
             ) from error
+    leaves = pytree.tree_leaves((args, kwargs))
+    return outputs, [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def described(leaves: Sequence[Any]) -> str:

@@ -27,6 +27,7 @@ from bestof.torch.plan.operations.table import decode_operation
 from bestof.torch.plan.planned import Planned
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.soundness import check_decisions, check_program
+from bestof.torch.plan.updates import WRITING
 
 _FUNCTIONS: dict[str, Any] = {"bestof.fused": fused, "operator.getitem": operator.getitem}
 _NAMES = {target: name for name, target in _FUNCTIONS.items()}
@@ -255,14 +256,15 @@ def _target_of(name: str) -> Any:
 
 
 def _may_be_named(target: torch._ops.OpOverload) -> bool:
-    """Return whether an operator only computes a value from others.
+    """Return whether an operator only computes a value from others, or writes to its argument.
 
-    It must not write to its arguments, use files, or take sizes or indices without a check.
+    Only few operators may write: `check_program` checks that they write to an input. Operators must
+    not use files, or take sizes or indices without a check.
     """
     name = target._schema.name
     return (
         target.namespace == "aten"
-        and not target._schema.is_mutable
+        and (target in WRITING or not target._schema.is_mutable)
         and "file" not in name
         and not ("sparse" in name and "unsafe" in name)
         and not any(part in name for part in _UNCHECKED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,42 +13,139 @@ from bestof.torch.plan.graph import fused
 
 _aten = torch.ops.aten
 
+# Operators that take a part of a value, each with the operator that puts another value there.
+SCATTERING: dict[Any, Any] = {
+    _aten.slice.Tensor: _aten.slice_scatter.default,
+    _aten.select.int: _aten.select_scatter.default,
+}
+
 
 class AliasedMutation(Exception):
     """An argument is changed, and other names of the same memory are read later."""
 
 
 def remove_mutation(graph: Graph) -> bool:
-    """Make every operator pure; return whether the model changed an input.
+    """Make every operator pure, and return whether the model changes an input.
 
-    `relu_(x)` becomes `relu(x)`, and later readers of x read the result. AliasedMutation if memory
-    has several names. TorchError if the model changes a parameter or buffer: a plan keeps no state
-    between calls.
+    `relu_(x)` becomes `relu(x)`, and later readers of x read the result. A write to a part of x
+    becomes a new x. If x is an input, `copy_(x, its last value)` stands before the output: such
+    operators are the only ones left that change an argument. AliasedMutation if the memory has
+    other names that are read later. TorchError if the model changes a parameter or buffer, or the
+    shape of an input.
     """
     _drop_grad_modes(graph)
     _refuse_changed_attributes(graph)
-    changes_inputs = False
+    refuse_reshaped_inputs(graph)
+    inputs = {node: node for node in graph.nodes if node.op == "placeholder"}  # by their last value
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         changed = changed_argument(node)
         if changed is None:
             continue
-        root = root_of(changed)
-        changes_inputs |= root.op == "placeholder"
-        # Values that come from the changed one through this operator will read its result.
-        names = [
-            other for other in graph.nodes if other is not changed and root_of(other, node) is root
-        ]
-        if any(order[user] > order[node] for name in names for user in name.users):
+        reshapes = _reshapes(node)
+        names = [changed] if reshapes else _parts(changed)
+        _refuse_other_names(graph, node, names, order)
+        whole = names[-1]
+        if root_of(whole) is not whole and root_of(whole) in inputs and not reshapes:
             raise AliasedMutation(str(node.target))
         pure = _pure(node.target)
-        if pure is None:
+        if pure is None or _is_cast(node, changed):
             raise AliasedMutation(str(node.target))
         node.target = pure
-        for user in list(changed.users):
-            if order[user] > order[node]:
-                user.replace_input_with(changed, node)
-    return changes_inputs
+        value = _renamed(node, names, order)
+        if whole in inputs and not reshapes:
+            inputs[value] = inputs.pop(whole)
+    changed_inputs = {given: value for value, given in inputs.items() if given is not value}
+    for given, value in changed_inputs.items():
+        _write_back(graph, given, value)
+    return bool(changed_inputs)
+
+
+def _parts(changed: Node) -> list[Node]:
+    """Return a value, then the larger ones that it is a part of."""
+    names = [changed]
+    while names[-1].target in SCATTERING:
+        names.append(names[-1].args[0])  # type: ignore[arg-type]  # the schema says that it is one
+    return names
+
+
+def _refuse_other_names(
+    graph: Graph, node: Node, names: list[Node], order: dict[Node, int]
+) -> None:
+    """Raise AliasedMutation if other names of memory that an operator changes are read later.
+
+    Values that come from the changed one through this operator will read its result.
+    """
+    root = root_of(names[0])
+    others = [one for one in graph.nodes if one not in names and root_of(one, barrier=node) is root]
+    if any(order[user] > order[node] for one in others for user in one.users):
+        raise AliasedMutation(str(node.target))
+
+
+def _renamed(node: Node, names: list[Node], order: dict[Node, int]) -> Node:
+    """Let later readers of each name read its new value; return that of the last name."""
+    readers = {one: [user for user in one.users if order[user] > order[node]] for one in names}
+    results = list(node.users)
+    value = made = node
+    for part, whole in pairwise(names):
+        args = whole, value, *part.args[1:]
+        value = made = _insert(made, SCATTERING[part.target], args, part, whole)
+        order[made] = order[node]
+    last = value
+    # Each part is taken anew from what it is a part of: a later change of it changes that.
+    for name in reversed(names):
+        if name is not names[-1]:
+            value = made = _insert(made, name.target, (value, *name.args[1:]), name, name)
+            order[made] = order[node]
+        for user in readers[name]:
+            user.replace_input_with(name, value)
+    for user in results if value is not node else []:
+        user.replace_input_with(node, value)
+    return last
+
+
+def _insert(after: Node, target: Any, args: tuple[Any, ...], like: Node, shaped: Node) -> Node:
+    with after.graph.inserting_after(after):
+        node = after.graph.call_function(target, args, dict(like.kwargs))
+    node.meta = {"val": shaped.meta["val"]}
+    return node
+
+
+def _is_cast(node: Node, changed: Node) -> bool:
+    """Return whether the pure operator could yield another dtype than the changed value has."""
+    if node.target is _aten.copy_.default:
+        return False
+    dtype = changed.meta["val"].dtype
+    given = [one.meta.get("val") for one in node.all_input_nodes]
+    return any(
+        isinstance(one, torch.Tensor) and torch.promote_types(dtype, one.dtype) is not dtype
+        for one in given
+    )
+
+
+def _write_back(graph: Graph, given: Node, value: Node) -> None:
+    """Write a value to an input before the output."""
+    *_, output = graph.nodes
+    with graph.inserting_before(output):
+        node = graph.call_function(_aten.copy_.default, (given, value))
+    node.meta = {"val": given.meta["val"]}
+
+
+def _reshapes(node: Node) -> bool:
+    """Return whether an operator changes the shape or strides of its argument, and no element."""
+    return torch.Tag.inplace_view in getattr(node.target, "tags", ())
+
+
+def refuse_reshaped_inputs(graph: Graph) -> None:
+    """Raise TorchError if the model changes the shape or strides of an input."""
+    for node in graph.nodes:
+        changed = changed_argument(node) if _reshapes(node) else None
+        if changed is not None and changed.op == "placeholder":
+            raise TorchError(
+                f"optimize: the model changes the shape or strides of an input of shape "
+                f"{tuple(changed.meta['val'].shape)} ({node.target}); a plan changes only the "
+                "elements of its inputs: use the operator without the trailing underscore"
+            )
 
 
 def _refuse_changed_attributes(graph: Graph) -> None:

@@ -46,7 +46,7 @@ def optimize(
     layer, and operands rounded to bfloat16 inside layers: each by at most 2^-8 of itself; the rms
     error was below 3e-3 of the sums wherever it was measured, on random operands.
     tune: choose the algorithms now, on the example inputs; else in the first calls.
-    pure: refuse a model that changes its inputs; else only the plan's outputs show such a change.
+    pure: refuse a model that changes its inputs; else each call of the plan changes them too.
     memory: the MiB that the plan may take once it is released, or "eager" for no more than the
     model itself takes at its peak; as few as possible if that is too few. None: no limit.
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
@@ -69,7 +69,7 @@ def optimize(
         # Before the model runs, which might change more than is known of it yet.
         plan.program(leaves, spec)
     with torch.autocast("cpu", enabled=False):
-        expected = eager_outputs(model, args, kwargs)
+        expected, changed = eager_outputs(model, args, kwargs)
         program, _ = plan.program(leaves, spec)
         tensors = (leaf for leaf in leaves if isinstance(leaf, Tensor))
         inputs = [one.detach().resolve_conj().resolve_neg() for one in tensors]
@@ -77,7 +77,7 @@ def optimize(
             tune_program(program, inputs)
         if memory is not None:
             limit_memory(program, _limit(program, memory))
-        verify(program, inputs, expected)
+        verify(program, inputs, expected, changed)
     return_freed_memory()
     return plan
 

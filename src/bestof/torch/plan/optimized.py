@@ -69,8 +69,9 @@ class OptimizedModel(nn.Module):
 
         New shapes are planned first, and their algorithms chosen in this and the next calls. Under
         autocast the model itself answers; a plan that was loaded answers as without autocast.
-        TorchError if an input requires a gradient, lies on another device, or has a shape or dtype
-        that the model refuses.
+        If the model changes an input in place, so does the plan. TorchError, before anything is
+        changed, if an input requires a gradient, lies on another device, has a shape or dtype that
+        the model refuses, or is changed and shares memory with another.
         """
         if torch.is_autocast_enabled("cpu"):
             model = self._original[0]
@@ -103,6 +104,7 @@ class OptimizedModel(nn.Module):
                 "optimize: a plan has no backward pass, and an input requires a gradient; call it "
                 "under torch.no_grad(), or train the original model"
             )
+        program.changed.check(inputs)
         inputs = [
             one.resolve_conj().resolve_neg() if one.is_neg() or one.is_conj() else one
             for one in inputs
@@ -120,7 +122,7 @@ class OptimizedModel(nn.Module):
         if args or kwargs:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             program, _ = self.program(leaves, spec)
-            inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            inputs = program.changed.copied([leaf for leaf in leaves if isinstance(leaf, Tensor)])
         else:
             if not self._programs:
                 raise TorchError(

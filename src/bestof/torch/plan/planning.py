@@ -19,6 +19,7 @@ from bestof.torch.plan.planned import Planned
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.rewriter import Weights
 from bestof.torch.plan.trace import Trace, trace, without_mutation
+from bestof.torch.plan.updates import update_in_place
 
 
 def plan_inputs(
@@ -46,6 +47,7 @@ def plan_inputs(
     if accuracy != "exact":
         fuse(traced.graph, weights, joins)
         bring_into_rows(traced.graph)
+    update_in_place(traced.graph.graph)
     drop_unread_attributes(traced.graph)
     program = Program(traced.graph, accuracy, eager_bytes)
     kept = [

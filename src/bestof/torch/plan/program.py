@@ -14,6 +14,7 @@ from bestof.errors import TorchError
 from bestof.torch.plan import observer
 from bestof.torch.plan.arena import Arena
 from bestof.torch.plan.binding import Binding
+from bestof.torch.plan.changed_inputs import ChangedInputs
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.fork_lock import ForkLock
@@ -60,6 +61,7 @@ class Program:
                 self.choices[node] = Choice(problem, operation.layer.weights)
             elif operation is not None and (raced := operation.raced_problem(node)) is not None:
                 self.choices[node] = Choice(raced)
+        self.changed = ChangedInputs(self.nodes)
         outputs: tuple[Any, ...] = tuple(self.output.args[0])
         self._finders = [self._finder(output) for output in outputs]
         self._lock = ForkLock()

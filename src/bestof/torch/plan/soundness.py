@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from bestof.torch.plan.algorithms.table import algorithm
+from bestof.torch.plan.mutation import changed_argument, root_of
 from bestof.torch.plan.operations.checks import expect, operation_of, val
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.raced_problem import ALTERNATIVES, RacedProblem
@@ -26,6 +27,9 @@ def check_program(program: Program, leaves: list[Any], outputs: int) -> None:
         operation = operation_of(node)
         if operation is not None:
             operation.check(node)
+        changed = changed_argument(node)
+        if changed is not None:
+            expect(root_of(changed) in program.inputs, f"what {node.name} changes")
 
 
 def check_decisions(program: Program, decisions: dict[str, str]) -> None:

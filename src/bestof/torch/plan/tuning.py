@@ -45,7 +45,7 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
             for heat in _heats(binding):
                 runs = _runs(binding, heat)
                 for turn in range(_MOST_RUNS):
-                    binding.slots[: len(inputs)] = list(inputs)
+                    binding.slots[: len(inputs)] = program.changed.copied(inputs)
                     for run in runs:
                         run()
                     undecided = [one for one in heat if not one.learn()]

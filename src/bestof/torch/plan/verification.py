@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
@@ -39,8 +39,12 @@ _SQUARED_FLOATS = 2**22
 _ALIKE = 8.0
 
 
-def verify(program: Program, inputs: Sequence[Tensor], expected: Sequence[Any]) -> None:
-    """Raise TorchError if the outputs differ from `expected` by more than rounding explains.
+def verify(
+    program: Program, inputs: Sequence[Tensor], expected: Sequence[Any], changed: Sequence[Tensor]
+) -> None:
+    """Raise TorchError if the results differ from the model's by more than rounding explains.
+
+    expected: the outputs. changed: the inputs, as the model leaves them. `inputs` are not changed.
 
     First, each layer is compared with PyTorch's result for the values that reach it. If an
     algorithm exceeds its promise, PyTorch's kernel takes its place, and a warning says so. Then the
@@ -53,13 +57,27 @@ def verify(program: Program, inputs: Sequence[Tensor], expected: Sequence[Any]) 
         scales = _verify_steps(program, inputs)
         # Before the run, which may settle a layer after an algorithm with a larger error ran it.
         errors = _errors(program)
-        got = program.run(list(inputs))
+        got = _results(program, inputs)
         magnified = _magnified(errors)
         injected = {name: (magnified * error, scales[name]) for name, error in errors.items()}
         shaken = _run_shaken(program, inputs, injected, magnified * 2 * _EPS)
-        for position, (plain, rough, right) in enumerate(zip(got, shaken, expected, strict=True)):
+        names = [f"output {place}" for place in range(len(expected))]
+        names += [f"changed input {place}" for place in program.changed.places]
+        rights = [*expected, *(changed[place] for place in program.changed.places)]
+        for name, plain, rough, right in zip(names, got, shaken, rights, strict=True):
             if isinstance(right, Tensor):
-                _compare(f"output {position}", plain, rough, right, magnified)
+                _compare(name, plain, rough, right, magnified)
+
+
+def _results(
+    program: Program,
+    inputs: Sequence[Tensor],
+    after_step: Callable[[Binding, Step], object] | None = None,
+) -> list[Any]:
+    """Return the outputs, then the changed inputs, of a run on copies of those."""
+    given = program.changed.copied(inputs)
+    outputs = program.run(list(given), after_step)
+    return [*outputs, *(given[place] for place in program.changed.places)]
 
 
 def error_of(step: ConvolutionStep) -> float:
@@ -80,7 +98,7 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float
     scales: dict[str, float] = {}
     binding = program.borrow()
     try:
-        binding.slots[: len(inputs)] = list(inputs)
+        binding.slots[: len(inputs)] = program.changed.copied(inputs)
         for step in binding.steps:
             one = step.convolution
             if one is None:
@@ -233,7 +251,7 @@ def _run_shaken(
     injected: dict[str, tuple[float, float]],
     others: float,
 ) -> list[Any]:
-    """Return the outputs with errors injected into every value in the arena.
+    """Return the results with errors injected into every value in the arena.
 
     injected: (the error, what it is relative to) of each layer; others: the error of other steps.
     """
@@ -248,7 +266,7 @@ def _run_shaken(
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
             out.add_(signs.mul_(error * max(_rms(out), scale)))
 
-    return program.run(list(inputs), after_step=shake)
+    return _results(program, inputs, shake)
 
 
 def _compare(what: str, got: Any, shaken: Any, right: Tensor, magnified: float) -> None:

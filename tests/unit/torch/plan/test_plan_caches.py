@@ -63,6 +63,18 @@ class Fixed(Decoder):
         return x + self.attended(q, keys, values, mask), (keys, values)
 
 
+class Updated(Decoder):
+    """The cache has places for all tokens, and the step writes the new one to it."""
+
+    def forward(self, x: Tensor, cache: tuple[Tensor, Tensor], position: Tensor) -> Tensor:
+        q, *new = self.heads(x)
+        keys, values = cache
+        keys.index_copy_(2, position, new[0])
+        values[:, :, position] = new[1]
+        mask = torch.arange(LENGTH)[None, :] <= position[:, None]
+        return x + self.attended(q, keys, values, mask)
+
+
 class Growing(Decoder):
     """The cache is as long as the tokens so far."""
 
@@ -129,6 +141,43 @@ def test_a_cache_of_fixed_length_is_planned_once() -> None:
     file.seek(0)
     assert_close(torch.cat(decoded(bt.load(file)), dim=1), right)
     assert_close(torch.cat(decoded(plan.release()), dim=1), right)
+
+
+def off(got: Tensor, right: Tensor) -> float:
+    return float(torch.linalg.vector_norm(got.double() - right) / torch.linalg.vector_norm(right))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("tune", [True, False])
+def test_a_cache_that_is_updated_in_place(dtype: torch.dtype, tune: bool) -> None:
+    """Many tokens over the same cache; the first ones while the algorithms are chosen."""
+    model = Updated().eval().to(dtype)
+    right = exact(model)
+    given = [(x.to(dtype), position) for x, position in map(step, range(LENGTH))]
+
+    def caches() -> tuple[Tensor, Tensor]:
+        # Places not yet written hold values that must not be seen.
+        return torch.full((1, 2, LENGTH, 6), 5, dtype=dtype), torch.full(
+            (1, 2, LENGTH, 6), -3, dtype=dtype
+        )
+
+    x, position = given[0]
+    plan = bt.optimize(model, (x, caches(), position), tune=tune)
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    loaded = bt.load(file)
+    with torch.no_grad():
+        kept = caches()
+        results = [model(x, kept, position) for x, position in given]
+        allowed = 2 * off(torch.cat(results, dim=1), right) + 4 * torch.finfo(dtype).eps
+        for run in (plan, plan, loaded, plan):
+            cache = caches()
+            got = [run(x, cache, position) for x, position in given]
+            assert off(torch.cat(got, dim=1), right) <= allowed
+            for one, other in zip(cache, kept, strict=True):
+                # A norm and a product, each within 16 units.
+                assert off(one, other.double()) <= 32 * torch.finfo(dtype).eps
 
 
 def test_two_sequences_in_turn_keep_their_caches_apart() -> None:
