@@ -21,7 +21,9 @@ from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
-from bestof.scale.measure import Measurement
+from bestof.scale.environment import candidates
+from bestof.scale.environment_search import EnvironmentSearch, Variables, words
+from bestof.scale.measure import Measurement, Row
 from bestof.scale.split import Split, splits
 from bestof.scale.table import lines, records
 from bestof.torch.processors import available_memory, processors
@@ -47,6 +49,9 @@ What it writes to files, these runs write; what it prints is not shown."""
 _VALUED = ("--batch", "--seconds", "--serve", "--latency")
 _PLACE = "{batch}"
 
+_ENVIRONMENT_SHARE = 0.5
+"""The share of the time that `--environment` takes."""
+
 
 def call(argv: Sequence[str]) -> int:
     """Parse the arguments, measure, and print the table and the best command line."""
@@ -63,33 +68,58 @@ def call(argv: Sequence[str]) -> int:
     (find_module if module else find_script)(rest[0], rest[1:])  # an unusable one is refused here
     script = ["-m", *rest] if module else rest
     tried = splits(cores(processors()), None if options.divides else options.batch)
+    deadline = monotonic() + options.seconds
     measurement = Measurement(
-        partial(Contestant, command=partial(_trial, script)),
+        partial(Contestant, command=partial(_trial, script, {})),
         available_memory,
-        deadline=monotonic() + options.seconds,
+        deadline=deadline - options.environment * _ENVIRONMENT_SHARE * options.seconds,
         tell=tell,
     )
+    search = None
     status = 0
     try:
         with interrupted_by_termination():
             measurement.run(tried)
+            if options.environment and measurement.best is not None:
+                search = _environment(measurement.best, script, deadline)
+                search.run(candidates(measurement.best.split.threads))
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BestofError as error:
         raise BestofError(f"{shlex.join(script)}: {error}") from error
-    _print(measurement, script, options)
+    _print(measurement, search, script, options)
     return status
 
 
-def _print(measurement: Measurement, script: list[str], options: argparse.Namespace) -> None:
+def _environment(best: Row, script: list[str], deadline: float) -> EnvironmentSearch:
+    def run(variables: Variables) -> Contestant[Split]:
+        return Contestant(best.split, partial(_trial, script, variables))
+
+    needed = len(best.split.ranks) * (best.memory or 0)
+    return EnvironmentSearch(run, needed, available_memory, deadline=deadline, tell=tell)
+
+
+def _print(
+    measurement: Measurement,
+    search: EnvironmentSearch | None,
+    script: list[str],
+    options: argparse.Namespace,
+) -> None:
     found = records(measurement.rows)
     best = None if measurement.best is None else measurement.best.split
-    command = None if best is None else shlex.join(_command(script, best))
+    outcomes = [] if search is None else search.outcomes
+    command = None
+    if best is not None:
+        command = shlex.join(_command(script, best))
+        if search is not None and search.kept:
+            command = f"{words(search.kept)} {command}"
     if options.json:
         told = {"splits": found, "best": best and best.name, "command": command}
+        if search is not None:
+            told["environment"] = [one.record() for one in outcomes]
         print(json.dumps(told, indent=2))
         return
-    print("\n".join(lines(found)))
+    print("\n".join([*lines(found), *(one.line() for one in outcomes)]))
     if best is not None:
         print(f"best: {len(best.ranks)} ranks of {best.threads} threads\n{command}")
 
@@ -110,12 +140,17 @@ def _check(options: argparse.Namespace, rest: list[str]) -> None:
         raise InvalidArgument(f"--batch: expected at least 1; got {options.batch}")
 
 
-def _trial(script: list[str], split: Split, orders: int, reports: int) -> list[str]:
+def _trial(
+    script: list[str], variables: Variables, split: Split, orders: int, reports: int
+) -> list[str]:
     module = ["-m", "bestof.cli.scale_trial", split.pins(), str(orders), str(reports)]
     # The launcher would make a folder for logs, and leave it when it is killed.
     launcher = ["bestof.cli.scale_launcher", str(os.getpid())]
     options = _options(split, "--log-dir", os.devnull)
-    return [sys.executable, "-m", *launcher, *options, *module, *_filled(script, split)]
+    # The dynamic linker reads some of the variables before Python runs.
+    environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    command = [sys.executable, "-m", *launcher, *options, *module, *_filled(script, split)]
+    return [*environment, *command] if variables else command
 
 
 def _command(script: list[str], split: Split) -> list[str]:
@@ -143,6 +178,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--batch", metavar="N", type=int, help="the samples of a step of all ranks together")
     add("--divides", action="store_true", help="the script divides its batch by WORLD_SIZE")
+    add(
+        "--environment",
+        action="store_true",
+        help="then try allocators, huge pages and how threads wait, with the best split",
+    )
     add("--serve", metavar="PLAN", help="find how many instances serve a plan best")
     add(
         "--latency",

@@ -70,9 +70,10 @@ def refuse_for_training(options: argparse.Namespace, rest: list[str]) -> None:
     """Raise InvalidArgument for options and arguments that go with a script only."""
     if rest:
         raise InvalidArgument(f"--serve takes a plan and no script; got {rest[0]!r} behind it")
-    if options.batch is not None or options.divides:
+    if options.batch is not None or options.divides or options.environment:
         raise InvalidArgument(
-            "--batch and --divides go with a script; --serve takes the batches of the plan"
+            "--batch, --divides and --environment go with a script; --serve takes the batches of "
+            "the plan"
         )
 
 

@@ -5,6 +5,7 @@ Training, by ranks and threads:
 - `split`: a number of ranks and threads, and the cores of each rank.
 - `measure`: runs each split under PyTorch's elastic launcher, and compares the fastest in turn.
 - `table`: the measured splits with their efficiency.
+- `environment`: environment variables that may help; `environment_search` tries them in turn.
 
 Serving, by instances, threads and batch:
 - `plan_inputs`: the batches of a plan file.
