@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 import bestof.torch as bt
 from bestof import BestOf
-from bestof.selection import registry, use_store
+from bestof.selection import registry, report_all, use_store
 
 SECONDS = {"as is": 3.0, "good": 2.2, "best": 2.0, "awful": 9.0}
 WAIT = 60.0
@@ -178,6 +178,26 @@ def trains(rank: int) -> Any:
         dist.all_reduce(whole)
         losses.append(whole.item())
     return losses, decisions_of_all(train)
+
+
+def examples(rank: int) -> Any:
+    """Train the networks of `examples/train_ranks.py`; return the losses, untuned and tuned."""
+    sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+    import train_ranks  # noqa: PLC0415  slow
+
+    found = {}
+    for model in os.environ["MODELS"].split(","):
+        # With larger rates, ResNet34 lets rounding errors grow: at 0.001, two of PyTorch's own
+        # back-ends differ by 0.003 after 100 steps.
+        rate = 3e-4 if model == "resnet34" else 0.01
+        found[model] = []
+        for tuned in (False, True):
+            bt.disable()
+            if tuned:
+                kernel = {"product": True, "attention": True}
+                bt.set_config({"kernel": kernel, "ranks": {"enable": True}})
+            found[model].append(train_ranks.train(model, width=4, batch=4, steps=100, rate=rate))
+    return found, sum(one.trials for one in report_all().selectors)
 
 
 def decisions_of_all(train: Callable[[int], torch.Tensor]) -> list[dict[str, str]]:

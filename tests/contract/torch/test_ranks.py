@@ -107,3 +107,18 @@ def test_ddp_trains_to_the_same_loss_with_the_same_decisions(count: int, tmp_pat
         for key in {key for decisions in gathered for key in decisions}:
             assert len({one[key] for one in gathered if key in one}) == 1, (key, gathered)
         assert min(map(len, gathered)) >= 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("count", "models"), [(1, "resnet34,transformer"), (2, "vgg16"), (4, "mlp")]
+)
+def test_the_examples_train_to_the_same_loss(count: int, models: str, tmp_path: Path) -> None:
+    for found, trials in ranks(count, "examples", tmp_path, MODELS=models):
+        assert list(found) == models.split(",")
+        for model, (untuned, tuned) in found.items():
+            assert len(untuned) == len(tuned) == 100
+            learns = sum(untuned[-50:]) < sum(untuned[:50])
+            assert learns or model == "resnet34"  # 100 steps of its small rate do not show it
+            assert abs(untuned[-1] - tuned[-1]) <= 1e-3, model
+        assert trials > 0 or models == "mlp"  # its products are too small to be tuned
