@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include "attention/score_tile.h"
 #include "attention/softmax.h"
 #include "gemm/panels.h"
 #include "simd/kernels.h"
@@ -21,11 +22,6 @@ constexpr long kScoreStride = kKeyBlock + 16;
 
 // Parts that a thread gets at least, so that threads end at nearly the same time.
 constexpr long kPartsPerThread = 4;
-
-// The distance of copied rows of queries.
-BESTOF_INLINE long query_stride(const Attention& p) {
-  return round_up(p.size, 32) + 16;
-}
 
 // Parts into which the queries of a head are cut. A part packs all keys, so few are best.
 long parts_of(const Attention& p, int threads) {
@@ -67,22 +63,6 @@ struct Block {
   long padded;  // keys and absent ones that fill up the last panel
 };
 
-// Scores of R rows for one panel of keys.
-template <int R>
-__attribute__((noinline)) inline void score_tile(const float* queries, long stride,
-                                                 const float* keys, long size, float* scores) {
-  Accumulator<R> acc;
-  clear(acc);
-  for (long k = 0; k < size; k += kChain)
-    accumulate<0>(acc, queries + k, stride, smaller(kChain, size - k), keys + k * kPanel, nullptr);
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kPanelVectors; ++j)
-      store(scores + i * kScoreStride + j * kLanes, acc.v[i][j]);
-  }
-}
-
 // How results become those with one more block: (old * before + sums) * after. The compiler can
 // fuse only one product and sum here. So the bits are the same wherever a compiler fuses, and
 // whatever the number of threads.
@@ -118,26 +98,12 @@ __attribute__((noinline)) inline void value_tile(const float* weights, const flo
 }
 
 template <int R>
-BESTOF_INLINE void score_rows(long rows, const float* queries, long stride, const float* keys,
-                              long size, float* scores) {
-  if constexpr (R > 0) {
-    if (rows == R) return score_tile<R>(queries, stride, keys, size, scores);
-    score_rows<R - 1>(rows, queries, stride, keys, size, scores);
-  }
-}
-
-template <int R>
 BESTOF_INLINE void value_rows(long rows, const float* weights, const float* values, long keys,
                               const Factors& factors, float* out, long stride, long columns) {
   if constexpr (R > 0) {
     if (rows == R) return value_tile<R>(weights, values, keys, factors, out, stride, columns);
     value_rows<R - 1>(rows, weights, values, keys, factors, out, stride, columns);
   }
-}
-
-// How many keys query i sees.
-BESTOF_INLINE long seen_by(const Attention& p, long i) {
-  return p.causal ? smaller(p.keys, i + 1) : p.keys;
 }
 
 // Asks for rows that will be needed soon. Exponentials leave memory idle meanwhile: without this,
@@ -148,29 +114,16 @@ BESTOF_INLINE void fetch_rows(const float* from, long stride, long rows, long si
   }
 }
 
-// Copies rows of queries, multiplied by the scale.
-void copy_queries(const Attention& p, const Part& part, long first, long rows) {
-  const long size = p.size, stride = query_stride(p);
-  const Vec scale = broadcast(p.scale);
-  for (long i = 0; i < rows; ++i) {
-    const float* from = part.q + (first + i) * p.q.token;
-    float* to = part.queries + i * stride;
-    long d = 0;
-    for (; d + kLanes <= size; d += kLanes) store(to + d, load(from + d) * scale);
-    if (d < size) store_first(to + d, load_first(from + d, size - d) * scale, size - d);
-  }
-}
-
 // Rows of queries from `first` on, by the keys of one block.
 void attend_rows(const Attention& p, const Part& part, const Block& block, long first, long rows) {
   // Rows of a tile see different numbers of keys: all sums go as far as the last row sees.
   const long end = smaller(block.end, seen_by(p, first + rows - 1));
   const long keys = end - block.begin, padded = round_up(keys, kPanel);
   const bool is_first = block.begin == 0;
-  copy_queries(p, part, first, rows);
+  copy_queries(p, part.q + first * p.q.token, rows, part.queries);
   for (long j = 0; j < padded; j += kPanel) {
-    score_rows<kTileRows>(rows, part.queries, query_stride(p), part.keys + j * p.size, p.size,
-                          part.scores + j);
+    score_rows<kScoreStride>(rows, part.queries, query_stride(p), part.keys + j * p.size, p.size,
+                             part.scores + j);
   }
   fetch_rows(part.out + first * p.out.token, p.out.token, rows, p.size);
   const long next = smaller(rows, part.end - first - rows);
@@ -228,10 +181,6 @@ void write_nothing(const Attention& p, const Part& part) {
     for (long d = 0; d < p.size; ++d) part.out[i * p.out.token + d] = 0.0f;
     if (part.logsumexp) part.logsumexp[i * p.logsumexp.token] = 0.0f;
   }
-}
-
-BESTOF_INLINE long offset(const HeadStrides& strides, long batch, long head) {
-  return batch * strides.batch + head * strides.head;
 }
 
 void run(const Attention& p, const AttentionCall& call) {

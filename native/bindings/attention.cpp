@@ -27,17 +27,6 @@ void expect_heads(const Array& array, const char* name) {
   }
 }
 
-HeadStrides strides_of(const Array& array) {
-  return {array.strides[0], array.strides[1], array.strides[2]};
-}
-
-void expect_side_by_side(const Array& array, const char* name) {
-  if (array.count() > 0 && array.shape[3] > 1 && array.strides[3] != 1) {
-    refuse(std::string(name) + ": expected the numbers of a token side by side; got strides " +
-           describe(array.strides) + ": copy it");
-  }
-}
-
 // Refuses a result of which two elements may share memory.
 void expect_distinct(const Array& array, const char* name) {
   std::vector<std::pair<long, long>> axes;  // stride and extent
@@ -84,23 +73,33 @@ MaskStrides broadcast(const Array& mask, const std::vector<long>& shape) {
   return {strides[0], strides[1], strides[2], strides[3]};
 }
 
-// The arguments of attention; `mask` and `logsumexp` may be null.
-struct Operands {
-  const Array &q, &k, &v, &out;
-  const Array *mask, *logsumexp;
-};
+}  // namespace
 
-// Checks shapes and strides.
-Attention make_attention(const Operands& given, bool causal, double scale) {
+HeadStrides strides_of(const Array& array) {
+  return {array.strides[0], array.strides[1], array.strides[2]};
+}
+
+void expect_side_by_side(const Array& array, const char* name) {
+  if (array.count() > 0 && array.shape[3] > 1 && array.strides[3] != 1) {
+    refuse(std::string(name) + ": expected the numbers of a token side by side; got strides " +
+           describe(array.strides) + ": copy it");
+  }
+}
+
+HeadStrides result_strides(const Array& array, const char* name, const std::vector<long>& shape) {
+  expect_shape(array, name, shape);
+  expect_side_by_side(array, name);
+  expect_distinct(array, name);
+  return strides_of(array);
+}
+
+Attention make_attention(const AttentionOperands& given, bool causal, double scale) {
   const Array &q = given.q, &k = given.k, &v = given.v, &out = given.out;
   for (const auto& [array, name] : {std::pair(&q, "q"), std::pair(&k, "k"), std::pair(&v, "v")}) {
     expect_heads(*array, name);
     expect_side_by_side(*array, name);
   }
   check_shapes(q, k, v);
-  expect_shape(out, "out", q.shape);
-  expect_side_by_side(out, "out");
-  expect_distinct(out, "out");
   if (!std::isfinite(scale))
     refuse("scale: expected a finite number; got " + std::to_string(scale));
   Attention p = {};
@@ -113,7 +112,7 @@ Attention make_attention(const Operands& given, bool causal, double scale) {
   p.q = strides_of(q);
   p.k = strides_of(k);
   p.v = strides_of(v);
-  p.out = strides_of(out);
+  p.out = result_strides(out, "out", q.shape);
   p.causal = causal;
   p.scale = static_cast<float>(scale);
   if (given.mask) p.mask = broadcast(*given.mask, {p.batch, p.heads, p.queries, p.keys});
@@ -124,6 +123,19 @@ Attention make_attention(const Operands& given, bool causal, double scale) {
   }
   return p;
 }
+
+Array described(const Shape& shape, const Shape& strides, const char* name) {
+  if (shape.size() != strides.size()) {
+    refuse(std::string(name) + ": expected as many strides as dimensions; got strides " +
+           describe(strides) + " for shape " + describe(shape));
+  }
+  Array array;
+  array.shape = shape;
+  array.strides = strides;
+  return array;
+}
+
+namespace {
 
 // Needs no lock of Python.
 Outcome attend(const Attention& p, AttentionCall call) {
@@ -181,17 +193,6 @@ struct AttentionPlan {
   int threads;
 };
 
-Array described(const Shape& shape, const Shape& strides, const char* name) {
-  if (shape.size() != strides.size()) {
-    refuse(std::string(name) + ": expected as many strides as dimensions; got strides " +
-           describe(strides) + " for shape " + describe(shape));
-  }
-  Array array;
-  array.shape = shape;
-  array.strides = strides;
-  return array;
-}
-
 void run_plan(const AttentionPlan& plan, std::size_t q, std::size_t k, std::size_t v,
               std::size_t mask, std::size_t out, std::size_t logsumexp) {
   if (plan.masks != (mask != 0) || plan.sums != (logsumexp != 0)) {
@@ -213,12 +214,12 @@ void bind_attention_plan(nb::module_& m) {
              const char* names[] = {"q", "k", "v", "out", "mask", "logsumexp"};
              Array arrays[6];
              for (int i = 0; i < 6; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
-             const Operands operands = {arrays[0],
-                                        arrays[1],
-                                        arrays[2],
-                                        arrays[3],
-                                        masks ? &arrays[4] : nullptr,
-                                        sums ? &arrays[5] : nullptr};
+             const AttentionOperands operands = {arrays[0],
+                                                 arrays[1],
+                                                 arrays[2],
+                                                 arrays[3],
+                                                 masks ? &arrays[4] : nullptr,
+                                                 sums ? &arrays[5] : nullptr};
              new (self)
                  AttentionPlan{make_attention(operands, causal, scale), masks, sums, threads};
            })

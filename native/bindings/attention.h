@@ -1,10 +1,33 @@
-// Attention by an AttentionPlan, for callers without Python.
+// Attention by plans, for callers without Python, and what the bindings of both passes share.
 #pragma once
+#include <vector>
+
+#include "attention/forward.h"
+#include "bindings/problem.h"
 
 namespace bestof {
 
 // See CCalls::attend.
 bool attend_by_plan(const void* plan, const float* q, const float* k, const float* v,
                     const float* mask, float* out, float* logsumexp);
+
+// See CCalls::attend_backward.
+bool attend_backward_by_plan(const void* plan, const float* const operands[7],
+                             float* const gradients[3]);
+
+// The arguments of attention; `mask` and `logsumexp` may be null.
+struct AttentionOperands {
+  const Array &q, &k, &v, &out;
+  const Array *mask, *logsumexp;
+};
+
+// Checks shapes and strides.
+Attention make_attention(const AttentionOperands& given, bool causal, double scale);
+
+// Checks the shape and strides of an array of results.
+HeadStrides result_strides(const Array& array, const char* name, const std::vector<long>& shape);
+HeadStrides strides_of(const Array& array);
+void expect_side_by_side(const Array& array, const char* name);
+Array described(const Shape& shape, const Shape& strides, const char* name);
 
 }  // namespace bestof

@@ -77,6 +77,7 @@ NB_MODULE(_native, m) {
   m.def("assume_level3", &bestof::assume_level3);
   m.def("check_scratch", &bestof::check_scratch);
   bestof::bind_attention(m);
+  bestof::bind_attention_backward(m);
   bestof::bind_conv(m);
   bestof::bind_focal_loss(m);
   bestof::bind_frozen_norm(m);

@@ -11,6 +11,7 @@ namespace bestof {
 const Kernels& kernels();
 
 void bind_attention(nanobind::module_& m);
+void bind_attention_backward(nanobind::module_& m);
 void bind_conv(nanobind::module_& m);
 void bind_focal_loss(nanobind::module_& m);
 void bind_frozen_norm(nanobind::module_& m);

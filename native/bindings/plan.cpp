@@ -111,7 +111,8 @@ unsigned long long fingerprint(const void* memory, long bytes) {
   return kernels().fingerprint(memory, bytes, omp_get_max_threads());
 }
 
-constexpr CCalls kCalls = {convolve, turn, fingerprint, multiply_by_plan, attend_by_plan};
+constexpr CCalls kCalls = {convolve,         turn,           fingerprint,
+                           multiply_by_plan, attend_by_plan, attend_backward_by_plan};
 
 std::size_t address_of(const void* object) {
   return reinterpret_cast<std::size_t>(object);

@@ -1,5 +1,6 @@
 // The tables that each instruction set exports. It exports nothing else.
 #pragma once
+#include "attention/backward.h"
 #include "attention/forward.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
@@ -33,6 +34,7 @@ struct Kernels {
   FrozenNormBackward* frozen_norm_backward;
   MultiplyAdds* multiply_adds;
   const AttentionPass* attention;
+  const AttentionBackwardPass* attention_backward;
   Normalize* normalize;
 };
 

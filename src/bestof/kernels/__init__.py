@@ -5,6 +5,7 @@ from __future__ import annotations
 from bestof.kernels._native import PackedMatrix, PackedWeights
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.attention import AttentionPlan, attention
+from bestof.kernels.attention_backward import AttentionBackwardPlan, attention_backward
 from bestof.kernels.build import build
 from bestof.kernels.conv import (
     Conv2dPlan,
@@ -33,6 +34,7 @@ from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
     "Algorithm",
+    "AttentionBackwardPlan",
     "AttentionPlan",
     "Conv2dPlan",
     "ErrorBound",
@@ -47,6 +49,7 @@ __all__ = [
     "Promise",
     "algorithms",
     "attention",
+    "attention_backward",
     "build",
     "conv2d",
     "conv2d_algorithms",

@@ -135,6 +135,7 @@ def attention(
     scale: float,
     threads: int,
 ) -> None: ...
+def attention_backward(given: Sequence[Any], causal: bool, scale: float, threads: int) -> None: ...
 def normalize(
     x: Any,
     residual: Any,
@@ -193,6 +194,20 @@ def frozen_norm_backward(
     channels_last: bool,
     threads: int,
 ) -> None: ...
+
+class AttentionBackwardPlan:
+    address: Final[int]
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        strides: Sequence[Sequence[int]],
+        masks: bool,
+        causal: bool,
+        scale: float,
+        threads: int,
+    ) -> None: ...
+    def run(self, addresses: Sequence[int]) -> None: ...
 
 class AttentionPlan:
     address: Final[int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bestof.kernels._native import PackedMatrix, PackedWeights, c_calls, fingerprint
 from bestof.kernels.attention import AttentionPlan
+from bestof.kernels.attention_backward import AttentionBackwardPlan
 from bestof.kernels.conv import Conv2dPlan
 from bestof.kernels.matmul import MatmulPlan
 
@@ -13,7 +14,9 @@ __all__ = ["c_calls", "fingerprint", "packed_address", "plan_address"]
 # c_calls() returns the address of the table that native/bindings/c_calls.h describes.
 
 
-def plan_address(plan: Conv2dPlan | MatmulPlan | AttentionPlan) -> int:
+def plan_address(
+    plan: Conv2dPlan | MatmulPlan | AttentionPlan | AttentionBackwardPlan,
+) -> int:
     """Return the address that `c_calls` takes for a plan. It is valid while the plan lives."""
     return plan._plan.address
 

@@ -54,11 +54,11 @@ def attention(
         q,
         k,
         v,
-        _added(mask),
+        added_mask(mask),
         out,
         logsumexp,
-        _truth(causal),
-        _number(scale),
+        as_truth(causal),
+        as_number(scale),
         threads_of(threads),
     )
     return out
@@ -94,8 +94,8 @@ class AttentionPlan:
             [shape_tuple(one or (), name) for one, name in zip(strides, _OPERANDS, strict=True)],
             shapes[4] is not None,
             shapes[5] is not None,
-            _truth(causal),
-            _number(scale),
+            as_truth(causal),
+            as_number(scale),
             threads_of(threads),
         )
 
@@ -111,7 +111,7 @@ class AttentionPlan:
             ) from None
 
 
-def _added(mask: Array | None) -> Array | None:
+def added_mask(mask: Array | None) -> Array | None:
     """Return what is added to the scores: 0 and -infinity for a boolean mask."""
     if mask is None or str(getattr(mask, "dtype", None)) not in ("bool", "torch.bool"):
         return mask
@@ -119,13 +119,13 @@ def _added(mask: Array | None) -> Array | None:
     return np.where(seen, np.float32(0), np.float32(-np.inf))
 
 
-def _truth(causal: object) -> bool:
+def as_truth(causal: object) -> bool:
     if not isinstance(causal, (bool, np.bool_)):
         raise KernelError(f"causal: expected true or false; got {causal!r}")
     return bool(causal)
 
 
-def _number(scale: object) -> float:
+def as_number(scale: object) -> float:
     try:
         return float(scale)  # type: ignore[arg-type]  # refused below
     except (TypeError, ValueError, OverflowError):

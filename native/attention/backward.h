@@ -1,0 +1,36 @@
+// The gradients of attention. The weights are computed again from the logsumexp of each query, so
+// no matrix of all scores is kept or written.
+//
+// With the weights W, the results O = W V and their gradients G, a score has the gradient
+// D = W * (G V^T - sum(G * O)), where the sum is that of the query. Then
+//   dV = W^T G,   dQ = scale D K,   dK = scale D^T Q.
+// A thread computes the gradients of one head of keys and values, by all queries that share it.
+#pragma once
+#include "attention/forward.h"
+
+namespace bestof {
+
+// `of` describes the operands, the results and their logsumexp.
+struct AttentionBackward {
+  Attention of;
+  HeadStrides gradient, dq, dk, dv;
+};
+
+struct AttentionBackwardCall {
+  const float *gradient, *q, *k, *v, *out, *logsumexp;
+  const float* mask;  // or null
+  float *dq, *dk, *dv;
+  float* scratch;
+  int threads;
+};
+
+// Gradients are added to those of no other head: an element of dq, dk and dv is written by one
+// thread.
+struct AttentionBackwardPass {
+  void (*run)(const AttentionBackward&, const AttentionBackwardCall&) = nullptr;
+  long (*scratch_floats)(const AttentionBackward&, int threads) = nullptr;
+};
+
+BESTOF_EACH_ISA(extern const AttentionBackwardPass attention_backward;)
+
+}  // namespace bestof
