@@ -12,6 +12,9 @@ PYTORCHCV := pytorchcv==0.0.74
 DEMO_STEPS ?= 60
 # How many files of tests run at the same time. A test may compute on two threads.
 TEST_PROCESSES ?= 2
+# Tests start hundreds of interpreters. Where no bytecode is written, each compiles all of bestof
+# again, and every process of pytest rewrites the asserts of all tests: 8 seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')

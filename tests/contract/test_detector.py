@@ -27,6 +27,7 @@ def losses(detector: dict[str, Any], *changes: str) -> list[float]:
     return [step() for _ in range(3)]
 
 
+@pytest.mark.long
 def test_each_change_keeps_the_losses(detector: dict[str, Any]) -> None:
     usual = losses(detector)
     assert usual[2] < usual[0] * 2

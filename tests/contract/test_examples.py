@@ -38,9 +38,10 @@ def run(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "before",
-    [pytest.param((), marks=pytest.mark.long), ("-m", "bestof", "run")],
+    [(), ("-m", "bestof", "run")],
     ids=["plain", "tuned"],
 )
 def test_the_digits_reach_their_accuracy(tmp_path: Path, before: tuple[str, ...]) -> None:

@@ -249,6 +249,7 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
     assert (HotPath is PythonHotPath) == (asked is not None or NativeHotPath is None)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     "BESTOF_PURE_PYTHON" in os.environ or NativeHotPath is None, reason="is plain Python already"
 )

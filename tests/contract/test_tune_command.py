@@ -63,6 +63,7 @@ def recipe_of(folder: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.long
 def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = bestof(tmp_path, "tune", "--seconds", "240", "train.py", "100000")
@@ -99,13 +100,14 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
             "it failed with status 1: words of the script | it has closed the descriptors by which",
             marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             SCRIPT.replace(
                 "import sys",
                 "import os\nimport sys\nos.closerange(3, 99)\n"
                 "own = [open(f'{n}.txt', 'w+') for n in range(60)]",
             ),
             "it failed with status 1: words of the script | it has closed the descriptors by which",
+            marks=pytest.mark.long,
         ),
     ],
     ids=["no torch", "no steps", "few steps", "fails", "closes", "reopens"],

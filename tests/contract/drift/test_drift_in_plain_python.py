@@ -17,6 +17,7 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
     assert HotPath is (PythonHotPath if pure else NativeHotPath)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     bool(os.environ.get("BESTOF_PURE_PYTHON")), reason="this is the run in plain Python"
 )

@@ -65,7 +65,8 @@ def ranks(count: int, part: str, folder: Path, **environment: str) -> list[Any]:
     return [json.loads(file.read_text()) if file.exists() else None for file in files]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
 def test_fifty_problems_with_noise_are_decided_alike(count: int, tmp_path: Path) -> None:
     found = ranks(count, "noisy", tmp_path)
     assert found[0] is not None

@@ -65,6 +65,7 @@ def measured(environment: dict[str, str]) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
+@pytest.mark.long
 def test_freed_memory_is_kept_while_enabled_and_returned_at_the_end() -> None:
     plain, left, kept, handed_back = measured({})
     assert min(plain, left) >= _PAGES

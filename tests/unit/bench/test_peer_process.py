@@ -36,6 +36,7 @@ def test_an_order_that_fails_leaves_the_process_alive() -> None:
         assert process.ask("prepare", patience=120)["seconds"] >= 0
 
 
+@pytest.mark.long
 def test_a_process_reports_its_memory_without_unneeded_parts() -> None:
     with start_peer(JOB.by("optimize")) as process:
         prepared = process.ask("prepare", patience=240)["peak"]

@@ -64,6 +64,7 @@ def test_json_and_csv_tell_the_same(capsys: pytest.CaptureFixture[str], tmp_path
         assert row["onednn"] == row["onednn_low"] == ""
 
 
+@pytest.mark.long
 def test_bfloat16_has_rows_and_a_column_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_cell_is_captured(client: Any) -> None:
     assert value == "{'modules': ['0'], 'unknown': 0, 'unattributed': 0, 'steps': 2}"
 
 
+@pytest.mark.long
 def test_a_cell_that_raises_keeps_its_profile(client: Any) -> None:
     run(client, CELL.replace("number in range(2)", "number in range(1)"))
     failing = "try:\n    with profile.capture() as captured:\n        model(torch.ones(2, 3, 9, 9))"

@@ -192,6 +192,7 @@ def _typed(value: object) -> object:
     return (type(value), value)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(_VALUES, _VALUES)
 def test_two_problems_share_a_text_only_if_they_are_the_same(one: object, two: object) -> None:

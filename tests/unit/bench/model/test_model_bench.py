@@ -302,6 +302,7 @@ def test_real_pairs() -> None:
     assert all(row.error is not None and row.error < 1e-4 for row in rows)
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_run_the_job_says_why() -> None:
     effort = Effort(rounds=1, seconds=0, calls=1, settle=0)
     times = measure_model(Job("resnet18", size=(33, 33), narrow=True), (EAGER, ENABLE), effort)

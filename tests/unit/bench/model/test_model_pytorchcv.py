@@ -10,6 +10,7 @@ from bestof.bench.model.peers.eager import prepare_training
 from bestof.bench.model.step import training_step
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vgg16", "vgg16-cifar"])
 def test_vgg16_trains_in_either_layout(name: str) -> None:
     losses = []

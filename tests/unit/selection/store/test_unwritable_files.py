@@ -149,7 +149,7 @@ def test_a_read_only_store_is_read_and_writes_stay_in_memory(
     if journal == "with a journal":
         shutil.copytree(open_folder, open_folder / "copy")
         writer = SqliteStore(open_folder / "copy" / "decisions.sqlite")
-        writer.save(NEW)
+        assert save_all(writer, [NEW])
         for ending in ("", "-wal"):
             shutil.copy(open_folder / "copy" / f"decisions.sqlite{ending}", f"{path}{ending}")
         writer.close()

@@ -77,7 +77,11 @@ _PACKED = """
 
 @pytest.mark.parametrize(
     ("held", "used"),
-    [(_PLANNING, _PLANNED), (_BINDING, _BOUND), (_PACKING, _PACKED)],
+    [
+        pytest.param(_PLANNING, _PLANNED, marks=pytest.mark.long),
+        (_BINDING, _BOUND),
+        pytest.param(_PACKING, _PACKED, marks=pytest.mark.long),
+    ],
     ids=["planning", "binding", "packing"],
 )
 def test_a_forked_child_answers_though_its_parent_held_a_lock(held: str, used: str) -> None:
@@ -102,6 +106,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.long
 def test_a_thread_that_forks_under_its_own_lock_still_holds_it() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _OWN], capture_output=True, text=True, check=True
