@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/attention.h"
 #include "fuzz/company.h"
 #include "fuzz/product.h"
 #include "simd/isa.h"
@@ -309,6 +310,8 @@ int main(int count, char** arguments) {
     if (try_bfloat16(kernels, p, random) != 0) return 1;
     if (bestof::fuzz::try_product(kernels, random, multiplied) != 0) return 1;
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
+    // Its naive sums take longest.
+    if (tried % 4 == 0 && bestof::fuzz::try_attention(kernels, random) != 0) return 1;
     ++tried;
   } while (tried < least || !over());
   if (const std::string pass = missed(kernels); !pass.empty()) {

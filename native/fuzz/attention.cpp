@@ -1,0 +1,237 @@
+#include "fuzz/attention.h"
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "fuzz/company.h"
+
+namespace bestof {
+namespace fuzz {
+namespace {
+
+// The bounds below are those of tests/numerics/test_attention.py and test_attention_backward.py,
+// for scores of a magnitude below kMagnitude: operands lie in [-1, 1], sizes are at most
+// kLargestSize, the scale is at most 0.5, and masks add at most 1.
+constexpr long kLargestSize = 40;
+constexpr double kMagnitude = 0.5 * kLargestSize + 1.0;
+constexpr double kExponential = 3e-7;
+
+double unit(double terms) {
+  return std::ldexp(terms, -24);
+}
+
+HeadStrides random_strides(long heads, long tokens, long size, bool beside, std::mt19937& random) {
+  const long gap = pick(random, 0, 3);
+  if (beside) return {tokens * (heads * size + gap), size, heads * size + gap};
+  return {heads * tokens * (size + gap), tokens * (size + gap), size + gap};
+}
+
+long extent(const HeadStrides& s, long batch, long heads, long tokens, long size) {
+  return 1 + (batch - 1) * s.batch + (heads - 1) * s.head + (tokens - 1) * s.token + size - 1;
+}
+
+long place(const HeadStrides& s, long b, long h, long i) {
+  return b * s.batch + h * s.head + i * s.token;
+}
+
+AttentionBackward random_attention(std::mt19937& random) {
+  AttentionBackward p = {};
+  Attention& of = p.of;
+  of.batch = pick(random, 1, 2);
+  of.shared_heads = pick(random, 1, 2);
+  of.heads = of.shared_heads * pick(random, 1, 2);
+  of.queries = pick(random, 1, pick(random, 0, 3) == 0 ? 150 : 40);
+  of.keys = pick(random, 1, pick(random, 0, 3) == 0 ? 300 : 40);
+  of.size = pick(random, 1, kLargestSize);
+  of.causal = pick(random, 0, 1) == 1;
+  of.scale = 0.125f * static_cast<float>(pick(random, 1, 4));
+  const auto strides = [&](long heads, long tokens) {
+    return random_strides(heads, tokens, of.size, pick(random, 0, 1) == 1, random);
+  };
+  of.q = strides(of.heads, of.queries);
+  of.k = strides(of.shared_heads, of.keys);
+  of.v = strides(of.shared_heads, of.keys);
+  of.out = strides(of.heads, of.queries);
+  of.logsumexp = {of.queries * of.heads, 1, of.heads};
+  p.gradient = strides(of.heads, of.queries);
+  p.dq = strides(of.heads, of.queries);
+  p.dk = strides(of.shared_heads, of.keys);
+  p.dv = strides(of.shared_heads, of.keys);
+  // A mask of all scores, of the keys alone, of the queries alone, or of one number.
+  of.mask.key = pick(random, 0, 2) == 0 ? 0 : 1;
+  of.mask.query = pick(random, 0, 1) * of.keys;
+  return p;
+}
+
+struct Memory {
+  Buffer q, k, v, gradient, out, logsumexp, mask, dq, dk, dv;
+};
+
+// The results of one query in double, and the sums of the magnitudes of their terms.
+struct Wanted {
+  std::vector<double> out, dq, dk, dv;
+  std::vector<double> out_size, dq_size, dk_size, dv_size;
+  std::vector<double> logsumexp;
+};
+
+double dot(const float* a, const float* b, long count, bool magnitudes) {
+  double sum = 0.0;
+  for (long i = 0; i < count; ++i)
+    sum += magnitudes ? std::fabs(1.0 * a[i] * b[i]) : 1.0 * a[i] * b[i];
+  return sum;
+}
+
+// Adds factor * row to the sums of a token.
+void add(std::vector<double>& sums, std::vector<double>& sizes, long token, const Attention& p,
+         double factor, double size, const float* row) {
+  for (long d = 0; d < p.size; ++d) {
+    sums[token * p.size + d] += factor * row[d];
+    sizes[token * p.size + d] += size * std::fabs(row[d]);
+  }
+}
+
+void attend_query(const AttentionBackward& p, const Memory& m, bool masks, long b, long h, long i,
+                  Wanted& wanted) {
+  const Attention& of = p.of;
+  const long shared = h / (of.heads / of.shared_heads);
+  const long query = (b * of.heads + h) * of.queries + i;
+  const float* q = m.q.get() + place(of.q, b, h, i);
+  const float* g = m.gradient.get() + place(p.gradient, b, h, i);
+  const long seen = of.causal && i + 1 < of.keys ? i + 1 : of.keys;
+  std::vector<double> weights(seen);
+  double total = 0.0;
+  for (long j = 0; j < seen; ++j) {
+    double score = of.scale * dot(q, m.k.get() + place(of.k, b, shared, j), of.size, false);
+    if (masks) score += m.mask[i * of.mask.query + j * of.mask.key];
+    total += weights[j] = std::exp(score);
+  }
+  wanted.logsumexp[query] = std::log(total);
+  double kept = 0.0, kept_size = 0.0;  // sum of gradient * result
+  for (long j = 0; j < seen; ++j) {
+    const float* v = m.v.get() + place(of.v, b, shared, j);
+    weights[j] /= total;
+    add(wanted.out, wanted.out_size, query, of, weights[j], weights[j], v);
+    kept += weights[j] * dot(g, v, of.size, false);
+  }
+  for (long d = 0; d < of.size; ++d)
+    kept_size += std::fabs(g[d] * wanted.out_size[query * of.size + d]);
+  for (long j = 0; j < seen; ++j) {
+    const float *k = m.k.get() + place(of.k, b, shared, j),
+                *v = m.v.get() + place(of.v, b, shared, j);
+    const long key = (b * of.shared_heads + shared) * of.keys + j;
+    const double slope = of.scale * weights[j] * (dot(g, v, of.size, false) - kept);
+    const double size = of.scale * weights[j] * (dot(g, v, of.size, true) + kept_size);
+    add(wanted.dq, wanted.dq_size, query, of, slope, size, k);
+    add(wanted.dk, wanted.dk_size, key, of, slope, size, q);
+    add(wanted.dv, wanted.dv_size, key, of, weights[j], weights[j], g);
+  }
+}
+
+bool close(const float* got, const HeadStrides& s, long heads, long tokens, long size,
+           const std::vector<double>& wanted, const std::vector<double>& sizes, double error) {
+  for (std::size_t at = 0; at < wanted.size(); ++at) {
+    const long token = static_cast<long>(at) / size, head = token / tokens;
+    const float value = got[place(s, head / heads, head % heads, token % tokens) + at % size];
+    if (!(std::fabs(value - wanted[at]) <= error * sizes[at] + 1e-30)) return false;
+  }
+  return true;
+}
+
+int fail(const Kernels& kernels, const char* what, const Attention& p) {
+  std::fprintf(stderr,
+               "%s: wrong %s of %ld x %ld/%ld heads, %ld queries, %ld keys, %ld numbers%s\n",
+               kernels.isa, what, p.batch, p.heads, p.shared_heads, p.queries, p.keys, p.size,
+               p.causal ? ", causal" : "");
+  return 1;
+}
+
+Memory fill(const AttentionBackward& p, std::mt19937& random) {
+  const Attention& of = p.of;
+  const auto queries = [&](const HeadStrides& s, bool full) {
+    return exact(extent(s, of.batch, of.heads, of.queries, of.size), random, full);
+  };
+  const auto keys = [&](const HeadStrides& s, bool full) {
+    return exact(extent(s, of.batch, of.shared_heads, of.keys, of.size), random, full);
+  };
+  const long masked = 1 + (of.queries - 1) * of.mask.query + (of.keys - 1) * of.mask.key;
+  return {queries(of.q, true),
+          keys(of.k, true),
+          keys(of.v, true),
+          queries(p.gradient, true),
+          queries(of.out, false),
+          exact(of.batch * of.heads * of.queries, random, false),
+          exact(masked, random, true),
+          queries(p.dq, false),
+          keys(p.dk, false),
+          keys(p.dv, false)};
+}
+
+Wanted naive(const AttentionBackward& p, const Memory& m, bool masks) {
+  const Attention& of = p.of;
+  const long queries = of.batch * of.heads * of.queries,
+             keys = of.batch * of.shared_heads * of.keys;
+  const std::vector<double> of_queries(queries * of.size), of_keys(keys * of.size);
+  Wanted wanted = {of_queries, of_queries, of_keys,
+                   of_keys,    of_queries, of_queries,
+                   of_keys,    of_keys,    std::vector<double>(queries)};
+  for (long b = 0; b < of.batch; ++b) {
+    for (long h = 0; h < of.heads; ++h) {
+      for (long i = 0; i < of.queries; ++i) attend_query(p, m, masks, b, h, i, wanted);
+    }
+  }
+  return wanted;
+}
+
+int try_both_passes(const Kernels& kernels, std::mt19937& random, int threads) {
+  const AttentionBackward p = random_attention(random);
+  const Attention& of = p.of;
+  const bool masks = pick(random, 0, 1) == 1;
+  const Memory m = fill(p, random);
+  const Wanted wanted = naive(p, m, masks);
+  const float* mask = masks ? m.mask.get() : nullptr;
+  const Buffer scratch = exact(kernels.attention->scratch_floats(of, threads), random, false);
+  kernels.attention->run(of, {m.q.get(), m.k.get(), m.v.get(), mask, m.out.get(), m.logsumexp.get(),
+                              scratch.get(), threads});
+  const Buffer more = exact(kernels.attention_backward->scratch_floats(p, threads), random, false);
+  kernels.attention_backward->run(
+      p, {m.gradient.get(), m.q.get(), m.k.get(), m.v.get(), m.out.get(), m.logsumexp.get(), mask,
+          m.dq.get(), m.dk.get(), m.dv.get(), more.get(), threads});
+  // A score, the maximum and the distance from it err by kMagnitude each; an exponential errs once
+  // for the weight and once for each block of keys.
+  const double score = unit((of.size + 4) * kMagnitude);
+  const double weight =
+      std::expm1(2 * score + unit(4 * kMagnitude) + (2.0 + of.keys / 256) * kExponential);
+  const double out = 2 * weight + 2 * unit(of.keys + 8.0);
+  // The logsumexp, from which weights are computed again, errs like the sum of the weights.
+  const double again = std::expm1(2 * weight + score + unit(of.keys + 4 * kMagnitude + 8));
+  const double slope = again + out + unit(2.0 * of.size + 14);
+  const double heads = static_cast<double>(of.heads) / of.shared_heads;
+  for (long at = 0; at < of.batch * of.heads * of.queries; ++at) {
+    const long head = at / of.queries;
+    const double got =
+        m.logsumexp[place(of.logsumexp, head / of.heads, head % of.heads, at % of.queries)];
+    if (!(std::fabs(got - wanted.logsumexp[at]) <= again)) return fail(kernels, "logsumexp", of);
+  }
+  if (!close(m.out.get(), of.out, of.heads, of.queries, of.size, wanted.out, wanted.out_size, out))
+    return fail(kernels, "attention", of);
+  if (!close(m.dq.get(), p.dq, of.heads, of.queries, of.size, wanted.dq, wanted.dq_size,
+             slope + unit(of.keys + 8.0)))
+    return fail(kernels, "gradient of the queries", of);
+  if (!close(m.dk.get(), p.dk, of.shared_heads, of.keys, of.size, wanted.dk, wanted.dk_size,
+             slope + unit(heads * of.queries + 8)))
+    return fail(kernels, "gradient of the keys", of);
+  if (!close(m.dv.get(), p.dv, of.shared_heads, of.keys, of.size, wanted.dv, wanted.dv_size,
+             again + unit(heads * of.queries + 8)))
+    return fail(kernels, "gradient of the values", of);
+  return 0;
+}
+
+}  // namespace
+
+int try_attention(const Kernels& kernels, std::mt19937& random) {
+  return try_both_passes(kernels, random, static_cast<int>(pick(random, 1, 2)));
+}
+
+}  // namespace fuzz
+}  // namespace bestof
