@@ -51,8 +51,8 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_holds_what_is_followed() -> None:
-    assert set(FILES) == {"train.py", "bestof.json", "ranks.py"}
-    assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"] * 2
+    assert set(FILES) == {"train.py", "bestof.json", "ranks.py", "plan.py"}
+    assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"] * 4
     assert len(PROGRAMS) == len(PRINTED)
 
 
@@ -83,3 +83,11 @@ def test_the_program_runs_as_it_stands(folder: Path, program: str, printed: str)
     (folder / "program.py").write_text(program)
     done = run("python program.py", folder)
     assert re.fullmatch(printed, done.stdout)
+
+
+@pytest.mark.long
+def test_a_plan_is_made_and_served(folder: Path) -> None:
+    run(COMMANDS[5], folder)
+    # A loaded machine may answer later than the page's 20 ms.
+    done = run(COMMANDS[6].replace("20ms", "20s --seconds 60"), folder)
+    assert re.search(r"samples/s.*p99", done.stdout)

@@ -123,7 +123,7 @@ def test_a_single_output_breaks_no_promise(algorithm: str, seed: int) -> None:
 def _expect_verified(plan: OptimizedModel, layer: Any, x: Tensor, algorithm: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", BestofWarning)
-        verify(_program(plan), [x], [layer(x).relu()])
+        verify(_program(plan), [x], [layer(x).relu()], [x])
     assert set(_program(plan).decisions().values()) == {algorithm}
 
 
@@ -167,7 +167,7 @@ def test_an_error_beside_the_roundings_is_found(
     monkeypatch.setattr(ConvolutionStep, "runner", wrong)
     plan = _settled(layer, x, algorithm)
     with pytest.warns(BestofWarning, match=f"{algorithm} is off by"):
-        verify(_program(plan), [x], [layer(x).relu()])
+        verify(_program(plan), [x], [layer(x).relu()], [x])
     assert set(_program(plan).decisions().values()) == {"pytorch"}
 
 
@@ -192,5 +192,5 @@ def test_a_layer_that_settles_meanwhile_is_judged_by_the_algorithm_that_ran(
         return outputs
 
     monkeypatch.setattr(Program, "run", settling)
-    verify(program, [x], [LINEAR(x).relu()])
+    verify(program, [x], [LINEAR(x).relu()], [x])
     assert choice.algorithm == "convgemm"
