@@ -24,9 +24,9 @@ from sklearn.datasets import load_sample_images
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import bestof.torch as bt
+from bestof.processors import processors_of_a_rank
 from bestof.torch.data_loading.interception import tunings
 from bestof.torch.data_loading.setting import Setting
-from bestof.torch.processors import processors_of_a_rank
 
 BATCH = 16
 BATCHES = 20  # of an epoch

@@ -23,10 +23,10 @@ from statistics import median
 from time import monotonic
 
 from bestof.cli.scale import _trial
+from bestof.processors import processors
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
 from bestof.scale.split import splits
-from bestof.torch.processors import processors
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "examples" / "train_ranks.py"

@@ -180,3 +180,30 @@ def test_more_ranks_than_lists_of_processors_are_refused(
     (tmp_path / "ranks.py").write_text("")
     assert main(["pinned", "0", "ranks.py"]) == 2
     assert "has processors for 1 ranks, but LOCAL_RANK is 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrapper", ["bestof.cli.pinned", "bestof.cli.scale_trial"])
+def test_what_pins_a_rank_loads_no_threads_before(wrapper: str) -> None:
+    """OpenMP reads its number of threads when it is loaded, which torch and the kernels do."""
+    loaded = "[name for name in ('torch', 'numpy', 'bestof.kernels') if name in sys.modules]"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {wrapper}; print({loaded})"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_rank_has_as_many_threads_as_processors(tmp_path: Path) -> None:
+    script = tmp_path / "threads.py"
+    script.write_text("import torch\nprint(torch.get_num_threads())\n")
+    first = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run(
+        [sys.executable, "-m", "bestof", "pinned", first, str(script)],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1\n"

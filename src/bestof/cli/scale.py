@@ -19,6 +19,7 @@ from bestof.cli.scale_serve import latency, refuse_for_training, serve
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
+from bestof.processors import available_memory, processors
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
 from bestof.scale.environment import candidates
@@ -26,7 +27,6 @@ from bestof.scale.environment_search import EnvironmentSearch, Variables, words
 from bestof.scale.measure import Measurement, Row
 from bestof.scale.split import Split, splits
 from bestof.scale.table import lines, records
-from bestof.torch.processors import available_memory, processors
 
 _EPILOG = """\
 The script runs under PyTorch's elastic launcher, with each rank on processors of

@@ -13,6 +13,7 @@ from time import monotonic
 from bestof.cli.options import tell
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.errors import BestofError, InvalidArgument
+from bestof.processors import available_memory
 from bestof.scale.cores import Cores
 from bestof.scale.instances import Instances
 from bestof.scale.plan_inputs import batches_of
@@ -20,7 +21,6 @@ from bestof.scale.room import check_room
 from bestof.scale.serving import ServingMeasurement, shown
 from bestof.scale.serving_table import serving_lines, serving_records, start_lines
 from bestof.scale.split import Split, splits
-from bestof.torch.processors import available_memory
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 

@@ -19,9 +19,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
+from bestof.processors import processors_of_a_rank
 from bestof.recipe.apply import FUSED, fusible
 from bestof.recipe.parts import Facts
-from bestof.torch.processors import processors_of_a_rank
 
 LEAST_STEPS = 3
 

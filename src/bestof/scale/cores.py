@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bestof.errors import InvalidArgument
-from bestof.torch.processors import Processors
+from bestof.processors import Processors
 
 
 @dataclass(frozen=True, slots=True)

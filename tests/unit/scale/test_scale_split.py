@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bestof.errors import InvalidArgument
+from bestof.processors import Processors, processors
 from bestof.scale.cores import Cores, cores, parse_processors, text_of
 from bestof.scale.split import parse_pins, placed, splits
-from bestof.torch.processors import Processors, processors
 
 
 def machine(root: Path, nodes: list[str], siblings: dict[int, str] | None = None) -> Path:

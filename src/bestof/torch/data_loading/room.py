@@ -11,8 +11,8 @@ from typing import Any
 import numpy
 import torch
 
+from bestof.processors import available_memory
 from bestof.torch.data_loading.setting import Setting
-from bestof.torch.processors import available_memory
 
 SHARED = Path("/dev/shm")
 

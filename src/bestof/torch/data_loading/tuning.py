@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from bestof.processors import processors_of_a_rank
 from bestof.torch.data_loading.breakdown import Breakdown
 from bestof.torch.data_loading.climb import Climb
 from bestof.torch.data_loading.decoders import FasterDecoder, faster_decoder
@@ -17,7 +18,6 @@ from bestof.torch.data_loading.room import objection
 from bestof.torch.data_loading.segment import OwnSampler
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.trial_times import TrialTimes
-from bestof.torch.processors import processors_of_a_rank
 
 Iterate: TypeAlias = Callable[[DataLoader[Any]], Iterator[Any]]
 """Makes the loader's own iterator."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bestof.torch import processors as module
-from bestof.torch.processors import (
+from bestof import processors as module
+from bestof.processors import (
     Processors,
     available_memory,
     processors,
