@@ -35,7 +35,8 @@ def none_left(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_photographs_are_tuned_by_the_step_of_the_training(tmp_path: Path) -> None:
-    loader = DataLoader(Photographs(write(tmp_path, 160)), 8, shuffle=True)
+    # A trial ends within an epoch of 60 batches, so there is a batch left to take apart.
+    loader = DataLoader(Photographs(write(tmp_path, 480)), 8, shuffle=True)
     weight = torch.ones(4, 3, 3, 3)
 
     def step(batch: Any) -> None:
@@ -53,8 +54,8 @@ def test_photographs_are_tuned_by_the_step_of_the_training(tmp_path: Path) -> No
     assert report.chosen is not None
     assert report.chosen.workers == loader.num_workers
     assert {trial.setting.workers for trial in report.trials} > {0}
-    # The batch after a trial without workers is taken apart. The last trial has no batch after it.
-    assert report.breakdown is not None or report.trials[-1].setting.workers == 0
+    # If the last trial is one without workers and wins, its segment goes on without a breakdown.
+    assert report.breakdown is not None or report.chosen == report.own
     if report.breakdown is not None:
         assert report.breakdown.shares["decode"] > report.breakdown.shares["collate"]
     lines = data_loading_lines()
