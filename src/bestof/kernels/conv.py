@@ -27,6 +27,9 @@ from bestof.kernels.problem import (
     problem_of,
 )
 
+# The algorithm of a call that names none, by the type of its operands.
+_DEFAULT_ALGORITHM = {"float32": "direct", "bfloat16": "convgemm_bf16"}
+
 
 def conv2d(
     x: Array,
@@ -71,7 +74,7 @@ def conv2d(
         dtype,
     )
     if algorithm is None:
-        algorithm = w.algorithm if packed else "direct" if dtype == "float32" else "convgemm_bf16"
+        algorithm = w.algorithm if packed else _DEFAULT_ALGORITHM[dtype]
     name, slope = activation_of(activation)
     if out is None:
         out = empty_like(x, problem.y_shape, dtype)
