@@ -37,6 +37,7 @@ def test_each_change_keeps_the_losses(detector: dict[str, Any]) -> None:
         assert losses(detector, change) == pytest.approx(usual, rel=bound), change
 
 
+@pytest.mark.long
 def test_all_changes_together_learn(detector: dict[str, Any]) -> None:
     assert losses(detector, *detector["CHANGES"]) == pytest.approx(losses(detector), rel=2**-6)
 

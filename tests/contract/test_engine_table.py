@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "engine.py"
 ROWS = (
     ("settled call, ns", "<= 150"),
@@ -26,6 +28,7 @@ ROWS = (
 )
 
 
+@pytest.mark.long
 def test_every_row_is_printed_beside_its_reach() -> None:
     """Run for a moment: what it measures then says nothing, apart from the rows that must be nought
     at any time."""

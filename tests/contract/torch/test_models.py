@@ -73,7 +73,7 @@ def train(row: Model, labels: Tensor) -> Run:
     return run
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=8)
 def test_training(row: Model) -> None:
     model = row.build(narrow=True)
     run = train(row, training_step(model, inputs(row)).labels)
@@ -91,7 +91,7 @@ def infer(row: Model, calls: int) -> Run:
     return run
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=8)
 def test_inference(row: Model) -> None:
     model, run = row.build(narrow=True).eval(), infer(row, CALLS)
     with integration.enabled():
@@ -100,7 +100,7 @@ def test_inference(row: Model) -> None:
     assert calls_seen() >= least_calls(row, CALLS)
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=8)
 def test_optimize(row: Model) -> None:
     """Its own choice of algorithms, and every call of the layers on trial thereafter."""
     model, run = row.build(narrow=True).eval(), infer(row, 2)

@@ -28,6 +28,7 @@ def test_a_peer_that_dies_tells_its_last_words(monkeypatch: pytest.MonkeyPatch) 
         process.ask("prepare", patience=60)
 
 
+@pytest.mark.long
 def test_an_order_that_fails_leaves_the_process_alive() -> None:
     with start_peer(JOB.by("eager")) as process:
         for _ in range(2):

@@ -66,6 +66,7 @@ def run(client: Any, code: str) -> tuple[str, str]:
             return printed, value
 
 
+@pytest.mark.long
 def test_a_cell_is_captured(client: Any) -> None:
     printed, _ = run(client, CELL)
     assert "step 0" in printed

@@ -106,6 +106,7 @@ def test_eight_threads_and_ever_new_problems_stay_bounded(program: Program) -> N
     assert len(selector._knowledge.tunings) <= 16
 
 
+@pytest.mark.long
 def test_reports_while_others_work(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of these selectors alone: 400 reports of all that other tests have left in the process take
     # minutes.

@@ -20,6 +20,7 @@ def test_kernels_outlive_their_registration() -> None:
     assert len(kept_kernels._KEPT) >= 2
 
 
+@pytest.mark.long
 def test_threads_compute_while_it_is_enabled_and_disabled() -> None:
     layer, x = torch.nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8)
     expected = layer(x).detach()

@@ -177,6 +177,7 @@ def test_a_server_that_is_killed_in_a_save_loses_nothing(
     assert kept(url) == [FIRST.absorb(newer)]
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_given_up(
     server: PostgresqlServer,
     store: PostgresqlStore,

@@ -100,6 +100,7 @@ def test_simplejpeg_is_named_only_where_it_is_measured_faster() -> None:
     assert found is None or (found.call == "simplejpeg.decode_jpeg" and found.speedup >= 1.25)
 
 
+@pytest.mark.long
 def test_the_fastest_decoder_wins_and_broken_ones_are_passed_over() -> None:
     def refuse(module: Any, encoded: bytes) -> object:
         raise ValueError("no JPEG")

@@ -75,6 +75,7 @@ _PACKED = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("held", "used"),
     [
