@@ -26,8 +26,9 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have no store, one thread, no decision and no override; PyTorch's own kernels afterwards."""
     for selector in SELECTORS:
         selector.cache_clear()
-    for name in ("override", "pooling", "product", "attention"):
+    for name in ("override", "pooling", "product"):
         monkeypatch.setattr(_State, name, None)
+    monkeypatch.setattr(_State, "attention", ())
     bestof.use_store(None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -52,7 +52,8 @@ bool AttentionCall::describe(Call& call) const {
   if (scale.has_value()) std::memcpy(&factor, &*scale, sizeof(factor));
   const int64_t words[] = {threads, causal, mask() != nullptr, scale.has_value(), factor};
   call.add(words, static_cast<int>(sizeof(words) / sizeof(words[0])));
-  return add(q, call) && add(k, call) && add(v, call) && (mask() == nullptr || add(mask(), call));
+  return add(q, call) && add(k, call) && add(v, call) && (mask() == nullptr || add(mask(), call)) &&
+         (!is_backward() || (add(gradient, call) && add(out, call) && add(logsumexp, call)));
 }
 
 }  // namespace shim

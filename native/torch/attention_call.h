@@ -1,4 +1,5 @@
-// One call of PyTorch's fused attention on the CPU, and what it looks like.
+// One call of PyTorch's fused attention on the CPU, of its forward or its backward pass, and what
+// it looks like.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,10 +11,12 @@
 
 namespace shim {
 
-constexpr char ATTENTION[] = "_scaled_dot_product_flash_attention_for_cpu";
-
 // The results, and the logsumexp of each query.
 using Attended = std::tuple<Result, Result>;
+// The gradients of q, k and v.
+using AttentionGradients = std::tuple<Result, Result, Result>;
+// Results of either pass.
+constexpr int MOST_ATTENTION_RESULTS = 3;
 
 // An optional tensor of PyTorch: the tensor, and whether it is there.
 struct OptionalTensor {
@@ -29,7 +32,10 @@ struct AttentionCall {
   bool causal;
   const OptionalTensor* optional_mask;
   std::optional<double> scale;
+  // Of the backward pass alone: the gradient of the results, the results, and their logsumexp.
+  stable::Tensor gradient = nullptr, out = nullptr, logsumexp = nullptr;
 
+  bool is_backward() const { return gradient != nullptr; }
   // Returns null if there is no mask.
   stable::Tensor mask() const {
     auto* tensor = const_cast<void**>(&optional_mask->tensor);

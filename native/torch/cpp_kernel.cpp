@@ -53,18 +53,38 @@ void* undefined_tensor() {
   return undefined;
 }
 
-}  // namespace
+// Takes the tensor of a handle over, and deletes the handle.
+void* taken(stable::Tensor handle) {
+  void* tensor = std::exchange(*reinterpret_cast<void**>(handle), undefined_tensor());
+  stable::aoti_torch_delete_tensor_object(handle);
+  return tensor;
+}
 
-Result::Result(stable::Tensor handle)
-    : tensor_(std::exchange(*reinterpret_cast<void**>(handle), undefined_tensor())) {
+void drop_tensor(void* tensor) {
+  stable::Tensor handle = nullptr;
+  if (stable::aoti_torch_new_uninitialized_tensor(&handle) != 0) return;
+  *reinterpret_cast<void**>(handle) = tensor;
   stable::aoti_torch_delete_tensor_object(handle);
 }
 
+}  // namespace
+
+Result::Result(stable::Tensor handle) : tensor_(taken(handle)) {}
+
 Result::~Result() {
-  stable::Tensor handle = nullptr;
-  if (stable::aoti_torch_new_uninitialized_tensor(&handle) != 0) return;
-  *reinterpret_cast<void**>(handle) = tensor_;
-  stable::aoti_torch_delete_tensor_object(handle);
+  drop_tensor(tensor_);
+}
+
+StackValue StackValue::of(stable::Tensor handle) {
+  StackValue made;
+  made.payload.tensor = taken(handle);
+  made.tag = TENSOR;
+  return made;
+}
+
+void StackValue::drop() {
+  if (tag == TENSOR) drop_tensor(payload.tensor);
+  tag = NONE;
 }
 
 bool find_registration(const char* path) {

@@ -52,6 +52,25 @@ class Scalar {
   } value_;
 };
 
+// A c10::IValue: an argument or a result of a boxed call.
+struct StackValue {
+  static constexpr uint32_t NONE = 0, TENSOR = 1, REAL = 3, TRUTH = 10;  // of c10::IValue::Tag
+
+  union {
+    void* tensor;  // owned
+    double real;
+    bool truth;
+  } payload;
+  uint32_t tag;
+
+  // Takes the tensor of a handle over, and deletes the handle.
+  static StackValue of(stable::Tensor handle);
+  // Lets go of what it owns. It must be None, a tensor, a number or a truth value.
+  void drop();
+  // Returns a handle of the tensor, which stays in its place.
+  stable::Tensor handle() { return reinterpret_cast<stable::Tensor>(&payload.tensor); }
+};
+
 // A c10::KernelFunction: how the dispatcher calls a kernel.
 struct KernelFunction {
   void* functor = nullptr;

@@ -31,7 +31,7 @@ class Call {
   }
 
  private:
-  static constexpr int MOST = 48;  // a backward pass has 38
+  static constexpr int MOST = 72;  // gradients of attention have 66
   int64_t words_[MOST];
   int used_ = 0;
 };

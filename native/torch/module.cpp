@@ -1,6 +1,7 @@
 // The Python module bestof.torch._shim; _shim.pyi says what is in it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -53,12 +54,14 @@ std::unique_ptr<shim::ProductShim> make_products(nb::callable to_tensors, nb::ca
 }
 
 // `kernel` is an object of torch.library.get_kernel. Returns None if it cannot be called from here.
-std::unique_ptr<shim::AttentionShim> make_attention(nb::callable to_tensors, nb::callable to_handle,
-                                                    nb::callable answer, nb::object kernel,
-                                                    int64_t least, nb::list first_only) {
+std::unique_ptr<shim::AttentionShim> make_attention(bool is_backward, nb::callable to_tensors,
+                                                    nb::callable to_handle, nb::callable answer,
+                                                    nb::object kernel, int64_t least,
+                                                    nb::list first_only) {
   shim::KernelFunction original;
   if (!shim::read_kernel(kernel.ptr(), &original)) return nullptr;
   return std::make_unique<shim::AttentionShim>(
+      is_backward ? shim::ATTENTION_BACKWARD : shim::ATTENTION_FORWARD,
       shim::Conversions{owned(to_tensors), owned(to_handle)}, owned(answer), owned(kernel),
       original, least, owned(first_only));
 }
@@ -85,11 +88,16 @@ std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size
                                                    at(plan), shape, channels_last, key);
 }
 
+using Sizes = std::vector<int64_t>;
+
+// `results` are pairs of sizes and strides.
 std::shared_ptr<shim::NativeAttention> make_native_attention(
     nb::object owner, std::size_t kernels, std::size_t plan,
-    const shim::NativeAttention::Four& sizes, const shim::NativeAttention::Four& strides) {
+    const std::vector<std::pair<Sizes, Sizes>>& results) {
+  std::vector<shim::Form> forms;
+  for (const auto& [sizes, strides] : results) forms.push_back({sizes, strides});
   return std::make_shared<shim::NativeAttention>(
-      owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), sizes, strides);
+      owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), std::move(forms));
 }
 
 template <typename Kernel>

@@ -4,24 +4,40 @@
 
 namespace shim {
 
-bool NativeAttention::run(const AttentionCall& call, stable::Tensor (&results)[2]) const {
-  const int64_t heads = sizes_[1], queries = sizes_[2];
-  const int64_t strides[3] = {queries * heads, 1, heads};  // as PyTorch's
-  const void *q = nullptr, *k = nullptr, *v = nullptr, *mask = nullptr;
-  OwnedTensor out, sums;
-  float* out_data = out.make(4, sizes_.data(), strides_.data());
-  float* sums_data = sums.make(3, sizes_.data(), strides);
-  if (out_data == nullptr || sums_data == nullptr ||
-      stable::torch_get_const_data_ptr(call.q, &q) != 0 ||
-      stable::torch_get_const_data_ptr(call.k, &k) != 0 ||
-      stable::torch_get_const_data_ptr(call.v, &v) != 0 ||
-      (call.mask() != nullptr && stable::torch_get_const_data_ptr(call.mask(), &mask) != 0) ||
-      !kernels_->attend(plan_, static_cast<const float*>(q), static_cast<const float*>(k),
-                        static_cast<const float*>(v), static_cast<const float*>(mask), out_data,
-                        sums_data))
-    return false;
-  results[0] = out.release();
-  results[1] = sums.release();
+namespace {
+
+// Writes the address of a tensor; null for a null handle. Returns false if PyTorch refuses.
+bool read(stable::Tensor tensor, const float** address) {
+  const void* found = nullptr;
+  if (tensor != nullptr && stable::torch_get_const_data_ptr(tensor, &found) != 0) return false;
+  *address = static_cast<const float*>(found);
+  return true;
+}
+
+}  // namespace
+
+bool NativeAttention::run(const AttentionCall& call,
+                          stable::Tensor (&results)[MOST_ATTENTION_RESULTS]) const {
+  OwnedTensor made[MOST_ATTENTION_RESULTS];
+  float* written[MOST_ATTENTION_RESULTS] = {};
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    const Form& form = results_[i];
+    const auto dimensions = static_cast<int64_t>(form.sizes.size());
+    written[i] = made[i].make(dimensions, form.sizes.data(), form.strides.data());
+    if (written[i] == nullptr) return false;
+  }
+  const stable::Tensor tensors[7] = {call.gradient, call.q,         call.k,     call.v,
+                                     call.out,      call.logsumexp, call.mask()};
+  const float* operands[7];
+  for (int i = 0; i < 7; ++i) {
+    if (!read(tensors[i], &operands[i])) return false;
+  }
+  const bool is_done = call.is_backward()
+                           ? kernels_->attend_backward(plan_, operands, written)
+                           : kernels_->attend(plan_, operands[1], operands[2], operands[3],
+                                              operands[6], written[0], written[1]);
+  if (!is_done) return false;
+  for (std::size_t i = 0; i < results_.size(); ++i) results[i] = made[i].release();
   return true;
 }
 

@@ -3,7 +3,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <array>
+#include <utility>
+#include <vector>
 
 #include "attention_call.h"
 #include "bindings/c_calls.h"
@@ -11,28 +12,31 @@
 
 namespace shim {
 
+// Sizes and strides of a new tensor.
+struct Form {
+  std::vector<int64_t> sizes, strides;
+};
+
+// A forward plan has two results, which are those of Attended. A backward plan has three.
 class NativeAttention final : public Native {
  public:
-  using Four = std::array<int64_t, 4>;
-
-  // `owner` keeps the plan at the address `plan`, which was made for results of these sizes
-  // [batch, heads, queries, size] and strides.
+  // `owner` keeps the plan at the address `plan`, which was made for results of these forms.
   NativeAttention(PyObject* owner, const bestof::CCalls* kernels, const void* plan,
-                  const Four& sizes, const Four& strides)
-      : owner_(owner), kernels_(kernels), plan_(plan), sizes_(sizes), strides_(strides) {
+                  std::vector<Form> results)
+      : owner_(owner), kernels_(kernels), plan_(plan), results_(std::move(results)) {
     Py_INCREF(owner_);
   }
   ~NativeAttention() override { Py_DECREF(owner_); }
 
-  // Writes handles of the results and of the logsumexp. Returns false, without a result, if memory
-  // is short. The call looks like the one that this was noted for.
-  bool run(const AttentionCall& call, stable::Tensor (&results)[2]) const;
+  // Writes handles of the results. Returns false, without a result, if memory is short. The call
+  // looks like the one that this was noted for.
+  bool run(const AttentionCall& call, stable::Tensor (&results)[MOST_ATTENTION_RESULTS]) const;
 
  private:
   PyObject* owner_;
   const bestof::CCalls* kernels_;
   const void* plan_;
-  Four sizes_, strides_;
+  std::vector<Form> results_;
 };
 
 }  // namespace shim

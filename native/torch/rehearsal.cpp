@@ -37,13 +37,14 @@ class Handles {
   std::vector<stable::Tensor> handles_;
 };
 
-// Returns a list of capsules of handles; None if there is no first one.
+// Returns a list of capsules of the handles that are there; None if there is no first one.
 template <int kCount>
 nb::object in_capsules(const stable::Tensor (&results)[kCount]) {
   if (results[0] == nullptr) return nb::none();
   nb::list capsules;
-  for (const stable::Tensor one : results)
-    capsules.append(nb::steal(PyCapsule_New(one, nullptr, nullptr)));
+  for (const stable::Tensor one : results) {
+    if (one != nullptr) capsules.append(nb::steal(PyCapsule_New(one, nullptr, nullptr)));
+  }
   return capsules;
 }
 
@@ -86,14 +87,22 @@ nb::object compute_convolution(ConvolutionShim& shim, const NativeConvolution& n
   return in_capsules(result);
 }
 
-// `capsules` are q, k, v and perhaps a mask. Returns handles of the results and of the logsumexp,
-// or None if the kernel refuses. The scale is in the kernel's plan.
+// `capsules` are the tensors of a pass, as of AttentionShim, and perhaps a mask. Returns handles of
+// the results, or None if the kernel refuses. The scale is in the kernel's plan.
 nb::object compute_attention(const NativeAttention& native, nb::list capsules) {
   const Handles tensors(capsules);
-  OptionalTensor mask = {nullptr, tensors.count() > 3};
-  if (mask.is_there) mask.tensor = *reinterpret_cast<void**>(tensors[3]);
-  const AttentionCall call = {0, tensors[0], tensors[1], tensors[2], 0.0, false, &mask, {}};
-  stable::Tensor results[2] = {};
+  const std::size_t count = tensors.count();
+  const bool is_backward = count >= 6;
+  const std::size_t q = is_backward ? 1 : 0;
+  OptionalTensor mask = {nullptr, count == 4 || count == 7};
+  if (mask.is_there) mask.tensor = *reinterpret_cast<void**>(tensors[count - 1]);
+  AttentionCall call = {0, tensors[q], tensors[q + 1], tensors[q + 2], 0.0, false, &mask, {}};
+  if (is_backward) {
+    call.gradient = tensors[0];
+    call.out = tensors[4];
+    call.logsumexp = tensors[5];
+  }
+  stable::Tensor results[MOST_ATTENTION_RESULTS] = {};
   {
     const nb::gil_scoped_release release;
     if (!native.run(call, results)) results[0] = nullptr;

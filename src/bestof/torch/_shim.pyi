@@ -48,8 +48,7 @@ class NativeAttention:
         owner: object,
         kernels: int,
         plan: int,
-        sizes: tuple[int, ...],
-        strides: tuple[int, ...],
+        results: list[tuple[tuple[int, ...], tuple[int, ...]]],
     ) -> None: ...
 
 class NativeProduct: ...
@@ -106,6 +105,7 @@ def compute_convolution(
     shim: ConvolutionShim, native: NativeConvolution, handles: list[Any]
 ) -> Any: ...
 def make_attention_shim(
+    is_backward: bool,
     to_tensors: Callable[[Any], Any],
     to_handle: Callable[[Any], Any],
     answer: Callable[..., Any],

@@ -18,6 +18,7 @@ from bestof.configuration import (
 from bestof.errors import InvalidArgument
 from bestof.selection.registry import Defaults
 from bestof.torch.allocator import hand_back_freed, keep_freed
+from bestof.torch.attention.attention_pass import Backward, Forward
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.cuda.device import CUDA, is_built
 from bestof.torch.data_loading.interception import follow
@@ -35,7 +36,7 @@ class _State:
     cuda: ConvolutionOverride | None = None  # None if this PyTorch has no CUDA
     pooling: MaxPoolOverride | None = None
     product: ProductOverride | None = None
-    attention: AttentionOverride | None = None
+    attention: tuple[AttentionOverride, ...] = ()
     everywhere: Configuration | None = None  # what `enable` was called with; None while it is off
     ordered: Accuracy | None = (
         None  # from outside the program, whose own configurations it then stands above
@@ -163,8 +164,8 @@ def product_override() -> ProductOverride | None:
     return _State.product
 
 
-def attention_override() -> AttentionOverride | None:
-    """Return the override of attention; None if it was never enabled."""
+def attention_overrides() -> tuple[AttentionOverride, ...]:
+    """Return the overrides of attention's passes, forward first; none if never enabled."""
     return _State.attention
 
 
@@ -205,10 +206,10 @@ def _apply() -> None:
             _State.product = ProductOverride()
         if _State.product is not None:
             _State.product.configure(within)
-        if wanted.attention and _State.attention is None:
-            _State.attention = AttentionOverride()
-        if _State.attention is not None:
-            _State.attention.configure(within)
+        if wanted.attention and not _State.attention:
+            _State.attention = tuple(AttentionOverride(one) for one in (Forward(), Backward()))
+        for attention in _State.attention:
+            attention.configure(within)
         # Not of blocks: MobileNetV2 on one image, a block for each call, took 25 ms so in place of
         # 15, for at each end what was kept was handed back.
         _keep_freed(_State.everywhere is not None and _State.everywhere.keep_freed)
@@ -228,8 +229,8 @@ def _remove_all() -> None:
         pooling.remove()
     if _State.product is not None:
         _State.product.remove()
-    if _State.attention is not None:
-        _State.attention.remove()
+    for attention in _State.attention:
+        attention.remove()
     _keep_freed(False)
     only = _State.without_kernels
     follow(None if only is None else _bounds(only))

@@ -99,15 +99,20 @@ def make_products(answer: Callable[..., Any], kernels: list[Any], least: int) ->
     return make_product_shim(*conversions, answer, kernels, least, Defaults.first_only)
 
 
-def make_attention(answer: Callable[..., Any], kernel: Any, least: int) -> AttentionShim | None:
+def make_attention(
+    is_backward: bool, answer: Callable[..., Any], kernel: Any, least: int
+) -> AttentionShim | None:
     """Return a shim that asks `answer` for attention of at least `least` multiply-adds.
 
+    It answers the forward or the backward pass.
     `kernel` is PyTorch's own, from torch.library.get_kernel. Returns None as `make_products` does.
     """
     conversions = _conversions()
     if conversions is None or not _registers_cpp():
         return None
-    return make_attention_shim(*conversions, answer, kernel, least, Defaults.first_only)
+    return make_attention_shim(
+        is_backward, *conversions, answer, kernel, least, Defaults.first_only
+    )
 
 
 def _registers_cpp() -> bool:
@@ -139,11 +144,14 @@ def product_by(
 
 
 def attention_by(
-    native: NativeAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor] | None:
-    """Return what settled calls of attention get from a kernel; None if it refuses."""
-    found: tuple[Tensor, Tensor] | None
-    found = _computed(compute_attention, native, tensors=(q, k, v, mask))
+    native: NativeAttention, tensors: Sequence[Tensor | None]
+) -> tuple[Tensor, ...] | None:
+    """Return what settled calls of attention get from a kernel; None if it refuses.
+
+    The tensors are those of the pass, and the mask, which may be None.
+    """
+    found: tuple[Tensor, ...] | None
+    found = _computed(compute_attention, native, tensors=tensors)
     return found
 
 

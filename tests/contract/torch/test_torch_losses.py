@@ -9,7 +9,7 @@ import bestof
 from bestof.bench.model.losses import Losses, Training, compare_losses
 from bestof.bench.model.models import find_model
 from bestof.torch.attention import override as attention
-from bestof.torch.enable import attention_override, product_override
+from bestof.torch.enable import attention_overrides, product_override
 from bestof.torch.product import override as product
 
 
@@ -25,11 +25,11 @@ def test_losses_stay_within_a_thousandth(name: str, monkeypatch: pytest.MonkeyPa
     assert losses.pytorch[-1] < losses.pytorch[0]
     assert losses.bestof != losses.pytorch  # other alternatives than PyTorch's own were at work
     assert losses.apart <= 1e-3
-    products, attended = product_override(), attention_override()
+    products, attended = product_override(), attention_overrides()
     assert products is not None
     assert products.products.selector.report().problems
-    assert attended is not None
-    assert attended.selector.report().problems
+    assert len(attended) == 2
+    assert all(one.selector.report().problems for one in attended)
 
 
 def test_the_distance_of_losses_tells_of_nan() -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
-from bestof.kernels import AttentionPlan
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.selection import Alternative, BestOf, shared_policy
+from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Operands, Tensors
 from bestof.torch.attention.problem import AttentionProblem
-from bestof.torch.attention.recognition import Look, fits, look_of
+from bestof.torch.attention.recognition import Look, look_of
 from bestof.torch.convolution.selectors import RACE
 from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
@@ -24,12 +23,7 @@ from bestof.torch.python_kernel import PythonKernel
 from bestof.torch.rehearsal import Rehearsals, agree
 from bestof.torch.shim import NativeAttention, attention_by, make_attention
 
-Attended = tuple[Tensor, Tensor]
-"""The results, and the logsumexp of each query, which the backward pass needs."""
-
-_SELECTOR = "attention"
-_NAME = "aten::_scaled_dot_product_flash_attention_for_cpu"
-# The least number of multiply-adds of one of both products that is chosen for. PyTorch computes
+# The least number of multiply-adds of one of the products that is chosen for. PyTorch computes
 # smaller attention in less than half a millisecond on one core of a Cascade Lake Xeon. A call that
 # is not settled takes some 20 microseconds of Python.
 _LEAST = 2**23
@@ -39,47 +33,39 @@ _REMEMBERED = 4096
 _RACE = replace(RACE, tie=0.08, max_trials=12, handicaps=(("native", 20e-6),))
 
 
-class Operands(NamedTuple):
-    """What one call attends to; `scale` is None for the reciprocal root of the size of a head."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor | None
-    scale: float | None
-
-
 class AttentionOverride:
-    """Answers `aten::_scaled_dot_product_flash_attention_for_cpu` while registered.
+    """Answers one pass of `aten::_scaled_dot_product_flash_attention_for_cpu` while registered.
 
     `F.scaled_dot_product_attention` calls it on the CPU, unless it drops out, a mask requires a
-    gradient, or sizes are odd. PyTorch's own backward pass takes what either alternative returns.
+    gradient, or sizes are odd. The two passes are chosen independently: the backward pass takes
+    what either alternative of the forward pass returns.
 
     C++ answers settled calls, and hands calls on to PyTorch that bestof does not choose for: those
     that are small or invalid, that have another dtype than float32, and all calls while results
     are to be exact or deterministic. It asks `_answer` for the others.
     """
 
-    def __init__(self) -> None:
-        kernel = torch.library.get_kernel(_NAME, "CPU")
+    def __init__(self, attention: AttentionPass) -> None:
+        self._pass = attention
+        kernel = torch.library.get_kernel(attention.operator, "CPU")
         self._original = partial(
             kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
         )
-        self.shim = make_attention(self._answer, kernel, _LEAST)
+        self.shim = make_attention(attention.is_backward, self._answer, kernel, _LEAST)
         self._is_in = False
         self._problems: dict[Look, AttentionProblem | None] = {}
-        self._plans: dict[tuple[Look, float | None], AttentionPlan] = {}
+        self._plans: dict[tuple[Look, float | None], NativePlan] = {}
         self._natives: dict[tuple[Look, float | None], NativeAttention] = {}
         self._decisions: CurrentDecisions[AttentionProblem] = CurrentDecisions(self._forget)
-        self._rehearsals = Rehearsals("attention")
+        self._rehearsals = Rehearsals(attention.selector.replace("_", " "))
         self.selector = BestOf(
-            _SELECTOR,
+            attention.selector,
             [
                 Alternative("as is", self._as_is, DEPENDS),
                 Alternative("native", self._native, DEPENDS),
             ],
             lambda problem, *_: problem,
-            on_event=self._decisions.listener(_SELECTOR),
+            on_event=self._decisions.listener(attention.selector),
             policy=None if shared_policy() else _RACE,
         )
 
@@ -92,7 +78,7 @@ class AttentionOverride:
         """Put the override in, if this PyTorch takes it. Does nothing if it is in."""
         if self.shim is None or self._is_in:
             return
-        PythonKernel(_NAME, self._original).warn_early()
+        PythonKernel(self._pass.operator, self._original).warn_early()
         self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
@@ -102,26 +88,21 @@ class AttentionOverride:
             self._is_in = False
 
     def _answer(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        causal: bool,
-        mask: Tensor | None,
-        scale: float | None,
-    ) -> Attended:
+        self, tensors: list[Tensor], has_mask: bool, causal: bool, scale: float | None
+    ) -> Tensors:
+        """Compute a call from C++; a mask is the last tensor."""
         if are_modes_on():
-            return without_modes(self._answer, q, k, v, causal, mask, scale)
+            return without_modes(self._answer, tensors, has_mask, causal, scale)
         assert self.shim is not None
         generation = self.shim.generation  # read before the decisions, as for products
-        look = look_of(q, k, v, mask, causal)
-        problem = None if look is None else self._problem_of(look, q, k, v, mask)
+        mask = tensors.pop() if has_mask else None
+        operands = Operands(tuple(tensors), mask, scale)
+        look = look_of(operands.tensors, mask, causal)
+        problem = None if look is None else self._problem_of(look, operands)
         if look is None or problem is None:
-            return self._original(  # type: ignore[no-any-return]
-                q, k, v, 0.0, causal, attn_mask=mask, scale=scale
-            )
-        given = (problem, look, Operands(q, k, v, mask, scale))
-        chosen = self._decisions.get(_SELECTOR, problem)
+            return self._pass.by_pytorch(self._original, operands, causal)
+        given = (problem, look, operands)
+        chosen = self._decisions.get(self._pass.selector, problem)
         if chosen == "as is":
             self.shim.note(generation, [], None)
         elif chosen == "native":
@@ -144,97 +125,71 @@ class AttentionOverride:
         operands: Operands,
     ) -> NativeAttention | None:
         """Return the kernel for calls that look like this one; None if Python runs it."""
-        q, k, v, mask, scale = operands
+        scale = operands.scale
         native = self._natives.get((look, scale))
         if native is None:
             return None  # the first native call from Python makes it
 
-        def by_python(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-            return _joined(self._native(problem, look, Operands(q, k, v, mask, scale)))
+        def by_python(*given: Tensor | None) -> Tensor:
+            return _joined(self._native(problem, look, _operands(given, scale)))
 
-        def by_cpp(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
-            found = attention_by(native, q, k, v, mask)
+        def by_cpp(*given: Tensor | None) -> Tensor | None:
+            found = attention_by(native, given)
             return None if found is None else _joined(found)
 
         may_answer = self._rehearsals.passes(
             (look, scale),
             "native",
             problem,
-            lambda: agree(by_cpp, by_python, (q, k, v, mask), _tolerance),
+            lambda: agree(
+                by_cpp,
+                by_python,
+                (*operands.tensors, operands.mask),
+                lambda *given: self._pass.tolerance(_operands(given, scale)),
+            ),
         )
         return native if may_answer else None
 
-    def _problem_of(
-        self, look: Look, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
-    ) -> AttentionProblem | None:
+    def _problem_of(self, look: Look, operands: Operands) -> AttentionProblem | None:
         """Return the problem of calls that look so; None if they are passed through."""
         try:
             return self._problems[look]
         except KeyError:
             pass
         problem = None
-        if fits(q, k, v, mask):
-            problem = AttentionProblem.of(q, k, v, look.causal, mask)
+        if self._pass.fits(operands):
+            q, k, v = self._pass.keys(operands)
+            problem = AttentionProblem.of(q, k, v, look.causal, operands.mask)
         if len(self._problems) >= _REMEMBERED:
             self._problems.clear()
         self._problems[look] = problem
         return problem
 
-    def _as_is(self, problem: AttentionProblem, _look: Look, operands: Operands) -> Attended:
-        q, k, v, mask, scale = operands
-        return self._original(  # type: ignore[no-any-return]
-            q, k, v, 0.0, problem.causal, attn_mask=mask, scale=scale
-        )
+    def _as_is(self, problem: AttentionProblem, _look: Look, operands: Operands) -> Tensors:
+        return self._pass.by_pytorch(self._original, operands, problem.causal)
 
-    def _native(self, problem: AttentionProblem, look: Look, operands: Operands) -> Attended:
-        """Attend by the native kernel, into tensors of the layouts that PyTorch returns."""
-        q, k, v, mask, scale = operands
-        out = torch.empty_like(q, device="cpu")
-        batch, heads, queries, _ = q.shape
-        sums = torch.empty_strided(
-            (batch, heads, queries),
-            (queries * heads, 1, heads),
-            dtype=torch.float32,
-            device="cpu",
-        )
-        plan = self._plans.get((look, scale))
-        if plan is None:
-            plan = _plan_of(problem, (q, k, v, out, mask, sums), scale)
+    def _native(self, problem: AttentionProblem, look: Look, operands: Operands) -> Tensors:
+        results = self._pass.results(operands)
+        key = look, operands.scale
+        native = self._plans.get(key)
+        if native is None:
+            native = self._pass.plan(problem, operands, results)
             if len(self._plans) >= _REMEMBERED:
                 self._plans.clear()
                 self._natives.clear()
-            self._plans[look, scale] = plan
-            self._natives[look, scale] = NativeAttention(
-                plan, c_calls(), plan_address(plan), tuple(q.shape), out.stride()
+            self._plans[key] = native
+            forms = [(tuple(x.shape), x.stride()) for x in results]
+            self._natives[key] = NativeAttention(
+                native.plan, c_calls(), plan_address(native.plan), forms
             )
-        plan.run(
-            q.data_ptr(),
-            k.data_ptr(),
-            v.data_ptr(),
-            out.data_ptr(),
-            0 if mask is None else mask.data_ptr(),
-            sums.data_ptr(),
-        )
-        return out, sums
+        native.run(operands, results)
+        return results
 
 
-def _joined(attended: Attended) -> Tensor:
-    return torch.cat([one.flatten() for one in attended])
+def _operands(given: tuple[Tensor | None, ...], scale: float | None) -> Operands:
+    """Return the operands of tensors and the mask after them, which may be None."""
+    return Operands(tuple(x for x in given[:-1] if x is not None), given[-1], scale)
 
 
-def _tolerance(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor | None) -> Tensor:
-    """Return how far results and logsumexp by the same kernel may be apart: some roundings."""
-    scores = q.shape[-1] * q.abs().max() * k.abs().max()
-    return 1e-6 * (1.0 + v.abs().max() + scores)
-
-
-def _plan_of(
-    problem: AttentionProblem, operands: tuple[Tensor | None, ...], scale: float | None
-) -> AttentionPlan:
-    return AttentionPlan(
-        [None if x is None else x.shape for x in operands],
-        [None if x is None else x.stride() for x in operands],
-        causal=problem.causal,
-        scale=problem.size**-0.5 if scale is None else scale,
-        threads=problem.threads,
-    )
+def _joined(results: Tensors) -> Tensor:
+    return torch.cat([one.flatten() for one in results])

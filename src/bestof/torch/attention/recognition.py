@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,38 +21,32 @@ Lie = tuple[torch.Size, tuple[int, ...], torch.dtype]
 class Look(NamedTuple):
     """What a call looks like. Two calls that look alike are the same problem."""
 
-    q: Lie
-    k: Lie
-    v: Lie
+    tensors: tuple[Lie, ...]
     mask: Lie | None
     causal: bool
     threads: int
 
 
-def look_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Look | None:
+def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Look | None:
     """Return what a call looks like, or None if it is passed through to PyTorch.
 
     Passed through are subclasses of Tensor, other devices, other dtypes than float32, traced calls,
     and all calls while results are to be deterministic. C++ has passed small calls through before.
     """
-    if (
-        q.dtype is not _float32
-        or q.dim() != 4
-        or k.dim() != 4
-        or type(q) not in PLAIN
-        or type(k) not in PLAIN
-        or type(v) not in PLAIN
-        or not (k.is_cpu and v.is_cpu)
-        or not (mask is None or (type(mask) in PLAIN and mask.is_cpu))
-        or _deterministic()
-        or _tracing() is not None  # sizes are tensors there
-        or not k.layout is v.layout is q.layout is torch.strided
-    ):
+    if _deterministic() or _tracing() is not None:  # sizes are tensors while a call is traced
+        return None
+    for one in tensors:
+        if (
+            one.dtype is not _float32
+            or type(one) not in PLAIN
+            or not one.is_cpu
+            or one.layout is not torch.strided
+        ):
+            return None
+    if not (mask is None or (type(mask) in PLAIN and mask.is_cpu)):
         return None
     return Look(
-        (q.shape, q.stride(), q.dtype),
-        (k.shape, k.stride(), k.dtype),
-        (v.shape, v.stride(), v.dtype),
+        tuple((one.shape, one.stride(), one.dtype) for one in tensors),
         None if mask is None else (mask.shape, mask.stride(), mask.dtype),
         causal,
         torch.get_num_threads(),
@@ -61,7 +56,8 @@ def look_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) 
 def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Return whether the native kernel computes this, and PyTorch accepts it."""
     return (
-        q.numel() > 0
+        q.dim() == k.dim() == 4
+        and q.numel() > 0
         and k.numel() > 0
         and k.dtype is v.dtype is q.dtype
         and k.shape == v.shape
@@ -70,6 +66,15 @@ def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
         and q.shape[1] % k.shape[1] == 0
         and (q.stride(3) == k.stride(3) == v.stride(3) == 1 or q.shape[3] == 1)
         and (mask is None or _is_mask(mask, q, k))
+    )
+
+
+def fits_backward(gradient: Tensor, q: Tensor, out: Tensor, logsumexp: Tensor) -> bool:
+    """Return whether the native kernel reads these, besides what `fits` asks of the others."""
+    return (
+        gradient.shape == out.shape == q.shape
+        and logsumexp.shape == q.shape[:3]
+        and (gradient.stride(3) == out.stride(3) == 1 or q.shape[3] == 1)
     )
 
 

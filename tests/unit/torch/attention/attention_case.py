@@ -12,7 +12,7 @@ from torch.nn import functional
 from bestof.selection import Fixed
 from bestof.selection.policy import Search
 from bestof.torch.attention.override import AttentionOverride
-from bestof.torch.enable import attention_override
+from bestof.torch.enable import attention_overrides
 
 NAMES = ("as is", "native")
 UNIT = torch.finfo(torch.float32).eps / 2
@@ -29,9 +29,12 @@ class Order:
 
 
 def override() -> AttentionOverride:
-    found = attention_override()
-    assert found is not None
-    return found
+    """Return that of the forward pass."""
+    return attention_overrides()[0]
+
+
+def backward_override() -> AttentionOverride:
+    return attention_overrides()[1]
 
 
 def problems() -> tuple[Any, ...]:
