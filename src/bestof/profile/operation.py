@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ class Operation:
     """One event of the profiler. Times are nanoseconds since the epoch.
 
     `shapes` has the shape of each argument. `concrete` has its value if it is a number, a list of
-    numbers or a truth value, and None otherwise.
+    numbers or a truth value, and None otherwise. `call` is what a replay needs, as text.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Operation:
     shapes: Sequence[Sequence[int]]
     dtypes: Sequence[str]
     concrete: Sequence[Any] = ()
+    call: str = ""
     parent: Operation | None = None
     children: list[Operation] = field(default_factory=list)
 
@@ -57,6 +59,7 @@ def operations_of(events: Iterable[Any]) -> list[Operation]:
             shapes=event.shapes(),
             dtypes=event.dtypes(),
             concrete=event.concrete_inputs(),
+            call=_call_of(event),
         )
         for event in events
         if event.activity_type() in ("cpu_op", "user_annotation")
@@ -64,6 +67,21 @@ def operations_of(events: Iterable[Any]) -> list[Operation]:
     found.sort(key=lambda one: (one.start, -one.end))
     nest(found)
     return found
+
+
+def _call_of(event: Any) -> str:
+    """Return the call of a Kineto event as text. Empty if it is not an operation of PyTorch."""
+    name: str = event.name()
+    if not name.startswith("aten::"):
+        return ""
+    rows = zip(
+        event.structured_input_shapes(),
+        event.structured_input_strides(),
+        event.dtypes(),
+        event.concrete_inputs(),
+        strict=False,
+    )
+    return json.dumps([name, *rows])
 
 
 def _is_annotation(event: Any) -> bool:

@@ -18,6 +18,7 @@ import torch
 
 from bestof.errors import ProfileError
 from bestof.profile.alternatives import Alternative, alternatives_of
+from bestof.profile.aten_call import AtenCall, Part, parts_of
 from bestof.profile.line import Line
 from bestof.profile.log import read_lines
 from bestof.profile.peak import Peak
@@ -214,6 +215,36 @@ def problems_of(steady: Steady, threads: int, peak: Peak | None) -> list[tuple[P
     return sorted(result, key=lambda one: -one[0].seconds)
 
 
+def operations_of_step(
+    steady: Steady, threads: int, peak: Peak | None
+) -> list[tuple[Problem, AtenCall | None]]:
+    """Return the distinct operations of a step that have no line, the longest first.
+
+    Their roofline is the time to read or write each argument once.
+    """
+    groups: dict[str, list[Part]] = {}
+    for part in parts_of(steady.spans):
+        key = part.span.text if part.call is not None else f"{part.span.name}|{part.reason}"
+        groups.setdefault(key, []).append(part)
+    result = []
+    for key, parts in groups.items():
+        span, call = parts[0].span, parts[0].call
+        problem = Problem(
+            key=f"{key}|threads={threads}",
+            primitive=span.name,
+            direction=span.direction,
+            implementation="PyTorch",
+            problem=span.problem,
+            calls=len(parts),
+            seconds=sum(one.seconds for one in parts),
+            modules=tuple(dict.fromkeys(one.span.module for one in parts if one.span.module)),
+            roofline=None if peak is None or call is None else call.bytes / peak.bandwidth,
+            reason=parts[0].reason,
+        )
+        result.append((problem, call))
+    return sorted(result, key=lambda one: -one[0].seconds)
+
+
 def project(
     steady: Steady,
     threads: int,
@@ -228,7 +259,11 @@ def project(
     the same `kept` continues. `tell` is called with the number of finished problems, the number of
     all, and the next one.
     """
-    found = problems_of(steady, threads, peak)
+    found: list[tuple[Problem, Line | AtenCall | None]] = [
+        *problems_of(steady, threads, peak),
+        *operations_of_step(steady, threads, peak),
+    ]
+    found.sort(key=lambda one: -one[0].seconds)
     ends, watch, calls = perf_counter() + seconds, Watch(), 0
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -236,6 +271,9 @@ def project(
     try:
         for number, (problem, line) in enumerate(found):
             tell(number, len(found), f"{problem.primitive} {problem.problem}")
+            if line is None:
+                done.append(problem)
+                continue
             left = ends - perf_counter()
             # The longest problems come first. Each gets its share of the remaining time.
             rest = sum(one.seconds for one, _ in found[number:]) or 1.0
@@ -262,11 +300,15 @@ def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Prob
     return replace(problem, measured=measured, reason=reason)
 
 
-def _measure(line: Line, seconds: float) -> Iterator[Measured]:
+def _measure(line: Line | AtenCall, seconds: float) -> Iterator[Measured]:
     """Time each way to compute a line.
 
     A way that fails is left out, unless it is the logged call.
     """
+    if isinstance(line, AtenCall):
+        times = times_of(line.bind, max(line.bytes, 1), max(seconds * _SAME, _LEAST))
+        yield Measured("same", "PyTorch's operation", times.hot, times.cold)
+        return
     names: set[str] = set()
     others = seconds * (1 - _SAME)
     for place, one in enumerate(alternatives_of(line)):

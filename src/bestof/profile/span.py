@@ -36,7 +36,8 @@ class Span:
     auxiliary: str = ""
     flops: int = 0
     bytes: int = 0
-    text: str = ""
+    text: str = ""  # of a line; of an operation without inner lines, its call
+    depth: int = 0  # the number of operations around an operation
 
     @property
     def end(self) -> float:

@@ -56,14 +56,18 @@ def merge(
     thread = _main_thread(operations)
     steps = _steps(operations, thread, samples, began)
     inside: dict[Operation, list[Placed]] = {}
+    around: set[Operation] = set()
     for one in placed:
         if one.operation is not None:
             inside.setdefault(one.operation, []).append(one)
+            around.update(one.operation.enclosing())
     spans = [
         span
         for one in operations
         if not one.annotation
-        for span in _spans(one, inside.get(one, ()), modules[one], phases[one], began)
+        for span in _spans(
+            one, inside.get(one, ()), modules[one], phases[one], began, one not in around
+        )
     ]
     spans += [
         _line_span(one.line, one, 0.0, None, NO_MODULE, "other", began)
@@ -164,9 +168,17 @@ def _steps(
 
 
 def _spans(
-    one: Operation, lines: Sequence[Placed], module: Module, phase: str, began: int
+    one: Operation,
+    lines: Sequence[Placed],
+    module: Module,
+    phase: str,
+    began: int,
+    alone: bool,
 ) -> list[Span]:
-    """Return the span of an operation, and of the lines that it issued itself."""
+    """Return the span of an operation, and of the lines that it issued itself.
+
+    `alone` tells that no line was issued inside of it.
+    """
     inner = sum(child.end - child.start for child in one.children if not child.annotation)
     # Ranges inside an operation (modules of a checkpoint) are transparent: their content is inside
     # it too.
@@ -191,6 +203,8 @@ def _spans(
         direction="backward" if phase == "backward" else "forward" if phase == "forward" else "",
         dtype=next((_DTYPES.get(name, name) for name in one.dtypes if name in _DTYPES), ""),
         problem=":".join("x".join(map(str, shape)) for shape in one.shapes if shape),
+        text=one.call if alone else "",
+        depth=sum(not outer.annotation for outer in one.enclosing()) - 1,
     )
     return [own] + [
         _line_span(placed.line, placed, scale, one, module, phase, began) for placed in lines

@@ -1,0 +1,130 @@
+"""Operations without a line are replayed by what the capture recorded of their arguments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from bestof import profile  # noqa: E402
+from bestof.errors import ProfileError  # noqa: E402
+from bestof.profile.aten_call import AROUND, FRAMEWORK, AtenCall, parts_of  # noqa: E402
+from bestof.profile.peak import Peak  # noqa: E402
+from bestof.profile.projection import Kept, operations_of_step, project  # noqa: E402
+from bestof.profile.span import Span  # noqa: E402
+from bestof.profile.steady import Steady, steady_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def steady() -> Steady:
+    """A step with norms, activations, poolings, attention and a fused optimizer."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.LayerNorm(200),
+    ).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    with profile.capture() as captured:
+        for _ in range(3):
+            optimizer.zero_grad()
+            y = model(torch.ones(2, 3, 12, 12)).view(2, 2, 10, 10)
+            y = nn.functional.scaled_dot_product_attention(y, y, y)
+            torch.softmax(torch.cat([y, y]), -1).square().mean().backward()
+            optimizer.step()
+    return steady_of(captured.profile)
+
+
+def test_all_operations_without_lines_are_replayed(steady: Steady) -> None:
+    done = project(steady, 1, Peak(1e11, 1e10), 4.0, Kept(None))
+    found = {one.primitive: one for one in done.problems if one.implementation == "PyTorch"}
+    expected = {
+        *("aten::batch_norm", "aten::native_batch_norm_backward", "aten::relu_", "aten::gelu"),
+        *("aten::threshold_backward", "aten::max_pool2d", "aten::layer_norm", "aten::softmax"),
+        *("aten::max_pool2d_with_indices_backward", "aten::native_layer_norm_backward"),
+        *("aten::cat", "aten::_fused_sgd_"),
+    }
+    assert expected <= found.keys()
+    for name in expected:
+        assert found[name].same_implementation, found[name].reason
+        assert found[name].roofline
+    # What is left is named.
+    reasons = {one.reason for one in done.problems if not one.measured}
+    assert reasons <= {AROUND, FRAMEWORK}
+
+
+def test_the_parts_of_a_step_add_up_to_its_operations(steady: Steady) -> None:
+    operations = sum(span.self_seconds for span in steady.spans if span.kind == "operation")
+    assert sum(part.seconds for part in parts_of(steady.spans)) == pytest.approx(operations)
+
+
+def test_a_replay_has_the_strides_of_the_program(steady: Steady) -> None:
+    (norm,) = [
+        call
+        for problem, call in operations_of_step(steady, 1, None)
+        if call is not None and problem.primitive == "aten::native_batch_norm_backward"
+    ]
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        norm.bind()()
+    events = profiler.profiler.kineto_results.events()
+    seen = [one for one in events if one.name() == "aten::native_batch_norm_backward"]
+    assert seen
+    # Gradients and images of 2 x 8 x 10 x 10 in channels-last order, twice, and vectors of 8.
+    for event in seen:
+        assert event.structured_input_strides()[:2] == [[800, 1, 80, 8]] * 2
+    assert norm.bytes == 4 * (2 * 1600 + 5 * 8)
+
+
+def call(name: str, *rows: object) -> AtenCall:
+    found = AtenCall.read(json.dumps([name, *rows]))
+    assert found is not None
+    return found
+
+
+def test_a_call_that_fits_no_overload_says_why() -> None:
+    tensor = [[2, 3], [3, 1], "float", None]
+    other = [[5], [1], "float", None]
+    one = [[], [], "Scalar", 1]
+    with pytest.raises(ProfileError, match=r"aten::add is not replayed: .*size"):
+        call("aten::add", tensor, other, one).bind()
+    with pytest.raises(ProfileError, match="fit no overload"):
+        call("aten::nothing", tensor).bind()
+    assert AtenCall.read("onednn_verbose,exec") is None
+
+
+def test_an_expanded_tensor_stays_expanded() -> None:
+    expanded = call("aten::div", [[64, 5], [0, 0], "float", None], [[], [], "Scalar", 2])
+    assert expanded.bytes == 4
+    expanded.bind()()
+
+
+def test_inner_operations_belong_to_the_call_around_them() -> None:
+    def span(name: str, start: float, depth: int, text: str = "", thread: int = 1) -> Span:
+        return Span(
+            *("operation", "pytorch", name, start, 1.0, 1.0, thread), text=text, depth=depth
+        )
+
+    add = json.dumps(["aten::add"])
+    spans = [
+        span("Backward", 0, 0),
+        span("aten::add", 1, 1, add),
+        span("aten::mul", 2, 2, add),
+        span("aten::div", 2.5, 0, add, thread=2),
+        span("aten::conv2d", 3, 1),
+        replace(span("convolution", 4, 0), kind="line"),
+    ]
+    parts = [(part.span.name, part.seconds, part.reason) for part in parts_of(spans)]
+    assert sorted(parts) == [
+        ("Backward", 1.0, FRAMEWORK),
+        ("aten::add", 2.0, ""),
+        ("aten::conv2d", 1.0, AROUND),
+        ("aten::div", 1.0, ""),
+    ]
