@@ -69,6 +69,11 @@ def summary_lines(
         rows = _selector_rows(report.selectors, seconds)
     else:
         return [f"{title}; no selector was called, so there was nothing to choose"]
+    drifted = sum(bool(one.history) for selector in report.selectors for one in selector.problems)
+    if drifted:
+        rows.append(
+            ("drift", f"{plural(drifted, 'problem')} searched again: the winner's time had changed")
+        )
     rows.append(("kept in", store or "this process only: the store is off"))
     rows = [(printable(label, _LABEL), printable(text)) for label, text in rows]
     width = max(len(label) for label, _ in rows)

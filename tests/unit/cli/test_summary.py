@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bestof.cli.summary import summary_lines
+from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 
 
@@ -46,3 +47,18 @@ def test_names_are_shown_as_text_and_long_ones_do_not_widen_the_column() -> None
     assert all(line.isprintable() for line in lines)
     assert any("\\x1b[31mred 1" in line for line in lines)
     assert max(map(len, lines)) < 250
+
+
+def test_problems_that_were_searched_again_are_counted() -> None:
+    rows = (AlternativeReport("a", "chosen", 1.0),)
+    steady = ProblemReport("n", "a", "measured", rows)
+    drifted = ProblemReport("m", "a", "measured", rows, (EarlierRace("b", 1.0, 2.0),))
+
+    def drift(*problems: ProblemReport) -> list[str]:
+        report = Report((SelectorReport("s", 1, problems, 9),))
+        lines = summary_lines("train.py", 1.0, report, None, None)
+        return [line.strip() for line in lines if line.split()[0] == "drift"]
+
+    assert drift(steady) == []
+    (line,) = drift(steady, drifted)
+    assert line.endswith("1 problem searched again: the winner's time had changed")
