@@ -26,7 +26,9 @@ def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
             torch.conv2d(x, weight).backward(go)
             override = convolution_override()
             assert override is not None
-            if all(problem.settled for problem in override.layer.layer.report().problems):
+            # A layer may be decided while a pass below it still tries near ties.
+            selectors = (override.layer.layer, *(each for each, _ in override.layer.passes))
+            if all(p.settled for each in selectors for p in each.report().problems):
                 break
     (problem,) = override.layer.layer.report().problems
     assert problem.settled
@@ -38,7 +40,7 @@ def test_each_pass_is_chosen_by_itself_below_the_layer() -> None:
     }
     for selector, _ in override.layer.passes:
         (inner,) = selector.report().problems
-        assert inner.settled or inner.history  # a busy machine may reopen one by drift
+        assert inner.settled or inner.history  # drift reopens one on a busy machine
 
 
 @pytest.fixture
