@@ -12,6 +12,7 @@ _EXTRAS = {
     "onnxruntime": ("ONNX Runtime", "peers"),
     "openvino": ("OpenVINO", "peers"),
     "ncnn": ("ncnn", "peers"),
+    "zentorch": ("zentorch", "peers"),
     "transformers": ("transformers", "dev"),
 }
 

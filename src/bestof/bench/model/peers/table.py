@@ -72,6 +72,23 @@ PEERS = (
     ModelPeer(
         "compile", f"{_HERE}.compiled", "torch.compile", "#5f7a99", trains=True, devices=_ANYWHERE
     ),
+    ModelPeer(
+        "compile-max",
+        f"{_HERE}.compiled",
+        "torch.compile, max-autotune",
+        "#3d5673",
+        options={"mode": "max-autotune"},
+        trains=True,
+        devices=_ANYWHERE,
+    ),
+    ModelPeer(
+        "zentorch",
+        f"{_HERE}.compiled",
+        "zentorch",
+        "#4f8f8b",
+        ("zentorch",),
+        options={"backend": "zentorch"},
+    ),
     ModelPeer("openvino", f"{_HERE}.openvino", "OpenVINO", "#3b6fb6", ("openvino",)),
     ModelPeer(
         "onnxruntime",
