@@ -48,7 +48,7 @@ def _rounded(floats: int) -> int:
 
 
 class Arena:
-    """Zeroed float32 memory, in huge pages if the system has them, which save page faults."""
+    """Zeroed memory, in huge pages if the system has them, which save page faults."""
 
     def __init__(self, floats: int) -> None:
         size = 4 * max(floats, 1)
@@ -70,9 +70,16 @@ class Arena:
         """Return whether a tensor lies in this memory."""
         return value.layout is torch.strided and value.untyped_storage().data_ptr() == self._base
 
-    def view(self, buffer: Buffer, shape: Sequence[int], channels_last: bool) -> Tensor:
+    def view(
+        self,
+        buffer: Buffer,
+        shape: Sequence[int],
+        channels_last: bool,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         """Return the tensor of a buffer: (N, C, H, W) if `channels_last`, else contiguous."""
         flat = self._floats[buffer.offset : buffer.offset + buffer.floats]
+        flat = flat.view(dtype)[: torch.Size(shape).numel()]
         if not channels_last:
             return flat.view(list(shape))
         n, c, h, w = shape

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
-from bestof.kernels import PackedWeights
+from bestof.kernels import PackedMatrix, PackedWeights
 from bestof.torch.plan.fork_lock import ForkLock
 
 
@@ -37,7 +37,7 @@ class Packed:
 
     __slots__ = ("__weakref__", "layout", "shared")
 
-    def __init__(self, layout: PackedWeights | Tensor, shared: bool = False) -> None:
+    def __init__(self, layout: PackedWeights | PackedMatrix | Tensor, shared: bool = False) -> None:
         self.layout: Any = layout
         self.shared = shared
 
@@ -46,9 +46,7 @@ class Packed:
         """Their bytes; 0 if they are the model's own memory."""
         if self.shared:
             return 0
-        if isinstance(self.layout, PackedWeights):
-            return self.layout.nbytes
-        return int(self.layout.numel() * self.layout.element_size())
+        return int(self.layout.nbytes)
 
 
 def _address(tensor: Tensor) -> int:

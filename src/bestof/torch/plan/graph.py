@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
 
 # Operators that always return a view, whatever the strides of their argument.
 VIEWING = frozenset({aten.slice.Tensor, aten.transpose.int, aten.permute.default})
+
+
+# The types of linear layers and attention that native kernels compute.
+MULTIPLIED = frozenset({torch.float32, torch.bfloat16})
+_FLOAT32 = frozenset({torch.float32})
 
 
 def constant(module: GraphModule, node: Any) -> Tensor | None:
@@ -41,12 +47,12 @@ def shape_of(node: Any) -> tuple[int, ...]:
     return tuple(value.shape)
 
 
-def is_plain(node: Any, dim: int | None = None) -> bool:
-    """Return whether native kernels can use a value: dense float32 on the CPU, not empty."""
+def is_plain(node: Any, dim: int | None = None, dtypes: Container[torch.dtype] = _FLOAT32) -> bool:
+    """Return whether native kernels can use a value: dense, on the CPU, not empty."""
     value = value_of(node)
     return (
         value is not None
-        and value.dtype is torch.float32
+        and value.dtype in dtypes
         and value.device.type == "cpu"
         and value.layout is torch.strided
         and (dim is None or value.dim() == dim)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
+from bestof.torch.plan.graph import MULTIPLIED
 
 
 class JoinedWeights(FrozenWeights):
@@ -19,12 +20,14 @@ class JoinedWeights(FrozenWeights):
     """
 
     def __init__(self, parts: Sequence[FrozenWeights]) -> None:
-        if len(parts) < 2 or not all(map(_can_be_joined, parts)):
-            raise ValueError("weights that are joined must be float32 matrices without a norm")
+        dtypes = {part.weight.dtype for part in parts}
+        if len(parts) < 2 or len(dtypes) > 1 or not all(map(_can_be_joined, parts)):
+            raise ValueError("weights that are joined must be matrices of one type without a norm")
         self.parts = tuple(parts)
         (inner,) = {part.weight.shape[1] for part in parts}
         outer = sum(part.weight.shape[0] for part in parts)
-        super().__init__(torch.empty(outer, inner, device="meta"), _joined_bias(parts), None, 1)
+        weight = torch.empty(outer, inner, dtype=dtypes.pop(), device="meta")
+        super().__init__(weight, _joined_bias(parts), None, 1)
 
     def check(self) -> None:
         """Raise TorchError if a tensor of a part was changed in place since, or released."""
@@ -58,8 +61,8 @@ def _can_be_joined(part: FrozenWeights) -> bool:
     return (
         plain
         and weight.dim() == 2
-        and weight.dtype is torch.float32
-        and (bias is None or (bias.dtype is torch.float32 and bias.shape == weight.shape[:1]))
+        and weight.dtype in MULTIPLIED
+        and (bias is None or (bias.dtype is weight.dtype and bias.shape == weight.shape[:1]))
     )
 
 
@@ -68,5 +71,8 @@ def _joined_bias(parts: Sequence[FrozenWeights]) -> Tensor | None:
     if all(part.bias is None for part in parts):
         return None
     return torch.cat(
-        [torch.zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
+        [
+            part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
+            for part in parts
+        ]
     )

@@ -71,7 +71,8 @@ class MemoryPlan:
 
     def _plan(self, node: Node) -> None:
         here, last, operation = self.slot[node], self._last[node], node.meta["operation"]
-        floats = node.meta["val"].numel()
+        value: Tensor = node.meta["val"]
+        floats = -(-value.numel() * value.element_size() // 4)
         shape = operation.workspace(node)
         if shape is not None:
             self.workspaces[node] = shape, Buffer(torch.Size(shape).numel(), here, here)

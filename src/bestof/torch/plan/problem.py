@@ -34,6 +34,7 @@ class FusedProblem(NamedTuple):
     def __str__(self) -> str:
         words = [self.convolution.notation]
         words += ["linear"] if self.linear else []
+        words += [self.convolution.dtype] if self.convolution.dtype != "float32" else []
         words += ["bias"] if self.convolution.bias else []
         words += ["residual"] if self.residual else []
         words += [self.activation] if self.activation else []
@@ -44,6 +45,8 @@ class FusedProblem(NamedTuple):
     def native(self) -> Mapping[str, Promise]:
         """What the native kernels promise for the convolution, by the names of the algorithms."""
         one = self.convolution
+        if one.dtype != "float32":
+            return {}
         (n, c, h, w), (k, i, r, s) = one.input_shape, one.weight_shape
         return conv2d_algorithms(
             (n, h, w, c),
@@ -81,6 +84,7 @@ def problem_of(
         layer.padding,
         layer.dilation,
         layer.groups,
+        str(layer.weights.weight.dtype).removeprefix("torch."),
         input_layout="channels_last",
         weight_layout="channels_last",
         threads=torch.get_num_threads(),

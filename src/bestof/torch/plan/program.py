@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -123,7 +123,7 @@ class Program:
         return self._module.graph
 
     @property
-    def planned(self) -> Container[Node]:
+    def planned(self) -> Collection[Node]:
         """The values that lie in the arena."""
         return self._memory.buffers.keys()
 
@@ -194,7 +194,8 @@ class Program:
         for node, buffer in memory.buffers.items():
             operation = operation_of(node)
             rows = operation is not None and operation.yields_rows
-            slots[memory.slot[node]] = arena.view(buffer, node.meta["val"].shape, rows)
+            value: Tensor = node.meta["val"]
+            slots[memory.slot[node]] = arena.view(buffer, value.shape, rows, value.dtype)
         for node, given in memory.views.items():
             slots[memory.slot[node]] = view_of(node, slots[memory.slot[given]])
         for node in self.nodes:

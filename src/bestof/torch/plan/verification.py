@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import sqrt
 from typing import Any
 
@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
+from bestof.torch.convolution.alternative import ROUNDED, summation_bound
 from bestof.torch.plan.activations import STEEPEST
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
+from bestof.torch.plan.algorithms.product import BFLOAT16
 from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
@@ -34,6 +36,7 @@ _EPS = float(torch.finfo(torch.float32).eps)
 _MAGNIFIED = 64.0
 _SHAKEN = 3e-3
 _SQUARED_FLOATS = 2**22
+_FEW_ROWS = 16  # a tile of a product at the most: its code differs with the number of rows
 # Injected errors are independent, so their squares add up. Real ones may be alike: their sum is
 # larger.
 _ALIKE = 8.0
@@ -58,9 +61,9 @@ def verify(
         # Before the run, which may settle a layer after an algorithm with a larger error ran it.
         errors = _errors(program)
         got = _results(program, inputs)
-        magnified = _magnified(errors)
+        magnified = _magnified([*errors.values(), *_rounding_errors(program)])
         injected = {name: (magnified * error, scales[name]) for name, error in errors.items()}
-        shaken = _run_shaken(program, inputs, injected, magnified * 2 * _EPS)
+        shaken = _run_shaken(program, inputs, injected, magnified)
         names = [f"output {place}" for place in range(len(expected))]
         names += [f"changed input {place}" for place in program.changed.places]
         rights = [*expected, *(changed[place] for place in program.changed.places)]
@@ -168,7 +171,8 @@ def _compared(one: ConvolutionStep, images: int) -> list[int]:
     All images are computed alike, so two of them show the algorithm's error. A few rows of a linear
     layer are each summed by code of their own, and any of them may be wrong.
     """
-    if has_kernel_for(one.problem, "few rows"):
+    few = one.problem.convolution.dtype == BFLOAT16 and images <= _FEW_ROWS
+    if few or has_kernel_for(one.problem, "few rows"):
         return list(range(images))
     return [0, images - 1]
 
@@ -182,12 +186,15 @@ def _reference(
     to the rms of sums of such terms with random signs. If the algorithm rounds operands to
     bfloat16, PyTorch multiplies operands that are rounded alike: the error of rounding is promised
     for random operands only, and may be up to 2^-8 of the sum of the magnitudes of the terms
-    (twice that, plus 2^-16, if both operands are rounded).
+    (twice that, plus 2^-16, if both operands are rounded). For layers of bfloat16 the sums are
+    compared as well, and the result may be rounded once.
     """
     layer, row = one.layer, _chosen(one)
     weight, bias = layer.weights.folded(), layer.weights.bias
-    rounds = "nothing" if row is None else row.rounds
-    error = error_of(one) if rounds == "nothing" else 2 * PYTORCH.error(one.problem)
+    halves = weight.dtype is torch.bfloat16
+    rounds = "both" if halves else "nothing" if row is None else row.rounds
+    sums = summation_bound(one.problem.terms, "float32").rms
+    error = error_of(one) if rounds == "nothing" else 2 * sums
     x = _rounded(x) if rounds == "both" else x
     plain = layer.product(x, weight) if rounds == "nothing" else _rounded_product(layer, x, weight)
     scale = max(_rms(plain), sqrt(_mean_of_squares(layer, x, weight)))
@@ -197,6 +204,8 @@ def _reference(
         plain += residual
     allowed = STEEPEST * (error * scale + 2 * _EPS * _rms(plain))
     right = layer.activate(plain)
+    if halves:
+        allowed += ROUNDED.rms * _rms(right)
     return allowed, F.max_pool2d(right, 2) if layer.pooled else right, scale
 
 
@@ -226,7 +235,7 @@ def _mean_of_squares(layer: Layer, x: Tensor, weight: Tensor) -> float:
         return float(layer.product(x.square(), weight.square()).mean())
     squares = x.square()
     split = torch.split(weight, _filters_at_once(weight))
-    parts = ((layer.product(squares, part.square()), len(part)) for part in split)
+    parts = ((layer.product(squares, part.to(x.dtype).square()), len(part)) for part in split)
     return sum(float(sums.mean(dtype=torch.float64)) * count for sums, count in parts) / len(weight)
 
 
@@ -240,20 +249,30 @@ def _errors(program: Program) -> dict[str, float]:
         program.give_back(binding)
 
 
-def _magnified(errors: dict[str, float]) -> float:
+def _rounding_errors(program: Program) -> list[float]:
+    """Return the errors that are injected into the values of other steps in the arena."""
+    return [_rounding_error(node.meta["val"]) for node in program.planned]
+
+
+def _rounding_error(value: Tensor) -> float:
+    return 2 * float(torch.finfo(value.dtype).eps)
+
+
+def _magnified(errors: Collection[float]) -> float:
     """Return how many times larger than promised the injected errors are."""
-    return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors.values(), default=_EPS)))
+    return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors, default=_EPS)))
 
 
 def _run_shaken(
     program: Program,
     inputs: Sequence[Tensor],
     injected: dict[str, tuple[float, float]],
-    others: float,
+    magnified: float,
 ) -> list[Any]:
     """Return the results with errors injected into every value in the arena.
 
-    injected: (the error, what it is relative to) of each layer; others: the error of other steps.
+    injected: (the error, what it is relative to) of each layer. Other steps err by rounding, which
+    is magnified as often.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -261,7 +280,9 @@ def _run_shaken(
         one = step.convolution
         out = one.site.out if one is not None else binding.slots[step.slot]
         if isinstance(out, Tensor) and step.is_planned:
-            error, scale = (others, 0.0) if one is None else injected[step.name]
+            error, scale = magnified * _rounding_error(out), 0.0
+            if one is not None:
+                error, scale = injected[step.name]
             # All of one size: a single output with an error near zero would be allowed none.
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
             out.add_(signs.mul_(error * max(_rms(out), scale)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
@@ -49,6 +50,20 @@ class Bound:
 
     run: Runner
     packed: Packed | None = None
+
+
+def checked_rows(given: Tensor, dtype: torch.dtype, shape: tuple[int, int]) -> Tensor:
+    """Return the input of a linear layer, which kernels read by its address.
+
+    TorchError if it is not as planned.
+    """
+    if given.dtype is not dtype or given.shape != shape:
+        raise TorchError(
+            f"optimize: a linear layer was planned for {str(dtype).removeprefix('torch.')} "
+            f"{shape}; it got {given.dtype} {tuple(given.shape)}: an operator before it returned "
+            "another type than when it was traced"
+        )
+    return given
 
 
 class Algorithm(ABC):

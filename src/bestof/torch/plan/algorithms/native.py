@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import allows
-from bestof.errors import TorchError
 from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
 from bestof.torch.convolution.catalogue import FORWARD
-from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
+from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.problem import FusedProblem
 
@@ -127,22 +126,12 @@ def _runner(
     _, features, _, rows = site.problem.convolution.input_shape
 
     def run() -> None:
-        given = _checked(find(), features, rows)  # kept until the kernel is done
+        given = checked_rows(
+            find(), torch.float32, (rows, features)
+        )  # kept until the kernel is done
         plan.run(given.data_ptr(), layout if find_layout is None else find_layout(), *addresses)
 
     return run
-
-
-def _checked(given: Tensor, features: int, rows: int) -> Tensor:
-    """Return a value that a kernel reads by its address; TorchError if it is not as planned."""
-    if given.dtype is not torch.float32 or given.shape != (rows, features):
-        raise TorchError(
-            f"optimize: a linear layer was planned for float32 ({rows}, {features}); it got "
-            f"{given.dtype} "
-            f"{tuple(given.shape)}: an operator before it returned another type than when it was "
-            "traced"
-        )
-    return given
 
 
 def has_kernel_for(problem: FusedProblem, shapes: str) -> bool:

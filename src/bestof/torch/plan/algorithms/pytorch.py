@@ -35,8 +35,9 @@ class PyTorch(Algorithm):
         return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
 
     def error(self, problem: FusedProblem) -> float:
-        """Return the rms error of a plain sum."""
-        return summation_bound(problem.terms, "float32").rms
+        """Return the rms error of a plain sum, which is rounded to the type of the layer."""
+        sums = summation_bound(problem.terms, "float32")
+        return (sums if problem.convolution.dtype == "float32" else sums.rounded()).rms
 
     def weight_bytes(self, site: Site) -> int:
         """Return the bytes of the model's weights."""

@@ -8,6 +8,7 @@ from bestof.kernels import algorithms
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.onednn import OneDnn
+from bestof.torch.plan.algorithms.product import products
 from bestof.torch.plan.algorithms.pytorch import PyTorch
 from bestof.torch.plan.problem import FusedProblem
 
@@ -17,7 +18,7 @@ PYTORCH = PyTorch()
 @cache
 def table() -> dict[str, Algorithm]:
     """Return the algorithms that races try, by name, in the order in which they are tried."""
-    rows = [OneDnn(), PYTORCH, *map(Native, algorithms())]
+    rows = [OneDnn(), PYTORCH, *map(Native, algorithms()), *products()]
     return {row.name: row for row in rows}
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.plan.graph import value_of
+from bestof.torch.plan.graph import MULTIPLIED, value_of
 from bestof.torch.plan.operations.operation import Operation
 
 
@@ -41,11 +41,11 @@ def is_rows(node: Any) -> bool:
 
 
 def is_dense(node: Any) -> bool:
-    """Return whether a node is a contiguous float32 value that an operation puts into the arena."""
+    """Return whether a node is a contiguous value that an operation puts into the arena."""
     operation = operation_of(node)
     if operation is None or operation.yields_rows:
         return False
-    return val(node).dtype is torch.float32 and val(node).numel() > 0
+    return val(node).dtype in MULTIPLIED and val(node).numel() > 0
 
 
 def is_alike(one: Node, other: Any) -> bool:

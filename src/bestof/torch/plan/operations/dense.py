@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch.fx import Node
 
+from bestof.torch.plan.graph import MULTIPLIED
 from bestof.torch.plan.operations.checks import expect, is_alike, val
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
@@ -27,4 +27,4 @@ class Dense(Operation):
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes or types disagree."""
-        expect(is_alike(node, node.args[0]) and val(node).dtype is torch.float32, node.name)
+        expect(is_alike(node, node.args[0]) and val(node).dtype in MULTIPLIED, node.name)

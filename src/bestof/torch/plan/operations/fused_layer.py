@@ -12,7 +12,7 @@ from torch.fx import Node
 from bestof.accuracy import Accuracy
 from bestof.torch.plan.activations import activation_of, recognise_activation
 from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.graph import only_user, shape_of
+from bestof.torch.plan.graph import MULTIPLIED, only_user, shape_of
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
@@ -47,17 +47,18 @@ class FusedLayer(Operation):
         """Raise ValueError if the weights (of `dim` axes) or the activation cannot be used."""
         layer, weights = self.layer, self.layer.weights
         weight, bias = weights.weight, weights.bias
-        expect(weight.dim() == dim and weight.dtype is torch.float32, "weight")
+        dtypes = MULTIPLIED if layer.linear else {torch.float32}
+        expect(weight.dim() == dim and weight.dtype in dtypes, "weight")
         expect(weights.groups == layer.groups, "groups")
-        right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is torch.float32)
+        right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is weight.dtype)
         expect(right, "bias")
         activation_of(layer.activation)
         expect(isinstance(layer.slope, float | int), "slope")
 
     def check_types(self, node: Node) -> None:
-        """Raise ValueError if the input or the result is not float32."""
-        dtypes = {val(node).dtype, val(node.args[0]).dtype}
-        expect(dtypes == {torch.float32}, node.name)
+        """Raise ValueError if the input or the result has another type than the weight."""
+        dtypes = {val(one).dtype for one in (node, *node.args)}
+        expect(dtypes == {self.layer.weights.weight.dtype}, node.name)
 
     def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
         return {"name": self.name, **encoded_fields(self.layer, number)}

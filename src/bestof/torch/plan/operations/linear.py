@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of
+from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.dense import Dense
@@ -87,9 +87,13 @@ class Linear(FusedLayer):
 
 
 def _is_residual(node: Node, other: Any, addition: Node) -> bool:
-    if other is node or not is_plain(other) or addition.kwargs.get("alpha", 1) != 1:
+    if (
+        other is node
+        or not is_plain(other, None, MULTIPLIED)
+        or addition.kwargs.get("alpha", 1) != 1
+    ):
         return False
-    return is_alike(node, other) and is_alike(addition, node) and is_plain(addition)
+    return is_alike(node, other) and is_alike(addition, node)
 
 
 def _dense_copy(rewriter: Rewriter, value: Any) -> Node:
@@ -100,16 +104,23 @@ def _dense_copy(rewriter: Rewriter, value: Any) -> Node:
 def _recognise_addmm(rewriter: Rewriter, node: Node) -> None:
     """Replace bias + x @ weight, and the reshapes around it that flatten the rows of x."""
     weight, bias = rewriter.constant(node.args[2]), rewriter.constant(node.args[0])
-    if weight is None or bias is None or weight.dtype is not torch.float32:
+    if weight is None or bias is None or weight.dtype not in MULTIPLIED:
         return
-    if argument(node, "alpha") != 1 or argument(node, "beta") != 1 or not is_plain(node, 2):
+    dtypes = {weight.dtype}
+    if argument(node, "alpha") != 1 or argument(node, "beta") != 1:
+        return
+    if not is_plain(node, 2, dtypes) or not is_plain(node.args[1], 2, dtypes):
         return
     inner, outer = weight.shape
-    if bias.shape != (outer,) or not weight.is_contiguous() or not is_plain(node.args[1]):
+    if bias.shape != (outer,) or bias.dtype is not weight.dtype or not weight.is_contiguous():
         return
     x, last, after = node.args[1], node, only_user(node)
     before = x.args[0] if isinstance(x, Node) and x.target is aten.reshape.default else None
-    if is_plain(before) and after is not None and after.target is aten.reshape.default:
+    if (
+        is_plain(before, None, dtypes)
+        and after is not None
+        and after.target is aten.reshape.default
+    ):
         shape = *shape_of(before)[:-1], outer
         if shape == shape_of(after) and shape_of(before)[-1] == inner:
             x, last = before, after
@@ -122,8 +133,11 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
     bias = rewriter.constant(bias_node)
     if weight is None or (bias is None) != (bias_node is None):
         return
-    if not is_plain(node.args[0]) or not is_plain(node):
+    dtypes = {weight.dtype} & MULTIPLIED
+    if not is_plain(node.args[0], None, dtypes) or not is_plain(node, None, dtypes):
         return
-    if weight.dim() == 2 and weight.dtype is torch.float32 and weight.is_contiguous():
+    if bias is not None and bias.dtype is not weight.dtype:
+        return
+    if weight.dim() == 2 and weight.is_contiguous():
         layer = Layer(rewriter.frozen(weight, bias, None, 1), linear=True)
         rewriter.replace(node, Linear(layer), node.args[0])
