@@ -26,7 +26,7 @@ def draw_profile(profile: Profile, path: str) -> None:
     steady = steady_of(profile)
     phases: dict[str, dict[str, float]] = {}
     modules: dict[str, dict[str, float]] = {}
-    for span in steady.spans:
+    for span in steady.all_spans:
         _add(phases.setdefault(span.phase, {}), span)
         if span.module or span.module_class:
             _add(modules.setdefault(span.module or f"({span.module_class})", {}), span)
@@ -52,7 +52,7 @@ def draw_comparison(
     for title, steady, scale in zip(titles, steadies, scales, strict=True):
         whole: dict[str, float] = {}
         phases: dict[str, dict[str, float]] = {}
-        for span in steady.spans:
+        for span in steady.all_spans:
             _add(whole, span, scale)
             _add(phases.setdefault(span.phase, {}), span, scale)
         bars.append(Bar(title, whole))

@@ -51,6 +51,7 @@ def profile_content(profile: Profile, fields: Sequence[Sequence[str]]) -> dict[s
         "steps": steady.steps,
         "aligned": steady.aligned,
         "coverage": steady.coverage,
+        "between": sum(span.self_seconds for span in steady.between),
         "lines": profile.lines,
         "unattributed": profile.unattributed,
         "unknown": profile.unknown,
@@ -101,9 +102,7 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
     if steady.coverage is None:
         yield "coverage: unknown, as the lines have no timestamps (ONEDNN_VERBOSE_TIMESTAMP=1)"
     else:
-        yield (
-            f"coverage: {steady.coverage:.1%} of the wall time is explained by lines and operations"
-        )
+        yield _coverage(steady, steady.coverage)
     yield from _gap_lines(profile, steady)
     yield _lines_of(profile)
     if profile.peak is not None:
@@ -111,6 +110,16 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
             f"peaks measured on this machine: {profile.peak.flops / 1e9:.0f} GFLOP/s (float32), "
             f"{profile.peak.bandwidth / 1e9:.1f} GB/s"
         )
+
+
+def _coverage(steady: Steady, coverage: float) -> str:
+    between = sum(span.self_seconds for span in steady.between)
+    share = between / steady.wall if steady.wall > 0 else 0.0
+    more = f", {share:.1%} by work between operations" if between else ""
+    return (
+        f"coverage: {coverage:.1%} of the wall time is explained: {coverage - share:.1%} by lines "
+        f"and operations{more}"
+    )
 
 
 def _gap_lines(profile: Profile, steady: Steady) -> Iterator[str]:

@@ -56,7 +56,7 @@ def breakdown(steady: Steady, by: Sequence[str], peak: Peak | None = None) -> li
                 f"there is no breakdown by {name!r}; take some of {', '.join(FIELDS)}"
             )
     groups: dict[tuple[str, ...], list[Span]] = {}
-    for span in steady.spans:
+    for span in steady.all_spans:
         groups.setdefault(tuple(FIELDS[name](span) for name in by), []).append(span)
     rows = [_row(keys, spans, steady.wall, peak) for keys, spans in groups.items()]
     return sorted(rows, key=lambda row: -row.seconds)

@@ -69,7 +69,7 @@ def compare(first: Steady, second: Steady, by: Sequence[str], per: str = "step")
 
 def _groups(steady: Steady, by: Sequence[str]) -> dict[tuple[str, ...], list[Span]]:
     groups: dict[tuple[str, ...], list[Span]] = {}
-    for span in steady.spans:
+    for span in steady.all_spans:
         groups.setdefault(tuple(FIELDS[name](span) for name in by), []).append(span)
     return groups
 

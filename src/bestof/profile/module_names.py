@@ -7,6 +7,7 @@ hooks are global, so the modules of the program are not changed.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,21 +17,24 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from bestof.profile.attribution import NO_MODULE, Module
 from bestof.profile.named_range import new_range
 from bestof.profile.operation import MODULE
+from bestof.profile.thread_clocks import ThreadClocks
 
 
 class ModuleNames:
     """Names the running modules between `start` and `stop`.
 
     `samples` holds the batch of each call of an outermost module, or 0 if its first tensor has
-    none.
+    none. The clocks are read whenever another module runs on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clocks: ThreadClocks) -> None:
+        self._clocks = clocks
         self.samples: list[int] = []
         # The modules stay alive during the capture, so that no other one gets the same id.
-        self._names: dict[int, tuple[nn.Module, str]] = {}
+        self._names: dict[int, tuple[nn.Module, _Name]] = {}
         self._root: nn.Module | None = None
         self._complete = False
         self._local = threading.local()
@@ -49,14 +53,14 @@ class ModuleNames:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for _, range_ in reversed(self._stack()):
+        for _, range_, _ in reversed(self._stack()):
             range_.__exit__(None, None, None)
         self._stack().clear()
 
-    def _stack(self) -> list[tuple[nn.Module, Any]]:
+    def _stack(self) -> list[tuple[nn.Module, Any, Module]]:
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        stack: list[tuple[nn.Module, Any]] = self._local.stack
+        stack: list[tuple[nn.Module, Any, Module]] = self._local.stack
         return stack
 
     def enter(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -79,28 +83,43 @@ class ModuleNames:
             self._learn(stack[0][0] if stack else module)
             self._complete = True
             known = self._names.get(id(module))
-        name = "" if known is None else known[1]
-        range_ = new_range(f"{MODULE}{type(module).__name__}:{name}")
+        name = _name("", module) if known is None else known[1]
+        range_ = new_range(name.text)
         range_.__enter__()
-        stack.append((module, range_))
+        stack.append((module, range_, name.module))
+        self._clocks.read(name.module)
 
     def _after(self, module: nn.Module, _arguments: object, _result: object) -> None:
         stack = self._stack()
-        if not any(one is module for one, _ in stack):
+        if not any(one is module for one, _, _ in stack):
             return
         # If the pre-hook of an inner module raised, its hook did not run. It ends with the outer
         # one.
         while stack:
-            one, range_ = stack.pop()
+            one, range_, _ = stack.pop()
             range_.__exit__(None, None, None)
             if one is module:
-                return
+                break
+        self._clocks.read(stack[-1][2] if stack else NO_MODULE)
 
     def _learn(self, root: nn.Module) -> None:
         """Note the names inside a module. This takes 3 ms for ResNet50."""
         self._root = root
         for name, module in root.named_modules():
-            self._names[id(module)] = module, name
+            self._names[id(module)] = module, _name(name, module)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """The path and class of a module, and the name of its range, made once."""
+
+    module: Module
+    text: str
+
+
+def _name(path: str, module: nn.Module) -> _Name:
+    kind = type(module).__name__
+    return _Name((path, kind), f"{MODULE}{kind}:{path}")
 
 
 def _batch(arguments: tuple[Any, ...]) -> int:

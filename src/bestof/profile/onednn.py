@@ -54,6 +54,8 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
     """
     _, rest = _operation(words)
     names = [name for name in fields if name != "timestamp"]
+    if not set(FIELDS[1:]) <= set(names):
+        raise ValueError(f"the template lacks one of {', '.join(FIELDS[1:])}")
     if len(rest) != len(names):
         raise ValueError(f"expected {len(names)} fields, got {len(rest)}")
     field = dict(zip(names, rest, strict=True))

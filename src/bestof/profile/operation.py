@@ -10,6 +10,7 @@ from typing import Any
 # In front of the names of our own ranges.
 MODULE = "bestof.module:"
 KERNEL = "bestof.kernel:"
+THREAD = "bestof.thread:"
 
 BACKWARD = "autograd::engine::evaluate_function: "
 
@@ -90,7 +91,7 @@ def _is_annotation(event: Any) -> bool:
     if name.startswith(KERNEL):
         return False
     annotated: bool = event.activity_type() == "user_annotation"
-    return annotated or name.startswith(MODULE)
+    return annotated or name.startswith((MODULE, THREAD))
 
 
 def nest(operations: Sequence[Operation]) -> None:

@@ -49,7 +49,8 @@ class Profile:
     `wall` is the time of the capture. It is 0 for a log without timestamps, which has no coverage.
     `lines` counts the lines of oneDNN, MKL and bestof. `unattributed` counts those without an
     operation, and `unknown` those that could not be parsed, with `examples`. `host` describes
-    processor, threads and versions. `marks` are what bestof's selectors did. `peak` holds the peaks
+    processor, threads and versions. `between` are the times in which the main thread surely ran
+    between operations. `marks` are what bestof's selectors did. `peak` holds the peaks
     of the machine, or None if they were not measured.
     """
 
@@ -67,6 +68,7 @@ class Profile:
     marks: tuple[Mark, ...] = ()
     host: Mapping[str, str] = field(default_factory=dict)
     peak: Peak | None = None
+    between: tuple[Span, ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON. Raises ProfileError if the file cannot be written."""
@@ -97,6 +99,7 @@ def _from_content(content: Any, path: str) -> Profile:
         raise ProfileError(f"{path!r} is not a profile of this version; {_ANEW}")
     try:
         content["spans"] = tuple(_built(Span, one) for one in content["spans"])
+        content["between"] = tuple(_built(Span, one) for one in content.get("between", ()))
         content["peak"] = None if content["peak"] is None else _built(Peak, content["peak"])
         content["marks"] = tuple(_built(Mark, one) for one in content["marks"])
         content["steps"] = tuple(_built(Step, one) for one in content["steps"])

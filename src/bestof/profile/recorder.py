@@ -23,6 +23,7 @@ from bestof.profile.own_lines import decisions_of
 from bestof.profile.plan_steps import watch_plan_steps
 from bestof.profile.profile import Profile
 from bestof.profile.selectors import Selectors
+from bestof.profile.thread_clocks import ThreadClocks
 from bestof.profile.timeline import merge
 
 _STAMP = "ONEDNN_VERBOSE_TIMESTAMP"
@@ -51,7 +52,8 @@ class Recorder:
         self._dispatch = dispatch
         self._texts: list[str] = []
         self._output = COutput(self._take)
-        self._names = ModuleNames()
+        self._clocks = ThreadClocks()
+        self._names = ModuleNames(self._clocks)
         self._selectors = Selectors()
         self._profiler: torch.profiler.profile | None = None
         self._began = 0
@@ -100,11 +102,13 @@ class Recorder:
         _set_verbose(1, onednn=not self._dispatch and not _asks_for_executions())
         self._profiler.start()
         self._began = time.time_ns()
+        self._clocks.start()
 
     def stop(self) -> Profile:
         if self._profiler is None:
             raise ProfileError("the capture was not started")
         ended = time.time_ns()
+        self._clocks.stop()
         self._names.stop()
         self._unwatch()
         self._selectors.stop()
@@ -131,6 +135,7 @@ class Recorder:
             ended,
             _host(),
             decisions_of(bestof.torch.summary),
+            self._clocks.readings_of,
         )
         marks = self._selectors.marks(operations, self._began)
         notes = (_LOST, *profile.notes) if ended_by_program else profile.notes

@@ -18,9 +18,9 @@ from bestof.profile.span import Span
 class Steady:
     """The spans of one step. `aligned` of `steps` steps were the same.
 
-    `coverage` is the share of the steps' wall time that spans on the main thread explain, or None
-    if the wall time is unknown. `wall` is scaled so that the spans of the main thread have this
-    share of it. `samples` is 0 if the batch is unknown.
+    `coverage` is the share of the steps' wall time that spans on the main thread explain, with the
+    work `between` operations, or None if the wall time is unknown. `wall` is scaled so that these
+    spans have this share of it. `samples` is 0 if the batch is unknown.
     """
 
     spans: tuple[Span, ...]
@@ -29,6 +29,12 @@ class Steady:
     steps: int
     aligned: int
     samples: int
+    between: tuple[Span, ...] = ()
+
+    @property
+    def all_spans(self) -> tuple[Span, ...]:
+        """The spans, and the work between them."""
+        return self.spans + self.between
 
 
 def steady_of(profile: Profile) -> Steady:
@@ -55,8 +61,11 @@ def steady_of(profile: Profile) -> Steady:
         for span in by_step[number]
         if span.thread == profile.thread
     )
+    covered += sum(span.self_seconds for span in profile.between if span.step in numbers)
+    between = _least_between(profile, numbers)
     coverage = min(1.0, covered / wall) if wall > 0 else None
     least = sum(span.self_seconds for span in spans if span.thread == profile.thread)
+    least += sum(span.self_seconds for span in between)
     samples = profile.steps[numbers[0]].samples
     return Steady(
         spans=tuple(spans),
@@ -65,6 +74,7 @@ def steady_of(profile: Profile) -> Steady:
         steps=len(profile.steps),
         aligned=len(numbers),
         samples=samples,
+        between=between,
     )
 
 
@@ -75,8 +85,23 @@ def _least(spans: Sequence[Span]) -> Span:
     )
 
 
+def _least_between(profile: Profile, numbers: Sequence[int]) -> tuple[Span, ...]:
+    """Return the least work between operations of all steps, for each phase and module."""
+    found: dict[tuple[str, ...], dict[int, list[Span]]] = {}
+    for span in profile.between:
+        if span.step in numbers:
+            found.setdefault(span.key, {}).setdefault(span.step, []).append(span)
+    return tuple(
+        replace(next(iter(steps.values()))[0], seconds=least, self_seconds=least)
+        for steps in found.values()
+        if len(steps) == len(numbers)
+        for least in [min(sum(span.self_seconds for span in own) for own in steps.values())]
+    )
+
+
 def _whole(profile: Profile) -> Steady:
     covered = sum(one.self_seconds for one in profile.spans if one.thread == profile.thread)
+    covered += sum(one.self_seconds for one in profile.between)
     return Steady(
         spans=profile.spans,
         wall=profile.wall or covered,
@@ -84,4 +109,5 @@ def _whole(profile: Profile) -> Steady:
         steps=0,
         aligned=0,
         samples=0,
+        between=profile.between,
     )

@@ -4,14 +4,15 @@ line."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bestof.profile.attribution import NO_MODULE, Module, modules_of
+from bestof.profile.between import Reading, spans_between
 from bestof.profile.line import Line
 from bestof.profile.log import Log
 from bestof.profile.mkl import dtype_of
-from bestof.profile.operation import KERNEL, MODULE, Operation
+from bestof.profile.operation import KERNEL, MODULE, THREAD, Operation
 from bestof.profile.own_lines import Decisions, own_lines
 from bestof.profile.phases import phases_of
 from bestof.profile.placement import Placed, place
@@ -31,6 +32,9 @@ _DTYPES = {
     },
 }
 
+# Returns the readings of the clocks of one of the threads.
+Clocks = Callable[[int, Sequence[Operation]], Sequence[Reading]]
+
 # The beginning of the names of plan steps among the operations.
 _STEP = "bestof::step"
 
@@ -44,16 +48,19 @@ def merge(
     ended: int,
     host: Mapping[str, str],
     decisions: Decisions,
+    clocks: Clocks,
 ) -> Profile:
     """Make the profile of a capture from `began` to `ended`, in nanoseconds since the epoch.
 
     `samples` holds the batch of each call of an outermost module, in order. `decisions` are those
-    of bestof.
+    of bestof. `clocks` returns the readings of a thread's clocks.
     """
+    thread = _main_thread(operations)
+    readings = clocks(thread, operations)
+    operations = [one for one in operations if not one.name.startswith(THREAD)]
     placed = place(log.lines, operations)
     placed += own_lines(operations, placed, decisions)
     modules, phases = modules_of(operations), phases_of(operations)
-    thread = _main_thread(operations)
     steps = _steps(operations, thread, samples, began)
     inside: dict[Operation, list[Placed]] = {}
     around: set[Operation] = set()
@@ -79,6 +86,11 @@ def merge(
         title=title,
         wall=(ended - began) / 1e9,
         spans=tuple(_in_steps(spans, steps)),
+        between=tuple(
+            spans_between(
+                [one for one in operations if one.thread == thread], phases, readings, steps, began
+            )
+        ),
         steps=tuple(steps),
         thread=thread,
         lines=len(placed),

@@ -89,6 +89,15 @@ def test_a_template_says_where_the_fields_stand() -> None:
     assert (line.primitive, line.direction, line.dtype) == ("reorder", "", "f32:bf16")
 
 
+def test_a_template_without_a_field_leaves_the_common_order() -> None:
+    template = "onednn_verbose,v1,primitive,info,template:operation,engine,primitive"
+    log = read_lines(
+        [template, *CONVOLUTIONS.values(), "onednn_verbose,v1,primitive,exec,cpu,convolution"]
+    )
+    assert len(log.lines) == len(CONVOLUTIONS)
+    assert log.unknown == 1
+
+
 def test_a_timestamp_is_milliseconds_since_the_epoch() -> None:
     text = CONVOLUTIONS["3.12"].replace("v1,", "v1,1795361177959.278076,")
     log = read_lines([text, CONVOLUTIONS["2.7"].replace("exec", "1795361177959.278076,exec")])
