@@ -5,9 +5,10 @@ All rows are about a training step of a ResNet of pytorchcv, with medians and ra
     coverage       the share of a steady step's wall time that lines and operations explain: plain,
                    with `enable` after --settle steps, and of a fused inference plan
     cost           a captured step over the one before it, --rounds pairs
-    time/projected the step with `enable`, over what `bestof project` promised by the plain profile;
-                   plain and enabled steps in turn, --rounds pairs. The promise is a range, hot and
-                   cold, so this row is one too
+    time/projected --rounds steps with `enable`, over what `bestof project` promised by the plain
+                   profile. The promise is a range, hot and cold, and `expected` lies where the
+                   observed calls were in this range. `enable` tells glibc to keep freed memory,
+                   which also serves plain steps after it, so these are timed before
 
     python benchmarks/capture.py
     python benchmarks/capture.py --threads 1 --cpu-time      # on a busy machine
@@ -59,9 +60,11 @@ def print_coverage(what: str, found: Sequence[Profile]) -> None:
         print(f"    of {lines} lines, {unknown} not understood, {alone} without an operation")
 
 
-def costs_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
-    """Return the cost of a capture in percent of the step before it, one number a round."""
-    costs = []
+def costs_of(
+    step: Callable[[], object], rounds: int, clock: Callable[[], float]
+) -> list[tuple[float, float]]:
+    """Return the seconds of a plain step and of a captured one, a pair a round."""
+    pairs = []
     for _ in range(rounds):
         begin = clock()
         step()
@@ -71,30 +74,42 @@ def costs_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]
             captured = clock()
             step()
             ended = clock()
-        costs.append(100 * ((ended - captured) / (middle - begin) - 1))
-    return costs
+        pairs.append((middle - begin, ended - captured))
+    return pairs
 
 
-def gains_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
-    """Return how many times as fast a step is with `enable`, one number a round."""
-    gains = []
+def print_costs(pairs: Sequence[tuple[float, float]]) -> None:
+    """Print the cost of a capture in percent of the step before it, and of the least times."""
+    costs = [100 * (captured / plain - 1) for plain, captured in pairs]
+    print_row("cost of a capture", "below 10 %", costs)
+    plain, captured = (min(times) for times in zip(*pairs, strict=True))
+    print(f"    least times: {plain:.3f} s plain, {captured:.3f} s captured")
+
+
+def times_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
+    times = []
     for _ in range(rounds):
         begin = clock()
         step()
-        middle = clock()
-        with bt.enabled():
-            step()
-        gains.append((middle - begin) / (clock() - middle))
-    return gains
+        times.append(clock() - begin)
+    return times
 
 
-def print_projected(done: Projection, gains: Sequence[float]) -> None:
+def print_projected(done: Projection, plain: Sequence[float], enabled: Sequence[float]) -> None:
     """Print what the projection promised, and the time with `enable` over it."""
-    print(f"    {done.coverage:.0%} of the step replayed; `enable` gains {median(gains):.2f}")
-    for name, cold in (("hot", False), ("cold", True)):
-        promise = done.wall / (done.wall - done.replayed + done.projected(CEILING, cold))
+    print(
+        f"    {done.coverage:.0%} of the step replayed; {median(plain):.3f} s a plain step, "
+        f"{done.wall:.3f} s in its profile, {median(enabled):.3f} s with `enable`"
+    )
+    rest = done.wall - done.replayed
+    steps = {
+        "expected": done.expected(CEILING),
+        "hot": rest + done.projected(CEILING, cold=False),
+        "cold": rest + done.projected(CEILING, cold=True),
+    }
+    for name, seconds in steps.items():
         row = f"time / projected, {name}"
-        print_row(row, "0.9 to 1.1", [promise / gain for gain in gains], "")
+        print_row(row, "0.9 to 1.1", [one / seconds for one in enabled], "")
 
 
 def options_of() -> argparse.Namespace:
@@ -137,14 +152,15 @@ def main() -> None:
         step()
     plain = profiles(step, options.steps)
     print_coverage("plain", plain)
-    print_row("cost of a capture", "below 10 %", costs_of(step, options.rounds, clock))
+    print_costs(costs_of(step, options.rounds, clock))
+    times = times_of(step, options.rounds, clock)
     least = min((steady_of(one) for one in plain), key=lambda one: one.wall)
     done = project(least, options.threads, measure_peak(), options.seconds, Kept.at(None))
     with bt.enabled():
         for _ in range(options.settle):
             step()
         print_coverage("with `enable`", profiles(step, options.steps))
-    print_projected(done, gains_of(step, options.rounds, clock))
+        print_projected(done, times, times_of(step, options.rounds, clock))
     plan = bt.optimize(model.eval(), (x,))
     with torch.no_grad():
         plan(x)

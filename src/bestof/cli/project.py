@@ -146,7 +146,8 @@ def _lines(done: Projection, peak: Peak, rows: int) -> Iterator[str]:
     yield from _warnings(done)
     yield ""
     yield from columns(
-        ("ceiling", "hot ms", "cold ms", "efficiency", "step ms"), list(_ceilings(done))
+        ("ceiling", "hot ms", "cold ms", "efficiency", "step ms", "expected"),
+        list(_ceilings(done)),
     )
     yield ""
     yield from columns(
@@ -178,11 +179,13 @@ def _ceilings(done: Projection) -> Iterator[tuple[str, ...]]:
             f"{cold * 1e3:.2f}",
             _bracket(done, hot, cold),
             _step(done, hot, cold),
+            f"{done.expected(name) * 1e3:.1f}",
         )
     least = done.roofline()
     if least is not None:
         text = f"{least * 1e3:.2f}"
-        yield ("roofline", text, text, _bracket(done, least, least), _step(done, least, least))
+        step = _step(done, least, least)
+        yield ("roofline", text, text, _bracket(done, least, least), step, "")
 
 
 def _bracket(done: Projection, hot: float, cold: float) -> str:
@@ -262,7 +265,11 @@ def _content(done: Projection, peak: Peak) -> object:
         "disturbance": asdict(done.disturbance),
         "ceilings": {
             **{
-                name: {"hot": done.projected(name, False), "cold": done.projected(name, True)}
+                name: {
+                    "hot": done.projected(name, False),
+                    "cold": done.projected(name, True),
+                    "step": done.expected(name),
+                }
                 for name in CEILINGS
             },
             "roofline": done.roofline(),

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from bestof.errors import ProfileError
+from bestof.profile.aten_work import flops_of_call
+from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 
 _TYPES = {
@@ -103,6 +105,22 @@ class AtenCall:
     def bytes(self) -> int:
         """The bytes of all arguments. Results are not counted, except those that are arguments."""
         return sum(one.bytes for one in self.arguments)
+
+    @property
+    def flops(self) -> int:
+        """The operations of a product or a convolution in float32, and 0 for others.
+
+        Only float32 has a known peak.
+        """
+        kinds = {one.kind for one in self.arguments if one.is_tensor}
+        if kinds != {"float"}:
+            return 0
+        shapes = [one.shape for one in self.arguments]
+        return flops_of_call(self.name, shapes, [one.value for one in self.arguments])
+
+    def least(self, peak: Peak) -> float:
+        """Return the least seconds of a call: its operations, or to move each argument once."""
+        return max(self.bytes / peak.bandwidth, self.flops / peak.flops)
 
     def bind(self) -> Callable[[], None]:
         """Return a function that calls the operation on new tensors.

@@ -49,6 +49,10 @@ class Measured:
         """Return the hot or the cold time. Without a cold time, return the hot one."""
         return self.cold if cold and self.cold is not None else self.hot
 
+    def between(self, coldness: float) -> float:
+        """Return the seconds of a call that is cold by this share."""
+        return self.hot + coldness * (self.seconds(cold=True) - self.hot)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -74,6 +78,23 @@ class Problem:
         """Return the fastest way of the given kinds."""
         own = [one for one in self.measured if one.kind in kinds]
         return min(own, key=lambda one: one.seconds(cold), default=None)
+
+    @property
+    def coldness(self) -> float:
+        """The place of the observed calls between hot (0) and cold (1) runs of the logged call.
+
+        It is 1 if these runs differ by nothing, or if the logged call was not replayed.
+        """
+        same = self.ceiling(("same",), cold=True)
+        if same is None or same.seconds(cold=True) <= same.hot:
+            return 1.0
+        place = (self.seconds / self.calls - same.hot) / (same.seconds(cold=True) - same.hot)
+        return min(1.0, max(0.0, place))
+
+    def expected(self, kinds: Sequence[str]) -> float | None:
+        """Return the seconds of the fastest way, as cold as the observed calls were."""
+        own = [one.between(self.coldness) for one in self.measured if one.kind in kinds]
+        return min(own, default=None)
 
     @property
     def same_implementation(self) -> bool:
@@ -127,6 +148,15 @@ class Projection:
             best = one.ceiling(CEILINGS[ceiling], cold)
             if best is not None:
                 total += min(one.seconds, one.calls * best.seconds(cold))
+        return total
+
+    def expected(self, ceiling: str) -> float:
+        """Return the seconds of the step at a ceiling, with each problem as cold as it was."""
+        total = self.wall - self.replayed
+        for one in self.problems:
+            best = one.expected(CEILINGS[ceiling])
+            if best is not None:
+                total += min(one.seconds, one.calls * best)
         return total
 
     def roofline(self) -> float | None:
@@ -220,7 +250,7 @@ def operations_of_step(
 ) -> list[tuple[Problem, AtenCall | None]]:
     """Return the distinct operations of a step that have no line, the longest first.
 
-    Their roofline is the time to read or write each argument once.
+    Their roofline is the time to read or write each argument once, or that of their operations.
     """
     groups: dict[str, list[Part]] = {}
     for part in parts_of(steady.spans):
@@ -238,7 +268,7 @@ def operations_of_step(
             calls=len(parts),
             seconds=sum(one.seconds for one in parts),
             modules=tuple(dict.fromkeys(one.span.module for one in parts if one.span.module)),
-            roofline=None if peak is None or call is None else call.bytes / peak.bandwidth,
+            roofline=None if peak is None or call is None else call.least(peak),
             reason=parts[0].reason,
         )
         result.append((problem, call))

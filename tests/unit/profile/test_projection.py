@@ -242,6 +242,20 @@ def test_ceilings_add_up_and_never_exceed_the_observed_time() -> None:
     assert done.roofline() == pytest.approx(0.2)
 
 
+def test_the_expected_time_is_as_cold_as_the_calls_were() -> None:
+    same = Measured("same", "oneDNN jit", 0.4, 0.6)
+    own = Measured("bestof", "bestof winograd4", 0.1, 0.3)
+    wholly_hot, half, wholly_cold = (problem(2 * one, same, own) for one in (0.3, 0.5, 0.8))
+    assert [one.coldness for one in (wholly_hot, half, wholly_cold)] == pytest.approx([0, 0.5, 1])
+    done = Projection(4.0, (wholly_hot, half, wholly_cold), CALM, 2)
+    rest = 4.0 - 2 * (0.3 + 0.5 + 0.8)
+    assert done.expected("as logged, alone") == pytest.approx(rest + 2 * (0.3 + 0.5 + 0.6))
+    assert done.expected("with `enable`") == pytest.approx(rest + 2 * (0.1 + 0.2 + 0.3))
+    # Without the logged call, or a difference, the cold times count.
+    assert problem(1.0, own).coldness == 1
+    assert problem(1.0, Measured("same", "oneDNN jit", 0.4, None)).coldness == 1
+
+
 def test_advice_trusts_the_greater_of_both_times() -> None:
     same = Measured("same", "oneDNN jit", 0.5, 0.5)
     hot_only = Measured("bestof", "bestof winograd6", 0.01, 0.6)
