@@ -31,8 +31,9 @@ import torch
 from in_turn import add_clock
 
 from bestof.profile import Span, capture
+from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
-from bestof.profile.projection import Kept, project
+from bestof.profile.projection import project
 from bestof.profile.steady import Steady, steady_of
 from bestof.view.columns import columns
 from bestof.view.stacked_bars import Bar, draw_stacked_bars

@@ -19,10 +19,10 @@ from bestof.errors import InvalidArgument
 from bestof.profile import Profile
 from bestof.profile.benchdnn import benchdnn_line
 from bestof.profile.line import Line
+from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
 from bestof.profile.projection import (
     CEILINGS,
-    Kept,
     Problem,
     Projection,
     problems_of,

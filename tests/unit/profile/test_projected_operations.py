@@ -14,8 +14,9 @@ from torch import nn  # noqa: E402
 from bestof import profile  # noqa: E402
 from bestof.errors import ProfileError  # noqa: E402
 from bestof.profile.aten_call import AROUND, FRAMEWORK, AtenCall, parts_of  # noqa: E402
+from bestof.profile.measured import Kept  # noqa: E402
 from bestof.profile.peak import Peak  # noqa: E402
-from bestof.profile.projection import Kept, operations_of_step, project  # noqa: E402
+from bestof.profile.projection import operations_of_step, project  # noqa: E402
 from bestof.profile.span import Span  # noqa: E402
 from bestof.profile.steady import Steady, steady_of  # noqa: E402
 

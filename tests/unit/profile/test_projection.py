@@ -20,12 +20,11 @@ from bestof.profile.aten_call import AROUND, FRAMEWORK  # noqa: E402
 from bestof.profile.benchdnn import benchdnn_line  # noqa: E402
 from bestof.profile.line import Line  # noqa: E402
 from bestof.profile.log import read_lines  # noqa: E402
+from bestof.profile.measured import Kept, Measured  # noqa: E402
 from bestof.profile.onednn_library import library  # noqa: E402
 from bestof.profile.onednn_primitive import primitives_of  # noqa: E402
 from bestof.profile.peak import Peak  # noqa: E402
 from bestof.profile.projection import (  # noqa: E402
-    Kept,
-    Measured,
     Problem,
     Projection,
     problems_of,
