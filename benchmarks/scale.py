@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from time import monotonic
 
-from bestof.cli.scale import _trial
+from bestof.cli.scale_command import trial_command
 from bestof.processors import processors
 from bestof.recipe.contestant import Contestant
 from bestof.scale.cores import cores
@@ -60,7 +60,7 @@ def contestants(options: Namespace) -> dict[str, Contestant[object]]:
     """Return all splits by name, and the peer."""
     script = script_of(options, "{batch}")
     found: dict[str, Contestant[object]] = {
-        split.name: Contestant(split, partial(_trial, script, {}))
+        split.name: Contestant(split, partial(trial_command, script, {}))
         for split in splits(cores(processors()), options.batch)
     }
 

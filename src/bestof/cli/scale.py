@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from functools import partial
 from time import monotonic
 
 from bestof.cli.options import add_json, add_number, parser_of_script, seconds, tell
+from bestof.cli.scale_command import PLACE, launched_command, trial_command
 from bestof.cli.scale_serve import latency, refuse_for_training, serve
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
@@ -47,7 +47,6 @@ The script runs several times, in processes that are ended between two steps.
 What it writes to files, these runs write; what it prints is not shown."""
 
 _VALUED = ("--batch", "--seconds", "--serve", "--latency")
-_PLACE = "{batch}"
 
 _ENVIRONMENT_SHARE = 0.5
 """The share of the time that `--environment` takes."""
@@ -70,7 +69,7 @@ def call(argv: Sequence[str]) -> int:
     tried = splits(cores(processors()), None if options.divides else options.batch)
     deadline = monotonic() + options.seconds
     measurement = Measurement(
-        partial(Contestant, command=partial(_trial, script, {})),
+        partial(Contestant, command=partial(trial_command, script, {})),
         available_memory,
         deadline=deadline - options.environment * _ENVIRONMENT_SHARE * options.seconds,
         tell=tell,
@@ -93,7 +92,7 @@ def call(argv: Sequence[str]) -> int:
 
 def _environment(best: Row, script: list[str], deadline: float) -> EnvironmentSearch:
     def run(variables: Variables) -> Contestant[Split]:
-        return Contestant(best.split, partial(_trial, script, variables))
+        return Contestant(best.split, partial(trial_command, script, variables))
 
     needed = len(best.split.ranks) * (best.memory or 0)
     return EnvironmentSearch(run, needed, available_memory, deadline=deadline, tell=tell)
@@ -110,7 +109,7 @@ def _print(
     outcomes = [] if search is None else search.outcomes
     command = None
     if best is not None:
-        command = shlex.join(_command(script, best))
+        command = shlex.join(launched_command(script, best))
         if search is not None and search.kept:
             command = f"{words(search.kept)} {command}"
     if options.json:
@@ -127,45 +126,17 @@ def _print(
 def _check(options: argparse.Namespace, rest: list[str]) -> None:
     if options.latency is not None:
         raise InvalidArgument("--latency bounds the calls of a plan; pass it with --serve PLAN")
-    placed = any(_PLACE in one for one in rest[1:])
+    placed = any(PLACE in one for one in rest[1:])
     if options.divides and (placed or options.batch is not None):
         raise InvalidArgument("--divides leaves the batch to the script; pass no batch with it")
     if not options.divides and (options.batch is None or not placed):
         raise InvalidArgument(
             "the batch of a rank must follow the number of ranks; pass the global batch and its "
-            f"place, as in `bestof scale --batch 256 {rest[0]} --batch {_PLACE}`, or --divides "
+            f"place, as in `bestof scale --batch 256 {rest[0]} --batch {PLACE}`, or --divides "
             "if the script divides its batch by WORLD_SIZE"
         )
     if options.batch is not None and options.batch < 1:
         raise InvalidArgument(f"--batch: expected at least 1; got {options.batch}")
-
-
-def _trial(
-    script: list[str], variables: Variables, split: Split, orders: int, reports: int
-) -> list[str]:
-    module = ["-m", "bestof.cli.scale_trial", split.pins(), str(orders), str(reports)]
-    # The launcher would make a folder for logs, and leave it when it is killed.
-    launcher = ["bestof.cli.scale_launcher", str(os.getpid())]
-    options = _options(split, "--log-dir", os.devnull)
-    # The dynamic linker reads some of the variables before Python runs.
-    environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
-    command = [sys.executable, "-m", *launcher, *options, *module, *_filled(script, split)]
-    return [*environment, *command] if variables else command
-
-
-def _command(script: list[str], split: Split) -> list[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", *_options(split)]
-    return [*launcher, "-m", "bestof", "pinned", split.pins(), *_filled(script, split)]
-
-
-def _options(split: Split, *more: str) -> list[str]:
-    return ["--standalone", "--nproc-per-node", str(len(split.ranks)), *more]
-
-
-def _filled(script: list[str], split: Split) -> list[str]:
-    if split.batch is None:
-        return script
-    return [script[0], *(one.replace(_PLACE, str(split.batch)) for one in script[1:])]
 
 
 def _parser() -> argparse.ArgumentParser:

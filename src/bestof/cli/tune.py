@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +12,12 @@ from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
 from bestof.cli.options import add_number, check_writable, parser_of_script, seconds, tell
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
+from bestof.cli.tune_command import trial_command
 from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import Recipe, read_recipe
 from bestof.recipe.parts import parts_of
 from bestof.recipe.search import Search
-from bestof.recipe.settings import Settings
 
 _EPILOG = """\
 The script runs several times, in processes that are ended between two steps.
@@ -50,7 +47,7 @@ def call(argv: Sequence[str]) -> int:
     recipe = _begun(path, script, options)
     search = Search(
         recipe,
-        partial(Contestant, command=partial(_command, script)),
+        partial(Contestant, command=partial(trial_command, script)),
         deadline=monotonic() + options.seconds,
         save=partial(recipe.save, path),
         tell=tell,
@@ -88,15 +85,6 @@ def _begun(path: Path, script: list[str], options: argparse.Namespace) -> Recipe
             f"{recipe.accuracy}; pass another --recipe, or --fresh to replace it"
         )
     return recipe
-
-
-def _command(script: list[str], settings: Settings, orders: int, reports: int) -> list[str]:
-    told = json.dumps(settings.changes())
-    return [
-        *(sys.executable, "-m", "bestof.cli.tune_trial", str(os.getpid())),
-        *(told, str(orders), str(reports)),
-        *script,
-    ]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bestof.cli.scale import _trial
+from bestof.cli.scale_command import trial_command
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.environment import Candidate, candidates
 from bestof.scale.environment_search import EnvironmentSearch, words
@@ -168,11 +168,11 @@ def test_too_little_time_or_memory_decides_nothing() -> None:
 
 def test_a_trial_has_its_variables_from_the_start() -> None:
     split = Split(((0,),), 4)
-    command = _trial(["train.py"], {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, split, 5, 6)
+    command = trial_command(["train.py"], {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, split, 5, 6)
     place = command.index(sys.executable)
     shown = "import os; print(os.environ['GLIBC_TUNABLES'])"
     done = subprocess.run(
         [*command[: place + 1], "-c", shown], capture_output=True, text=True, check=True
     )
     assert done.stdout == "glibc.malloc.hugetlb=1\n"
-    assert _trial(["train.py"], {}, split, 5, 6) == command[place:]
+    assert trial_command(["train.py"], {}, split, 5, 6) == command[place:]
