@@ -31,6 +31,7 @@ from bestof.cli.tune_command import trial_command
 from bestof.profile.recorder import processor_name
 from bestof.recipe.contestant import Contestant
 from bestof.recipe.file import read_recipe
+from bestof.recipe.parts import ENABLED
 from bestof.recipe.settings import Settings
 from bestof.selection.paired import Speedup, speedup
 
@@ -46,8 +47,6 @@ PROGRAMS = {
     "transformer": [str(EXAMPLES / "train_transformer.py"), *ENDLESS],
     "photographs": [NETWORKS, "photographs"],
 }
-ENABLED = Settings(kernels=True, products=True, attention=True, keep_freed=True)
-"""What `bt.enable()` sets."""
 
 
 def tune(script: list[str], recipe: Path, seconds: float) -> bool:
@@ -89,7 +88,7 @@ def measure(name: str, folder: Path, seconds: float, rounds: int) -> None:
         print(f"{name}: the recipe is not complete yet; the same command continues it")
         return
     settings = read_recipe(recipe).settings
-    tried = {"script": Settings(), "recipe": settings, "enable": ENABLED}
+    tried = {"script": Settings(), "recipe": settings, "enable": Settings(**ENABLED)}
     times = times_in_turn(PROGRAMS[name], tried, rounds)
     told = {"settings": settings.changes(), "times": times}
     (folder / f"{name}.times").write_text(json.dumps(told), encoding="utf-8")

@@ -55,6 +55,7 @@ def _begin(channel: Channel) -> None:
         report = {
             "seconds": seconds,
             "trials": 0,
+            "problems": 0,
             "facts": asdict(clock.facts()),
             "world": distributed.get_world_size() if together else 1,
             "exchanges": None if now is None or before is None else now - before,

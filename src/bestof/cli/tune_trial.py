@@ -38,8 +38,13 @@ def _begin(settings: Settings, channel: Channel) -> None:
     from bestof.recipe.step_clock import StepClock  # noqa: PLC0415 - as above
 
     def pause(seconds: float | None) -> float:
-        trials = sum(one.trials for one in selection.report_all().selectors)
-        report = {"seconds": seconds, "trials": trials, "facts": asdict(clock.facts())}
+        selectors = selection.report_all().selectors
+        report = {
+            "seconds": seconds,
+            "trials": sum(one.trials for one in selectors),
+            "problems": sum(len(one.problems) for one in selectors),
+            "facts": asdict(clock.facts()),
+        }
         return channel.exchange(report)
 
     clock = StepClock(pause)

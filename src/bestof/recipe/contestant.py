@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Generic, TypeVar
 
 from bestof.errors import BestofError
@@ -22,6 +22,8 @@ TURN_SECONDS = 0.5
 MOST_BARREN = 2
 """A script that ends so often without a turn has too few steps."""
 
+MOST_IDLE_SECONDS = 1.0
+LOOK_SECONDS = 0.01
 
 SettingsT = TypeVar("SettingsT")
 
@@ -46,7 +48,7 @@ class Contestant(Generic[SettingsT]):
     ) -> None:
         self.settings = settings
         self.facts: Facts | None = None
-        self.trials = 0
+        self.trials = self.problems = 0  # of bestof's selectors in the script
         self.report: dict[str, Any] = {}  # the last one
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,10 +71,12 @@ class Contestant(Generic[SettingsT]):
                 os.write(self._orders, f"{TURN_SECONDS}\n".encode())
             found = self._report(deadline)
             if found is not None:
+                assert self._process is not None
+                wait_until_idle(descendants(self._process.pid))
                 return float(found["seconds"])
         raise ScriptFailed(
             "it has too few steps: at least 5 steps of an optimizer, or calls of a model without "
-            "gradients, are needed"
+            "gradients, are needed, and one more for each batch that workers fetch ahead"
         )
 
     def close(self) -> None:
@@ -124,7 +128,8 @@ class Contestant(Generic[SettingsT]):
         line, _, self._text = self._text.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         self.report = found
-        self.facts, self.trials = Facts(**found["facts"]), found["trials"]
+        self.facts = Facts(**found["facts"])
+        self.trials, self.problems = found["trials"], found["problems"]
         return found
 
     def _ended(self) -> None:
@@ -135,6 +140,38 @@ class Contestant(Generic[SettingsT]):
             self._output.seek(0)
             last = last_words(self._output.read().decode(errors="replace"))
             raise ScriptFailed(f"it failed with status {status}: {last}")
+
+
+def wait_until_idle(processes: list[int]) -> None:
+    """Wait until processes use no processor, for MOST_IDLE_SECONDS at most.
+
+    The workers of a loader still fetch some batches after a turn. They would take the time of the
+    next contestant's turn. Only the first thread of each process is looked at.
+    """
+    until = monotonic() + MOST_IDLE_SECONDS
+    before = _processor_use(processes)[1]
+    while processes and monotonic() < until:
+        sleep(LOOK_SECONDS)
+        runs, now = _processor_use(processes)
+        if not runs and now - before < LOOK_SECONDS / 10:
+            return
+        before = now
+
+
+def _processor_use(processes: list[int]) -> tuple[bool, float]:
+    """Return whether one of them runs or could run, and the seconds that all have run."""
+    runs, nanoseconds = False, 0
+    for process in processes:
+        with suppress(OSError):  # it has ended, or the kernel does not count
+            runs |= _fields(process)[0] in (b"R", b"D")
+            nanoseconds += int(Path(f"/proc/{process}/schedstat").read_bytes().split()[0])
+    return runs, nanoseconds / 1e9
+
+
+def _fields(process: int) -> list[bytes]:
+    """Return the state of a process, the number of its parent, and what else /proc tells."""
+    # The name in parentheses may contain anything.
+    return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 _LAUNCHER = re.compile(
@@ -158,9 +195,8 @@ def descendants(process: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
-            # The name in parentheses may contain anything; the state and the parent follow it.
-            parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(folder.name))
+            parent = int(_fields(int(folder.name))[1])
+            children.setdefault(parent, []).append(int(folder.name))
     found, at = [process], 0
     while at < len(found):
         found += children.get(found[at], ())

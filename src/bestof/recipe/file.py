@@ -50,13 +50,8 @@ class Comparison:
 
     def line(self) -> str:
         """Return the result in one line."""
-        changed = self.candidate.changes()
-        before = self.standing.changes()
-        values = ", ".join(
-            f"{name}={json.dumps(value)}"
-            for name, value in changed.items()
-            if before.get(name) != value
-        )
+        changed = self.candidate.differences(self.standing)
+        values = ", ".join(f"{name}={json.dumps(value)}" for name, value in changed.items())
         kept = {True: "kept", False: "not kept", None: "not decided"}[self.kept]
         found = speedup(self.ratios)
         measured = "" if found is None else f"speed-up {found}"

@@ -21,6 +21,9 @@ SETTLING = 0.4
 """The share of a part's time that the candidate may take to choose its kernels."""
 
 
+CHOOSING = frozenset({"kernels", "products", "attention"})
+"""The settings that do nothing in a script with nothing to choose."""
+
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
 time are too short for each part: every candidate first chooses its kernels."""
@@ -32,6 +35,7 @@ class Turns(Protocol):
     settings: Settings
     facts: Facts | None
     trials: int
+    problems: int
 
     def turn(self, deadline: float) -> float:
         """Run for a turn. Return the seconds of a step."""
@@ -76,7 +80,7 @@ class Search:
             facts = self._facts()
             for number, part in enumerate(parts):
                 share = min(MOST_SHARES, len(parts) - number + 1)  # the total takes one too
-                for values in part.values(facts):
+                for values in part.values(facts, recipe.settings):
                     made = candidate(recipe.settings, values)
                     if made is not None:
                         until = self._clock() + (self._deadline - self._clock()) / share
@@ -145,6 +149,9 @@ class Search:
             except ScriptFailed as error:
                 comparison.kept, comparison.why = False, str(error)
                 return
+            if self._chooses_the_same(before, after):
+                comparison.kept, comparison.why = False, "the step has nothing of it to choose"
+                return
             while comparison.kept is None:
                 if self._clock() >= until:
                     raise OutOfTime("the time is up")
@@ -162,6 +169,15 @@ class Search:
                 self._standing = after
             else:
                 after.close()
+
+    def _chooses_the_same(self, before: Turns, after: Turns) -> bool:
+        """Return whether both have the same problems, and differ in nothing else."""
+        changed = after.settings.differences(before.settings)
+        if not CHOOSING.issuperset(changed):
+            return False
+        if before.facts is None:  # it has not run yet
+            before.turn(self._deadline)
+        return before.problems == after.problems
 
     def _pair(self, before: Turns, after: Turns, until: float, standing_first: bool) -> float:
         """Let both run for a turn. Their order changes, so that a drift favours neither."""

@@ -35,8 +35,12 @@ class Settings:
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from those of an untuned script."""
-        plain = asdict(Settings())
-        return {name: value for name, value in asdict(self).items() if value != plain[name]}
+        return self.differences(Settings())
+
+    def differences(self, other: Settings) -> dict[str, Any]:
+        """Return the settings that differ from those of `other`."""
+        others = asdict(other)
+        return {name: value for name, value in asdict(self).items() if value != others[name]}
 
 
 def parse_settings(values: object, where: str) -> Settings:

@@ -1,8 +1,8 @@
 """Finds and times the steps of an unchanged script, and stops it between turns.
 
-A step ends with `step` of the first optimizer that the script uses. Until an optimizer has stepped,
-a call of an outermost module without gradients is a step. The time of a step runs from the end of
-the one before it. So it counts everything: data, forward pass, backward pass, optimizer.
+A step ends with `step` of the first optimizer that the script uses. While the script has made no
+optimizer, a call of an outermost module without gradients is a step. The time of a step runs from
+the end of the one before it. So it counts everything: data, forward pass, backward pass, optimizer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from bestof.processors import processors_of_a_rank
@@ -30,19 +30,23 @@ class StepClock:
     """Counts steps. After a turn it calls `pause` with the seconds of a step, and waits for it.
 
     `pause` returns how many seconds the next turn shall take at least. The first step of a turn is
-    not counted: caches are cold, and threads of the other process may still spin.
+    not counted: caches are cold, and threads of the other process may still spin. Neither are the
+    batches that a loader's workers have fetched while the process waited.
     """
 
     def __init__(self, pause: Callable[[float | None], float]) -> None:
         self._pause = pause
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._depth = 0
+        self._trains = False  # whether the script has made an optimizer
         self._first: int | None = None  # the optimizer whose steps are counted
         self._validated = False  # the present step contains calls without gradients
         self._times: list[tuple[float, bool]] = []
-        self._began: float | None = None  # the end of the last step; None before the first
-        self._warm = False
+        self._began: float | None = None  # the end of the last step that counts
+        self._cold = 1  # steps that are not counted
+        self._fetched = 0  # the batches that workers fetch ahead
         self._wanted = 0.0
+        self._ordered = False  # whether the first turn has begun
         self._handles: list[Any] = []
         self.steps = 0
         self.convolutions = self.loaders = self.optimizer = False
@@ -59,9 +63,18 @@ class StepClock:
         def watched(loader: DataLoader[Any]) -> Any:
             map_style = not isinstance(loader.dataset, IterableDataset)
             self.loaders |= loader.num_workers == 0 and map_style
+            fetched = loader.num_workers * (loader.prefetch_factor or 0)
+            self._fetched = max(self._fetched, fetched)
             return iterate(loader)
 
         DataLoader.__iter__ = watched  # type: ignore[method-assign]  # to see the loaders
+        make = Optimizer.__init__
+
+        def made(optimizer: Optimizer, *args: Any, **options: Any) -> None:
+            self._trains = True  # a validation before the first step is none
+            make(optimizer, *args, **options)
+
+        setattr(Optimizer, "__init__", made)  # noqa: B010 - mypy takes no method of another type
 
     def stop(self) -> None:
         """Count no more steps."""
@@ -88,15 +101,16 @@ class StepClock:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and not torch.is_grad_enabled():
             self._validated = True
-            if self._first is None:
+            if self._first is None and not self._trains:
                 self._step()
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def _stepped(self, optimizer: Optimizer, *_: object) -> None:
         if not self._ours():
             return
         if self._first is None:
             self._first = id(optimizer)
-            self._times, self._began = [], None
+            # Calls before the optimizer was made have begun a turn.
+            self._times, self._began, self._cold = [], None, 1 + self._fetched
             self.optimizer = type(optimizer) in FUSED and any(
                 group.get("fused") is None and group.get("foreach") is None and fusible(group)
                 for group in optimizer.param_groups
@@ -107,15 +121,17 @@ class StepClock:
     def _step(self) -> None:
         now = perf_counter()
         self.steps += 1
-        if self._began is None:
-            self._wanted = self._pause(None)
-        else:
-            if self._warm:
+        if not self._ordered:
+            self._wanted, self._cold = self._pause(None), 1 + self._fetched
+            self._ordered = True
+        elif self._began is not None:
+            if self._cold:
+                self._cold -= 1
+            else:
                 self._times.append((now - self._began, self._validated))
-            self._warm = True
             if len(self._times) >= LEAST_STEPS and sum(t for t, _ in self._times) >= self._wanted:
-                self._wanted, self._warm = self._pause(seconds_of(self._times)), False
-                self._times = []
+                self._wanted = self._pause(seconds_of(self._times))
+                self._times, self._cold = [], 1 + self._fetched
         self._validated = False
         self._began = perf_counter()
 

@@ -145,6 +145,7 @@ def test_the_clock_counts_the_steps_of_one_optimizer(monkeypatch: pytest.MonkeyP
 
     clock = StepClock(pause)
     monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
     clock.start()
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (first, second)]
@@ -159,3 +160,54 @@ def test_the_clock_counts_the_steps_of_one_optimizer(monkeypatch: pytest.MonkeyP
     assert reports[0] is None
     assert clock.facts().optimizer
     assert not clock.facts().convolutions
+
+
+def test_batches_that_workers_fetched_in_a_pause_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at: list[int] = []
+
+    def pause(seconds: float | None) -> float:
+        at.append(clock.steps)
+        return 0.0
+
+    clock = StepClock(pause)
+    monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+    clock.start()
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in DataLoader(torch.ones(20, 2), num_workers=1, prefetch_factor=3):  # type: ignore[arg-type]  # a tensor has a length and items
+        net(batch).sum().backward()
+        optimizer.step()
+    clock.stop()
+    # Each turn has a step and three batches that do not count, and three that do.
+    assert at == [1, 8, 15]
+
+
+def test_calls_before_the_training_are_no_steps_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[tuple[int, float | None]] = []
+
+    def pause(seconds: float | None) -> float:
+        reports.append((clock.steps, seconds))
+        return 0.0
+
+    clock = StepClock(pause)
+    monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+    clock.start()
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net(torch.ones(1, 2))  # to find the shapes
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with torch.no_grad():
+        for _ in range(20):  # a validation
+            net(torch.ones(1, 2))
+    for _ in range(5):
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    clock.stop()
+    assert [at for at, _ in reports] == [1, 6]
+    assert reports[0][1] is None
+    assert reports[1][1] is not None
+    assert clock.facts().optimizer

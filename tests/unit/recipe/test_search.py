@@ -11,7 +11,7 @@ import pytest
 
 from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.recipe.file import TOTAL, Recipe, read_recipe
-from bestof.recipe.parts import PARTS, Facts, Part, parts_of
+from bestof.recipe.parts import ENABLED, PARTS, Facts, Part, parts_of
 from bestof.recipe.search import Search
 from bestof.recipe.settings import Settings
 
@@ -51,6 +51,7 @@ class Fake:
         self.settings = settings
         self.facts: Facts | None = FACTS
         self.trials = 0
+        self.problems = sum([settings.kernels, settings.products, settings.attention])
         self._world = world
 
     def turn(self, deadline: float) -> float:
@@ -98,6 +99,41 @@ def test_only_what_gains_is_kept() -> None:
     assert recipe.comparisons[-1].kept
     found = sorted(recipe.comparisons[-1].ratios)[len(recipe.comparisons[-1].ratios) // 2]
     assert found == pytest.approx(1 / (0.8 * 0.7 * 0.9), rel=0.1)
+
+
+def test_gains_that_are_too_small_alone_are_kept_together() -> None:
+    def cost(settings: Settings) -> float:
+        gains = settings.kernels + settings.products + settings.attention + settings.keep_freed
+        return 1.0 - 0.008 * gains
+
+    recipe = search(World(cost))
+    assert recipe.settings == Settings(**ENABLED)
+    assert [one.part for one in recipe.comparisons if one.kept] == ["enable"]
+
+
+def test_what_loses_a_part_of_the_gain_is_left_out() -> None:
+    def cost(settings: Settings) -> float:
+        return (0.5 if settings.kernels else 1.0) + 0.2 * settings.products
+
+    recipe = search(World(cost))
+    assert recipe.settings == Settings(kernels=True, attention=True, keep_freed=True)
+    line = next(one.line() for one in recipe.comparisons if one.part == "products")
+    assert line.startswith("products (products=false): kept; speed-up 1.400")
+
+
+def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
+    class Plain(World):
+        def make(self, settings: Settings) -> Fake:
+            made = super().make(settings)
+            made.problems = 0
+            return made
+
+    recipe = search(Plain(lambda _: 1.0))
+    kernels = next(one for one in recipe.comparisons if one.part == "kernels")
+    assert kernels.ratios == []
+    assert kernels.line() == (
+        "kernels (kernels=true): not kept; the step has nothing of it to choose"
+    )
 
 
 def test_what_gains_alone_and_loses_together_is_rolled_back() -> None:
@@ -179,7 +215,7 @@ def test_an_interrupted_search_continues_with_what_it_measured(
     pairs = [len(one.ratios) for one in kept.comparisons]
     search(World(cost, noise=0.05), kept, save=lambda: kept.save(path))
     assert kept.complete
-    assert kept.settings == Settings(kernels=True)
+    assert kept.settings == Settings(**ENABLED)
     after = [len(one.ratios) for one in kept.comparisons]
     assert all(now >= before for now, before in zip(after, pairs, strict=False))
     # A complete recipe needs one turn, for the facts.
@@ -200,15 +236,15 @@ def test_a_search_ends_in_time_and_says_what_is_open() -> None:
 
 def test_parts_that_do_not_apply_are_not_tried() -> None:
     bare = Facts(threads=1, processors=1, convolutions=False, loaders=False, optimizer=False)
-    tried = {part.name for part in PARTS for _ in part.values(bare)}
-    assert tried == {"kernels", "products", "attention", "memory"}
+    tried = {part.name for part in PARTS for _ in part.values(bare, Settings())}
+    assert tried == {"enable", "kernels", "products", "attention", "memory"}
 
 
 @pytest.mark.parametrize("accuracy", ["exact", "float32", "relaxed"])
 def test_precision_follows_the_accuracy(accuracy: Any) -> None:
     def values() -> Iterator[dict[str, Any]]:
         for part in parts_of(accuracy):
-            yield from part.values(FACTS)
+            yield from part.values(FACTS, Settings())
 
     names = {name for found in values() for name in found}
     assert ("accuracy" in names) == (accuracy == "relaxed")
