@@ -142,13 +142,18 @@ class Epoch:
     def _open(self) -> None:
         """Begin the next segment.
 
-        It is one of three: the undelivered batches of a failed segment, the next trial, or the rest
-        of the epoch.
+        It is one of four: the undelivered batches of a failed segment, one batch that is profiled,
+        the next trial, or the rest of the epoch.
         """
         tuning, timeout = self._tuning, float(self._loader.timeout)
         if self._tap.has_returned:
             self._gate, self._setting, self._times = _ReturnedOnly(self._tap), tuning.own, None
             self._threads.use(tuning.own.threads)
+        elif tuning.wants_breakdown:
+            # A segment of its own: an epoch may have no batch left behind the trial.
+            self._gate, self._setting, self._times = Gate(self._tap), tuning.without_workers, None
+            self._threads.use(self._setting.threads)
+            tuning.profiled = self._profiling = True
         else:
             self._gate = Gate(self._tap)
             setting = tuning.ask()
@@ -217,10 +222,7 @@ class Epoch:
         tuning.apply(self._loader)
         if tuning.chosen == setting:
             return  # this segment continues to the end of the epoch
-        if setting.workers == 0 and tuning.breakdown is None:
-            self._profiling = True
-        else:
-            self._gate.closed = True
+        self._gate.closed = True
 
     def _end_source(self) -> bool:
         """Note that the segment has ended. Return whether the epoch may continue."""

@@ -126,6 +126,7 @@ class Tuning:
     failures: int = 0
     breakdown: Breakdown | None = None
     decoder: FasterDecoder | None = None
+    profiled: bool = False  # whether a batch was profiled, or will be next
     one_batch: int = 0
     one_worker: int = 0
     epochs: int = 0
@@ -196,6 +197,17 @@ class Tuning:
             self.trials.append(LoaderTrial(setting, None, reason=reason))
             self.climb.tell(FAILED)
         return None
+
+    @property
+    def without_workers(self) -> Setting:
+        """The setting to profile a batch with."""
+        return Setting(0, None, self.own.threads)
+
+    @property
+    def wants_breakdown(self) -> bool:
+        """Whether to profile a batch next: data is a bottleneck, and workers are not needed."""
+        worked = (one.setting.workers == 0 and one.seconds is not None for one in self.trials)
+        return not self.profiled and self.chosen is None and any(worked)
 
     def finish(self, setting: Setting, times: TrialTimes, epoch_samples: float | None) -> None:
         """Take the result of a trial.

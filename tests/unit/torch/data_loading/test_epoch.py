@@ -327,3 +327,14 @@ def test_bounds_of_batches_and_seconds_end_a_search() -> None:
         assert [int(x) for batch in loader for x in batch] == list(range(300))
         assert found.chosen == found.own
         assert found.batches <= 20
+
+
+def test_a_batch_is_profiled_though_each_trial_takes_a_whole_epoch() -> None:
+    loader = DataLoader(Numbers(12), 4)  # three batches
+    found = arm(loader, Bounds())
+    expected = [batch.tolist() for batch in DataLoader(Numbers(12), 4)]
+    for _ in range(3):
+        assert [batch.tolist() for batch in loader] == expected
+    assert found.profiled
+    assert found.breakdown is not None
+    assert sum(found.breakdown.shares.values()) == pytest.approx(1.0)
