@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.cli import main, scale_serve
+from bestof.recipe.contestant import descendants
 from bestof.scale.cores import Cores
 from bestof.scale.instances import Turn
 from bestof.scale.plan_inputs import batches_of, is_settled, load_for
@@ -77,6 +79,62 @@ def test_the_table_has_all_settings_and_the_best_keeps_the_bound(tmp_path: Path)
     assert told["best"] in found
     assert told["best"]["throughput"] == max(one["throughput"] for one in found)
     assert len(told["commands"]) == told["best"]["instances"]
+
+
+# Each instance says that it runs, and then hangs in its first call.
+HANG = """
+import sys
+from bestof.cli import main
+from bestof.scale import instances
+started = instances.PeerProcess
+def hanging(module, options, threads):
+    return started("hanging_instance", options, threads)
+instances.PeerProcess = hanging
+sys.exit(main(sys.argv[1:]))
+"""
+INSTANCE = """
+import os, time
+from pathlib import Path
+from bestof.scale import instance
+def hang(self, file, batch):
+    Path(f"began.{os.getpid()}").touch()
+    time.sleep(1000)
+instance.Instance.__init__ = hang
+instance.main()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="bestof scale runs on Linux only")
+def test_instances_end_with_a_killed_command(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "hanging_instance.py").write_text(INSTANCE)
+    running = subprocess.Popen(
+        [sys.executable, "-c", HANG, "scale", "--serve", str(plan)],
+        cwd=tmp_path,
+        env={**os.environ, "BESTOF_STORE": "off", "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 200
+    while not (began := list(tmp_path.glob("began.*"))):
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.05)
+    instance = int(began[0].suffix[1:])
+    assert instance in descendants(running.pid)
+    running.kill()
+    running.wait(timeout=60)
+    while runs(instance):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def runs(process: int) -> bool:
+    """Return whether a process runs. One that has ended may still have its number."""
+    try:
+        return bool(os.readlink(f"/proc/{process}/cwd"))
+    except OSError:
+        return False
 
 
 class Slow:
