@@ -10,9 +10,9 @@ while the others wait. A ratio is the median over the rounds, with its 95 % inte
 recipe is as fast as the script as it is, and as with `bt.enable()` alone. A ratio misses it if its
 interval lies below 1.
 
-`--folder` keeps recipes and times. If `--seconds` are up before a recipe is complete, the same
-command continues it. The folder also has the store of decisions, so the default store stays as it
-is.
+`--folder` keeps recipes and times. If `--seconds` are up before a recipe is complete, what it has
+kept so far is measured, and the same command continues it. The folder also has the store of
+decisions, so the default store stays as it is.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ EXAMPLES = HERE.parent / "examples"
 ENDLESS = ("--steps", "1000000")
 PROGRAMS = {
     "vgg16-cifar": [str(EXAMPLES / "train_vgg16.py"), *ENDLESS],
-    "vgg16": [NETWORKS, "vgg16", "--batch", "2"],
-    "resnet34": [NETWORKS, "resnet34", "--batch", "4"],
-    "mobilenet_v2": [NETWORKS, "mobilenet_v2", "--batch", "8"],
+    "vgg16": [NETWORKS, "vgg16", "--batch", "1"],
+    "resnet34": [NETWORKS, "resnet34", "--batch", "2"],
+    "mobilenet_v2": [NETWORKS, "mobilenet_v2", "--batch", "4"],
     "transformer": [str(EXAMPLES / "train_transformer.py"), *ENDLESS],
     "photographs": [NETWORKS, "photographs"],
 }
 
 
-def tune(script: list[str], recipe: Path, seconds: float) -> bool:
-    """Begin or continue a recipe. Return whether it is complete."""
+def tune(script: list[str], recipe: Path, seconds: float) -> None:
+    """Begin or continue a recipe."""
     command = [sys.executable, "-m", "bestof", "tune", "--recipe", str(recipe)]
     subprocess.run([*command, "--seconds", str(seconds), *script], check=True)
-    return read_recipe(recipe).complete
 
 
 def times_in_turn(
@@ -84,9 +83,7 @@ def times_in_turn(
 
 def measure(name: str, folder: Path, seconds: float, rounds: int) -> None:
     recipe = folder / f"{name}.json"
-    if not tune(PROGRAMS[name], recipe, seconds):
-        print(f"{name}: the recipe is not complete yet; the same command continues it")
-        return
+    tune(PROGRAMS[name], recipe, seconds)
     settings = read_recipe(recipe).settings
     tried = {"script": Settings(), "recipe": settings, "enable": Settings(**ENABLED)}
     times = times_in_turn(PROGRAMS[name], tried, rounds)

@@ -52,10 +52,10 @@ def _begin(channel: Channel) -> None:
         nonlocal before
         together = distributed.is_available() and distributed.is_initialized()
         now = exchanges() if together else None
-        report = {
+        report: dict[str, Any] = {
             "seconds": seconds,
             "trials": 0,
-            "problems": 0,
+            "chosen": [],
             "facts": asdict(clock.facts()),
             "world": distributed.get_world_size() if together else 1,
             "exchanges": None if now is None or before is None else now - before,

@@ -42,7 +42,7 @@ def _begin(settings: Settings, channel: Channel) -> None:
         report = {
             "seconds": seconds,
             "trials": sum(one.trials for one in selectors),
-            "problems": sum(len(one.problems) for one in selectors),
+            "chosen": sorted({one.selector for one in selectors if one.problems}),
             "facts": asdict(clock.facts()),
         }
         return channel.exchange(report)

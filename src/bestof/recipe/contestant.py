@@ -48,7 +48,8 @@ class Contestant(Generic[SettingsT]):
     ) -> None:
         self.settings = settings
         self.facts: Facts | None = None
-        self.trials = self.problems = 0  # of bestof's selectors in the script
+        self.trials = 0
+        self.chosen: list[str] = []  # the operations for which bestof chooses
         self.report: dict[str, Any] = {}  # the last one
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,7 +130,7 @@ class Contestant(Generic[SettingsT]):
         found: dict[str, Any] = json.loads(line)
         self.report = found
         self.facts = Facts(**found["facts"])
-        self.trials, self.problems = found["trials"], found["problems"]
+        self.trials, self.chosen = found["trials"], found["chosen"]
         return found
 
     def _ended(self) -> None:

@@ -26,13 +26,12 @@ class Facts:
     optimizer: bool
 
 
-Values: TypeAlias = Callable[[Facts, Settings], Iterator[dict[str, Any]]]
+Values: TypeAlias = Callable[[Facts], Iterator[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part. `values` are the candidates for a program and the settings that stand when the part
-    begins. Each candidate changes what stands before it.
+    """One part. `values` are the candidates; each changes the settings that stand before it.
 
     exact: whether the part changes no bit of a result. A part that does not apply has no values.
     """
@@ -43,36 +42,24 @@ class Part:
 
 
 def _always(**values: Any) -> Values:
-    return lambda _facts, _standing: iter([values])
+    return lambda _: iter([values])
 
 
-def _switch(name: str, **needed: bool) -> Values:
-    """Try a setting where it is off, and to leave it out where it is on."""
-
-    def values(_: Facts, standing: Settings) -> Iterator[dict[str, Any]]:
-        if getattr(standing, name):
-            yield {name: False}
-        else:
-            yield {name: True, **needed}
-
-    return values
-
-
-def _threads(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
+def _threads(facts: Facts) -> Iterator[dict[str, Any]]:
     tried = (facts.processors, facts.processors // 2, 1)
     for threads in dict.fromkeys(tried):
         if threads >= 1 and threads != facts.threads:
             yield {"threads": threads}
 
 
-def _workers(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
+def _workers(facts: Facts) -> Iterator[dict[str, Any]]:
     workers = 1
     while facts.loaders and workers <= facts.processors:
         yield {"workers": workers}
         workers *= 2
 
 
-def _workers_and_threads(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
+def _workers_and_threads(facts: Facts) -> Iterator[dict[str, Any]]:
     """Leave the processors of the workers to them."""
     workers = 1
     while facts.loaders and workers < facts.processors:
@@ -80,12 +67,12 @@ def _workers_and_threads(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
         workers *= 2
 
 
-def _layout(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
+def _layout(facts: Facts) -> Iterator[dict[str, Any]]:
     if facts.convolutions:
         yield {"channels_last": True}
 
 
-def _optimizer(facts: Facts, _: Settings) -> Iterator[dict[str, Any]]:
+def _optimizer(facts: Facts) -> Iterator[dict[str, Any]]:
     if facts.optimizer:
         yield {"fused_optimizer": True}
 
@@ -97,14 +84,17 @@ PARTS = (
     # At first together: three gains of 1 % are confirmed that none would be alone.
     Part("enable", _always(**ENABLED)),
     Part("kernels", _always(kernels=True)),
-    Part("products", _switch("products", kernels=True)),
-    Part("attention", _switch("attention", kernels=True)),
-    Part("memory", _switch("keep_freed"), exact=True),
+    Part("products", _always(kernels=True, products=True)),
+    Part("attention", _always(kernels=True, attention=True)),
+    Part("memory", _always(keep_freed=True), exact=True),
     Part("layout", _layout),
     Part("threads", _threads),
     Part("data loading", _workers, exact=True),
     Part("data loading and threads", _workers_and_threads),
     Part("optimizer", _optimizer),
+    Part("without products", _always(products=False)),
+    Part("without attention", _always(attention=False)),
+    Part("without memory", _always(keep_freed=False)),
 )
 
 

@@ -35,7 +35,7 @@ class Turns(Protocol):
     settings: Settings
     facts: Facts | None
     trials: int
-    problems: int
+    chosen: list[str]
 
     def turn(self, deadline: float) -> float:
         """Run for a turn. Return the seconds of a step."""
@@ -80,7 +80,7 @@ class Search:
             facts = self._facts()
             for number, part in enumerate(parts):
                 share = min(MOST_SHARES, len(parts) - number + 1)  # the total takes one too
-                for values in part.values(facts, recipe.settings):
+                for values in part.values(facts):
                     made = candidate(recipe.settings, values)
                     if made is not None:
                         until = self._clock() + (self._deadline - self._clock()) / share
@@ -171,13 +171,13 @@ class Search:
                 after.close()
 
     def _chooses_the_same(self, before: Turns, after: Turns) -> bool:
-        """Return whether both have the same problems, and differ in nothing else."""
+        """Return whether both choose for the same operations, and differ in nothing else."""
         changed = after.settings.differences(before.settings)
         if not CHOOSING.issuperset(changed):
             return False
         if before.facts is None:  # it has not run yet
             before.turn(self._deadline)
-        return before.problems == after.problems
+        return before.chosen == after.chosen
 
     def _pair(self, before: Turns, after: Turns, until: float, standing_first: bool) -> float:
         """Let both run for a turn. Their order changes, so that a drift favours neither."""
