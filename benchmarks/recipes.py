@@ -65,11 +65,12 @@ def times_in_turn(
     }
     times: dict[str, list[float]] = {name: [] for name in tried}
     try:
-        for one in running.values():  # until nothing more is tried
-            trials = -1
-            while trials != one.trials:
+        for one in running.values():
+            for _ in range(20):  # until nothing more is tried
                 trials = one.trials
                 one.turn(monotonic() + 600)
+                if trials == one.trials:
+                    break
         for number in range(rounds):
             names = list(running)
             turned = number % len(names)  # who follows whom changes
@@ -83,7 +84,8 @@ def times_in_turn(
 
 def measure(name: str, folder: Path, seconds: float, rounds: int) -> None:
     recipe = folder / f"{name}.json"
-    tune(PROGRAMS[name], recipe, seconds)
+    if seconds > 0:
+        tune(PROGRAMS[name], recipe, seconds)
     settings = read_recipe(recipe).settings
     tried = {"script": Settings(), "recipe": settings, "enable": Settings(**ENABLED)}
     times = times_in_turn(PROGRAMS[name], tried, rounds)
@@ -124,7 +126,9 @@ def main() -> int:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--folder", type=Path, required=True, help="keeps recipes and times")
-    parser.add_argument("--seconds", type=float, default=240.0, help="of `bestof tune`, each")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="of `bestof tune`, each; 0: none"
+    )
     parser.add_argument("--rounds", type=int, default=12, help="at least 6")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     options = parser.parse_args()

@@ -26,7 +26,8 @@ CHOOSING = frozenset({"kernels", "products", "attention"})
 
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
-time are too short for each part: every candidate first chooses its kernels."""
+time are too short for each part: every candidate first chooses its kernels. The first part may take all
+of it, because a recipe promises at least what `bt.enable()` gives."""
 
 
 class Turns(Protocol):
@@ -75,11 +76,13 @@ class Search:
         Without enough time, the recipe stays incomplete, and the next search continues it.
         """
         recipe = self._recipe
-        recipe.settings, recipe.complete = Settings(), False
+        recipe.complete = False
         try:
             facts = self._facts()
+            recipe.settings = Settings()  # the comparisons that are known set it again
             for number, part in enumerate(parts):
-                share = min(MOST_SHARES, len(parts) - number + 1)  # the total takes one too
+                left = len(parts) - number + 1  # the total takes one too
+                share = 1 if part.floor else min(MOST_SHARES, left)
                 for values in part.values(facts):
                     made = candidate(recipe.settings, values)
                     if made is not None:

@@ -225,6 +225,21 @@ def test_an_interrupted_search_continues_with_what_it_measured(
     assert again.turns == 1
 
 
+def test_what_enable_gives_is_found_first_in_a_short_time() -> None:
+    # Six pairs take twelve turns. A quarter of 20 seconds would have no room for them.
+    recipe = search(World(lambda settings: 0.5 if settings.kernels else 1.0), seconds=20)
+    assert recipe.settings == Settings(**ENABLED)
+    assert not recipe.complete
+
+
+def test_a_search_without_time_keeps_what_was_found() -> None:
+    recipe = search(World(lambda settings: 0.5 if settings.kernels else 1.0), seconds=60)
+    assert not recipe.complete
+    assert recipe.settings == Settings(**ENABLED)
+    again = search(World(lambda _: 1.0), recipe, seconds=0)
+    assert again.settings == Settings(**ENABLED)
+
+
 def test_a_search_ends_in_time_and_says_what_is_open() -> None:
     world = World(lambda _: 1.0, noise=0.3)
     recipe = search(world, seconds=60)
