@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include "attention/few_queries.h"
 #include "attention/score_tile.h"
 #include "attention/softmax.h"
 #include "gemm/panels.h"
@@ -184,6 +185,8 @@ void write_nothing(const Attention& p, const Part& part) {
 }
 
 void run(const Attention& p, const AttentionCall& call) {
+  if (p.element == Element::kBfloat16) return attend_few<Bfloat16>(p, call);
+  if (p.queries <= kFewQueries) return attend_few<float>(p, call);
   const long parts = parts_of(p, call.threads);
   const Layout at = layout_of(p, call.threads);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(call.threads)
@@ -193,11 +196,11 @@ void run(const Attention& p, const AttentionCall& call) {
     const long batch = item / parts / p.heads, shared = head / (p.heads / p.shared_heads);
     float* scratch = call.scratch + omp_get_thread_num() * at.end;
     Part part = {};
-    part.q = call.q + offset(p.q, batch, head);
-    part.k = call.k + offset(p.k, batch, shared);
-    part.v = call.v + offset(p.v, batch, shared);
+    part.q = floats(call.q) + offset(p.q, batch, head);
+    part.k = floats(call.k) + offset(p.k, batch, shared);
+    part.v = floats(call.v) + offset(p.v, batch, shared);
     if (call.mask) part.mask = call.mask + batch * p.mask.batch + head * p.mask.head;
-    part.out = call.out + offset(p.out, batch, head);
+    part.out = floats(call.out) + offset(p.out, batch, head);
     if (call.logsumexp) part.logsumexp = call.logsumexp + offset(p.logsumexp, batch, head);
     part.begin = part_begin(p.queries, parts, index);
     part.end = part_begin(p.queries, parts, index + 1);
@@ -215,7 +218,8 @@ void run(const Attention& p, const AttentionCall& call) {
 }
 
 long scratch_floats(const Attention& p, int threads) {
-  return threads * layout_of(p, threads).end;
+  const bool few = p.queries <= kFewQueries;
+  return threads * (few ? few_layout_of(p).end : layout_of(p, threads).end);
 }
 
 }  // namespace

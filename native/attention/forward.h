@@ -5,6 +5,7 @@
 // their exponentials so far. When a block raises the maximum, both the sum and the results so far
 // are multiplied by exp(old - new).
 #pragma once
+#include "conv/problem.h"
 #include "simd/each_isa.h"
 
 namespace bestof {
@@ -26,12 +27,16 @@ struct Attention {
   MaskStrides mask;
   bool causal;  // query i sees the keys 0 to i
   float scale;
+  Element element = Element::kFloat32;  // of q, k, v and the results
 };
 
+// The most queries whose keys and values are not packed. Only these may be of bfloat16.
+constexpr long kFewQueries = 4;
+
 struct AttentionCall {
-  const float *q, *k, *v;
+  const void *q, *k, *v;
   const float* mask;  // added to the scores; or null
-  float* out;
+  void* out;
   float* logsumexp;  // log of the sum of the exponentials of each query; or null
   float* scratch;
   int threads;

@@ -1,5 +1,6 @@
 // Attention for Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <omp.h>
@@ -93,7 +94,8 @@ HeadStrides result_strides(const Array& array, const char* name, const std::vect
   return strides_of(array);
 }
 
-Attention make_attention(const AttentionOperands& given, bool causal, double scale) {
+Attention make_attention(const AttentionOperands& given, bool causal, double scale,
+                         Element element) {
   const Array &q = given.q, &k = given.k, &v = given.v, &out = given.out;
   for (const auto& [array, name] : {std::pair(&q, "q"), std::pair(&k, "k"), std::pair(&v, "v")}) {
     expect_heads(*array, name);
@@ -115,6 +117,11 @@ Attention make_attention(const AttentionOperands& given, bool causal, double sca
   p.out = result_strides(out, "out", q.shape);
   p.causal = causal;
   p.scale = static_cast<float>(scale);
+  p.element = element;
+  if (element != Element::kFloat32 && p.queries > kFewQueries) {
+    refuse("q: expected at most " + std::to_string(kFewQueries) + " queries of bfloat16; got " +
+           std::to_string(p.queries));
+  }
   if (given.mask) p.mask = broadcast(*given.mask, {p.batch, p.heads, p.queries, p.keys});
   if (given.logsumexp) {
     expect_shape(*given.logsumexp, "logsumexp", {p.batch, p.heads, p.queries});
@@ -163,17 +170,18 @@ void run_attention(const Attention& p, const AttentionCall& call) {
 }
 
 void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle out,
-               nb::handle logsumexp, bool causal, double scale, int threads) {
-  constexpr Element element = Element::kFloat32;
+               nb::handle logsumexp, bool causal, double scale, const std::string& dtype,
+               int threads) {
+  const Element element = element_of(dtype);
   const Array queries = read_strided(q, "q", element), keys = read_strided(k, "k", element);
   const Array values = read_strided(v, "v", element), result = write_strided(out, "out", element);
   Array added, sums;
-  if (!mask.is_none()) added = read_strided(mask, "mask", element);
-  if (!logsumexp.is_none()) sums = write_strided(logsumexp, "logsumexp", element);
+  if (!mask.is_none()) added = read_strided(mask, "mask", Element::kFloat32);
+  if (!logsumexp.is_none()) sums = write_strided(logsumexp, "logsumexp", Element::kFloat32);
   const Attention p =
       make_attention({queries, keys, values, result, mask.is_none() ? nullptr : &added,
                       logsumexp.is_none() ? nullptr : &sums},
-                     causal, scale);
+                     causal, scale, element);
   std::vector<std::pair<const Array*, const char*>> others = {
       {&queries, "q"}, {&keys, "k"}, {&values, "v"}};
   if (!mask.is_none()) others.push_back({&added, "mask"});
@@ -182,8 +190,8 @@ void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::ha
     others.push_back({&result, "out"});
     for (const auto& [array, name] : others) expect_apart(sums, "logsumexp", *array, name);
   }
-  run_attention(p, {queries.floats(), keys.floats(), values.floats(), added.floats(),
-                    result.floats(), sums.floats(), nullptr, threads_of(threads)});
+  run_attention(p, {queries.data, keys.data, values.data, added.floats(), result.data,
+                    sums.floats(), nullptr, threads_of(threads)});
 }
 
 // Attention whose shapes and strides were checked once.
@@ -199,9 +207,9 @@ void run_plan(const AttentionPlan& plan, std::size_t q, std::size_t k, std::size
     refuse("addresses: expected a mask and a logsumexp if the plan has them, else 0");
   }
   run_attention(plan.problem,
-                {reinterpret_cast<const float*>(q), reinterpret_cast<const float*>(k),
-                 reinterpret_cast<const float*>(v), reinterpret_cast<const float*>(mask),
-                 reinterpret_cast<float*>(out), reinterpret_cast<float*>(logsumexp), nullptr,
+                {reinterpret_cast<const void*>(q), reinterpret_cast<const void*>(k),
+                 reinterpret_cast<const void*>(v), reinterpret_cast<const float*>(mask),
+                 reinterpret_cast<void*>(out), reinterpret_cast<float*>(logsumexp), nullptr,
                  threads_of(plan.threads)});
 }
 
@@ -210,7 +218,7 @@ void bind_attention_plan(nb::module_& m) {
       .def("__init__",
            [](AttentionPlan* self, const std::vector<Shape>& shapes,
               const std::vector<Shape>& strides, bool masks, bool sums, bool causal, double scale,
-              int threads) {
+              const std::string& dtype, int threads) {
              const char* names[] = {"q", "k", "v", "out", "mask", "logsumexp"};
              Array arrays[6];
              for (int i = 0; i < 6; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
@@ -220,8 +228,8 @@ void bind_attention_plan(nb::module_& m) {
                                                  arrays[3],
                                                  masks ? &arrays[4] : nullptr,
                                                  sums ? &arrays[5] : nullptr};
-             new (self)
-                 AttentionPlan{make_attention(operands, causal, scale), masks, sums, threads};
+             new (self) AttentionPlan{make_attention(operands, causal, scale, element_of(dtype)),
+                                      masks, sums, threads};
            })
       .def("run", &run_plan)
       .def_prop_ro("address",
@@ -241,7 +249,8 @@ bool attend_by_plan(const void* address, const float* q, const float* k, const f
 void bind_attention(nb::module_& m) {
   bind_attention_plan(m);
   m.def("attention", &attention, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
-        nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
+        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+  m.attr("FEW_QUERIES") = kFewQueries;
 }
 
 }  // namespace bestof

@@ -22,7 +22,8 @@ struct AttentionOperands {
 };
 
 // Checks shapes and strides.
-Attention make_attention(const AttentionOperands& given, bool causal, double scale);
+Attention make_attention(const AttentionOperands& given, bool causal, double scale,
+                         Element element = Element::kFloat32);
 
 // Checks the shape and strides of an array of results.
 HeadStrides result_strides(const Array& array, const char* name, const std::vector<long>& shape);

@@ -133,8 +133,12 @@ def attention(
     logsumexp: Any,
     causal: bool,
     scale: float,
+    dtype: str,
     threads: int,
 ) -> None: ...
+
+FEW_QUERIES: Final[int]
+
 def attention_backward(given: Sequence[Any], causal: bool, scale: float, threads: int) -> None: ...
 def normalize(
     x: Any,
@@ -220,6 +224,7 @@ class AttentionPlan:
         sums: bool,
         causal: bool,
         scale: float,
+        dtype: str,
         threads: int,
     ) -> None: ...
     def run(self, q: int, k: int, v: int, mask: int, out: int, logsumexp: int) -> None: ...

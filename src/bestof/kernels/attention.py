@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import shape_tuple, threads_of
 
 _OPERANDS = ("q", "k", "v", "out", "mask", "logsumexp")
@@ -26,39 +26,45 @@ def attention(
     scale: float | None = None,
     out: Array | None = None,
     logsumexp: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """Return softmax(scale * q @ k.T + mask) @ v for each head.
 
     q: [batch, heads, T, size]. k, v: [batch, shared heads, S, size]. The number of shared heads
     divides the number of heads, and head h reads shared head h // (heads / shared heads). All are
-    float32 on the CPU. The numbers of a token lie side by side; other strides are free.
+    on the CPU: float32, or bfloat16 if T is at most FEW_QUERIES. The numbers of a token lie side by
+    side; other strides are free.
     mask: float32, added to the scores, or boolean, true where a query sees a key. It broadcasts to
     [batch, heads, T, S].
     causal: query i sees the keys 0 to i. A mask may be given too.
     scale: by default 1 / sqrt(size).
     out: the array to write to, as q. logsumexp: [batch, heads, T], receives the logarithm of the
     sum of the exponentials of each query's scores. Neither may overlap another argument.
+    dtype: of q, k, v and out, float32 or bfloat16; by default that of q. For the bits of bfloat16
+    as uint16, pass "bfloat16". Sums are float32.
     threads: by default as many as OpenMP uses, which torch shares.
 
     If a query sees no key, its result and its logsumexp are 0, as in PyTorch. Memory beside the
     arguments grows with S and T, never with S * T. Raises KernelError before anything is written.
     """
     check_detached(q=q, k=k, v=v, mask=mask, out=out, logsumexp=logsumexp)
-    shape = shape_of(q, "q")
+    shape, dtype = shape_of(q, "q"), dtype_of(q, dtype)
     if scale is None:
         scale = 1 / math.sqrt(max(shape[-1], 1)) if shape else 1.0
     if out is None:
-        out = empty_like(q, shape)
+        out = empty_like(q, shape, dtype)
+    queries, keys, values, result = map(bits_of, (q, k, v, out))
     _native.attention(
-        q,
-        k,
-        v,
+        queries,
+        keys,
+        values,
         added_mask(mask),
-        out,
+        result,
         logsumexp,
         as_truth(causal),
         as_number(scale),
+        dtype,
         threads_of(threads),
     )
     return out
@@ -67,7 +73,8 @@ def attention(
 class AttentionPlan:
     """Attention whose shapes and strides are checked once, at construction.
 
-    This is the cheapest call. `run` takes the addresses of float32 arrays and does not check them.
+    This is the cheapest call. `run` takes the addresses of arrays and does not check them. q, k,
+    v and out are of `dtype`, the mask and the logsumexp of float32.
     shapes, strides: of q, k, v, out, the mask and the logsumexp, as in `attention`; None for a mask
     or a logsumexp that is left out. Strides count elements. The mask is added.
     Construction raises KernelError for what cannot be computed.
@@ -82,6 +89,7 @@ class AttentionPlan:
         *,
         causal: bool = False,
         scale: float,
+        dtype: str = "float32",
         threads: int | None = None,
     ) -> None:
         if len(shapes) != len(_OPERANDS) or len(strides) != len(_OPERANDS):
@@ -96,6 +104,7 @@ class AttentionPlan:
             shapes[5] is not None,
             as_truth(causal),
             as_number(scale),
+            dtype_of(None, dtype),
             threads_of(threads),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 
 import pytest
@@ -124,3 +125,24 @@ def test_plans_with_attention_are_verified(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Layer, "product", lambda *given: 2 * wrong(*given))
     with pytest.warns(BestofWarning, match="PyTorch's own kernel takes its place"):
         bt.optimize(model, x)
+
+
+@pytest.mark.parametrize("mask", ["", "causal", "bool", "float"])
+@pytest.mark.parametrize(("shared", "tokens"), [(4, 1), (2, 1), (1, 4), (4, 5)])
+def test_attention_of_bfloat16(shared: int, tokens: int, mask: str) -> None:
+    """More than four queries stay PyTorch's. Some ten roundings, each of 2^-8 of a number."""
+    torch.manual_seed(shared)
+    model, x = Attended(shared, mask).eval().bfloat16(), torch.randn(2, tokens, 24).bfloat16()
+    plan = bt.optimize(model, x)
+    assert ("attention" in operations(plan, x)) == (tokens <= 4)
+    with torch.no_grad():
+        right = copy.deepcopy(model).double()(x.double())
+    for name in ("native", "pytorch"):
+        got = chosen_by(plan, name, x)(x)
+        assert got.dtype is torch.bfloat16
+        error = torch.linalg.vector_norm(got.double() - right)
+        assert error <= 10 * 2**-8 * torch.linalg.vector_norm(right), name
+    file = io.BytesIO()
+    plan.save(file)
+    file.seek(0)
+    assert torch.equal(bt.load(file)(x), plan(x))

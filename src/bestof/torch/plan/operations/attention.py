@@ -12,8 +12,16 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import TorchError
-from bestof.kernels import AttentionPlan
-from bestof.torch.plan.graph import argument, behind, is_plain, only_user, shape_of, value_of
+from bestof.kernels import FEW_QUERIES, AttentionPlan
+from bestof.torch.plan.graph import (
+    MULTIPLIED,
+    argument,
+    behind,
+    is_plain,
+    only_user,
+    shape_of,
+    value_of,
+)
 from bestof.torch.plan.operations.checks import expect, val
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
@@ -50,18 +58,19 @@ class Attention(Operation):
         """Return what the kernel is chosen for."""
         q, k, _, *mask = ("x".join(map(str, shape_of(one))) for one in node.args)
         shapes = [f"q {q}", f"k {k}", *(f"mask {one}" for one in mask)]
-        return RacedProblem.of("attention", ", ".join([*shapes, *["causal"] * self.causal]))
+        halves = val(node).dtype is torch.bfloat16
+        words = ["causal"] * self.causal + ["bfloat16"] * halves
+        return RacedProblem.of("attention", ", ".join([*shapes, *words]))
 
     def bind(self, node: Node, place: Place) -> Step:
         """Return the step; operands are looked up at each call."""
-        shapes = [torch.Size(shape_of(one)) for one in node.args]
+        given = [val(one) for one in node.args]
+        shapes = [one.shape for one in given]
         finders, out = [place.finder(one) for one in node.args], place.out
         planned, at = self._planner(shapes, out.transpose(1, 2)), out.data_ptr()
 
         def native() -> None:
-            operands = [
-                _checked(find(), shape) for find, shape in zip(finders, shapes, strict=True)
-            ]
+            operands = [_checked(find(), one) for find, one in zip(finders, given, strict=True)]
             q, k, v, *mask = (one.data_ptr() for one in operands)
             planned([one.stride() for one in operands]).run(q, k, v, at, *mask)
 
@@ -76,7 +85,7 @@ class Attention(Operation):
             return found.transpose(1, 2)
 
         def pytorch() -> None:
-            out.copy_(computed(torch.float32))
+            out.copy_(computed(out.dtype))
 
         step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
         return place.step(str(step.problem), step.run, raced=step)
@@ -98,6 +107,7 @@ class Attention(Operation):
                     [*(stride for _, stride in operands), *absent],
                     causal=self.causal,
                     scale=self.scale,
+                    dtype=str(out.dtype).removeprefix("torch."),
                 )
             return plans[key]
 
@@ -107,8 +117,10 @@ class Attention(Operation):
         """Raise ValueError if shapes disagree, or the options cannot be used."""
         expect(isinstance(self.scale, float) and isinstance(self.causal, bool), node.name)
         expect(len(node.args) in (3, 4), node.name)
-        values = [val(node), *map(val, node.args)]
-        expect(all(one.dtype is torch.float32 for one in values), node.name)
+        dtypes = [val(one).dtype for one in (node, *node.args)]
+        expect(dtypes[0] in MULTIPLIED and {*dtypes[:4]} == {dtypes[0]}, node.name)
+        expect({*dtypes[4:]} <= {torch.float32}, node.name)
+        expect(_is_native(node.args[0]), node.name)
         expect(_fit(*(shape_of(one) for one in node.args)), node.name)
         batch, heads, queries, size = shape_of(node.args[0])
         expect(shape_of(node) == (batch, queries, heads, size), node.name)
@@ -129,11 +141,17 @@ def _fit(
     )
 
 
-def _checked(value: Tensor, shape: torch.Size) -> Tensor:
+def _is_native(q: Any) -> bool:
+    """Return whether the native kernel computes attention of as many queries of this type."""
+    return val(q).dtype is torch.float32 or shape_of(q)[2] <= FEW_QUERIES
+
+
+def _checked(value: Tensor, planned: Tensor) -> Tensor:
     """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
-    if value.dtype is not torch.float32 or value.shape != shape:
+    if value.dtype is not planned.dtype or value.shape != planned.shape:
         raise TorchError(
-            f"optimize: attention was planned for float32 {tuple(shape)}; it got {value.dtype} "
+            f"optimize: attention was planned for {str(planned.dtype).removeprefix('torch.')} "
+            f"{tuple(planned.shape)}; it got {value.dtype} "
             f"{tuple(value.shape)}: an operator before it returned another type than when it was "
             "traced"
         )
@@ -147,7 +165,10 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
     turned, causal = only_user(node), bool(argument(node, "is_causal"))
     if turned is None or turned.target is not aten.transpose.int or turned.args[1:] != (1, 2):
         return
-    if not all(is_plain(one, 4) for one in (node, q, k, v)) or argument(node, "dropout_p") != 0:
+    dtypes = {val(node).dtype} & MULTIPLIED
+    if not all(is_plain(one, 4, dtypes) for one in (node, q, k, v)) or not _is_native(q):
+        return
+    if argument(node, "dropout_p") != 0:
         return
     if not argument(node, "enable_gqa") and shape_of(q)[1] != shape_of(k)[1]:
         return
@@ -179,7 +200,7 @@ def _unrepeated(node: Node) -> Node:
     if not isinstance(apart, Node) or apart.target is not aten.unsqueeze.default:
         return node
     given, axis = apart.args[0], apart.args[1]
-    if axis != 2 or not is_plain(given, 4):
+    if axis != 2 or not is_plain(given, 4, MULTIPLIED):
         return node
     batch, heads, tokens, size = shape_of(given)
     times = shape_of(expanded)[2]
@@ -189,17 +210,20 @@ def _unrepeated(node: Node) -> Node:
 
 
 def _added(mask: Node) -> Node | None:
-    """Return a mask as numbers to add; None if it is no mask that PyTorch takes."""
+    """Return a mask as float32 to add; None if it is no mask that PyTorch takes."""
     value = value_of(mask)
     if value is None or value.device.type != "cpu" or value.layout is not torch.strided:
         return None
     if value.dtype is torch.float32:
         return mask
-    if value.dtype is not torch.bool:
+    if value.dtype is not torch.bool and value.dtype is not torch.bfloat16:
         return None
     if "added" not in mask.meta:  # once for all layers
+        widen: tuple[Any, ...] = aten.where.Scalar, 0.0, float("-inf")
+        if value.dtype is torch.bfloat16:
+            widen = aten.to.dtype, torch.float32
         with mask.graph.inserting_after(behind(mask)):
-            made = mask.graph.call_function(aten.where.Scalar, (mask, 0.0, float("-inf")))
+            made = mask.graph.call_function(widen[0], (mask, *widen[1:]))
         made.meta = {"val": value.new_empty(value.shape, dtype=torch.float32)}
         mask.meta["added"] = made
     added: Node = mask.meta["added"]
