@@ -26,8 +26,8 @@ CHOOSING = frozenset({"kernels", "products", "attention"})
 
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
-time are too short for each part: every candidate first chooses its kernels. The first part may take all
-of it, because a recipe promises at least what `bt.enable()` gives."""
+time are too short for each part: every candidate first chooses its kernels. The first part may take
+all of it, because a recipe promises at least what `bt.enable()` gives."""
 
 
 class Turns(Protocol):
@@ -148,11 +148,11 @@ class Search:
         after = self._make(comparison.candidate)
         try:
             try:
-                self._settle(after, self._clock() + SETTLING * (until - self._clock()))
+                ran = self._settle(after, self._clock() + SETTLING * (until - self._clock()))
             except ScriptFailed as error:
                 comparison.kept, comparison.why = False, str(error)
                 return
-            if self._chooses_the_same(before, after):
+            if ran and self._chooses_the_same(before, after):
                 comparison.kept, comparison.why = False, "the step has nothing of it to choose"
                 return
             while comparison.kept is None:
@@ -191,12 +191,16 @@ class Search:
             raise _CandidateFailed(str(error)) from error
         return (first if standing_first else before.turn(until)) / second
 
-    def _settle(self, after: Turns, until: float) -> None:
-        """Run until the candidate tries nothing more, for a turn, or until its time is up."""
+    def _settle(self, after: Turns, until: float) -> bool:
+        """Run until the candidate tries nothing more, for a turn, or until its time is up.
+
+        Return whether there was time for a turn.
+        """
         trials = -1
         while trials != after.trials and self._clock() < until:
             trials = after.trials
             after.turn(max(until, self._deadline))
+        return trials >= 0
 
     def _stand(self, settings: Settings) -> Turns:
         if self._standing is None or self._standing.settings != settings:

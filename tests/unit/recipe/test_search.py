@@ -137,6 +137,25 @@ def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
     )
 
 
+def test_settings_that_had_no_turn_are_not_decided() -> None:
+    class Late(Fake):
+        def turn(self, deadline: float) -> float:
+            seconds = super().turn(deadline)
+            self.chosen = ["convolution"] if self.settings.kernels else []
+            return seconds
+
+    class Slow(World):
+        def make(self, settings: Settings) -> Fake:
+            self.now += 10  # the start of a process
+            made = Late(self, settings)
+            made.chosen = []
+            self.open += 1
+            return made
+
+    recipe = search(Slow(lambda _: 1.0), seconds=30)
+    assert {one.kept for one in recipe.comparisons} == {None}
+
+
 def test_what_gains_alone_and_loses_together_is_rolled_back() -> None:
     def cost(settings: Settings) -> float:
         # In the last comparison, the machine is in another state: what was kept has lost its gain.

@@ -81,8 +81,9 @@ class LoaderReport:
         own = next((one for one in self.trials if one.setting == self.own), None)
         waited = f", waited {100 * own.waiting:.0f} % of the time" if own else ""
         if self.chosen is None:
-            return [f"{self.dataset}: {self.own}{waited}; not decided yet{_because(self.reason)}"]
-        if self.chosen == self.own:
+            why = _because(self.reason)
+            lines = [f"{self.dataset}: {self.own}{waited}; not decided yet{why}"]
+        elif self.chosen == self.own:
             lines = [f"{self.dataset}: left at {self.own}{waited}{_because(self.reason)}"]
         else:
             rate = self._rate(self.own), self._rate(self.chosen)
