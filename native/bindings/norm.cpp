@@ -2,12 +2,14 @@
 #include "norm/norm.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <omp.h>
 
 #include <string>
 
 #include "bindings/array.h"
 #include "bindings/module.h"
+#include "bindings/problem.h"
 
 namespace bestof {
 namespace {
@@ -19,17 +21,20 @@ int team_of(int threads) {
 }
 
 // Adds an array that may be left out to the operands; None has no address.
-const float* row_of(nb::handle value, const char* name, long size, const Array& out, Array& keep) {
+const void* row_of(nb::handle value, const char* name, long size, const Array& out, Array& keep) {
   if (value.is_none()) return nullptr;
-  keep = read_array(value, name, 1);
+  keep = read_array(value, name, 1, out.element);
   expect_shape(keep, name, {size});
   expect_apart(out, "out", keep, name);
-  return keep.floats();
+  return keep.data;
 }
 
 void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle shift,
-               nb::handle out, double epsilon, bool centred, int threads) {
-  const Array from = read_array(x, "x", kAnyRank), into = write_array(out, "out", kAnyRank);
+               nb::handle out, double epsilon, bool centred, const std::string& dtype,
+               int threads) {
+  const Element element = element_of(dtype);
+  const Array from = read_array(x, "x", kAnyRank, element);
+  const Array into = write_array(out, "out", kAnyRank, element);
   if (from.shape.empty() || from.shape.back() < 1)
     refuse("x: expected rows of at least one number; got shape " + describe(from.shape));
   expect_shape(into, "out", from.shape);
@@ -38,32 +43,34 @@ void normalize(nb::handle x, nb::handle residual, nb::handle scale, nb::handle s
   NormCall call = {};
   Array added, scales, shifts;
   if (!residual.is_none()) {
-    added = read_array(residual, "residual", kAnyRank);
+    added = read_array(residual, "residual", kAnyRank, element);
     expect_shape(added, "residual", from.shape);
     if (into.data != added.data) expect_apart(into, "out", added, "residual");
-    call.residual = added.floats();
+    call.residual = added.data;
   }
-  call.x = from.floats();
+  call.x = from.data;
   call.scale = row_of(scale, "scale", size, into, scales);
   call.shift = row_of(shift, "shift", size, into, shifts);
-  call.y = into.floats();
+  call.y = into.data;
   call.threads = team_of(threads);
-  const NormProblem p = {from.count() / size, size, epsilon, centred};
+  const NormProblem p = {from.count() / size, size, epsilon, centred, element};
   nb::gil_scoped_release release;
   kernels().normalize(p, call);
 }
 
 void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::size_t shift,
-                  std::size_t out, long rows, long size, double epsilon, bool centred) {
-  const auto at = [](std::size_t address) { return reinterpret_cast<const float*>(address); };
+                  std::size_t out, long rows, long size, double epsilon, bool centred,
+                  bool halves) {
+  const auto at = [](std::size_t address) { return reinterpret_cast<const void*>(address); };
   NormCall call = {at(x),
                    at(residual),
                    at(scale),
                    at(shift),
-                   reinterpret_cast<float*>(out),
+                   reinterpret_cast<void*>(out),
                    omp_get_max_threads()};
   nb::gil_scoped_release release;
-  kernels().normalize({rows, size, epsilon, centred}, call);
+  const Element element = halves ? Element::kBfloat16 : Element::kFloat32;
+  kernels().normalize({rows, size, epsilon, centred, element}, call);
 }
 
 }  // namespace
@@ -71,7 +78,7 @@ void normalize_at(std::size_t x, std::size_t residual, std::size_t scale, std::s
 void bind_norm(nb::module_& m) {
   m.def("normalize", &normalize, nb::arg("x"), nb::arg("residual").none(), nb::arg("scale").none(),
         nb::arg("shift").none(), nb::arg("out"), nb::arg("epsilon"), nb::arg("centred"),
-        nb::arg("threads"));
+        nb::arg("dtype"), nb::arg("threads"));
   m.def("normalize_at", &normalize_at);
 }
 

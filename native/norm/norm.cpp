@@ -5,6 +5,7 @@
 // overflow nor vanish, and a mean that is large against the deviation costs no accuracy.
 #include "norm/norm.h"
 
+#include "simd/bfloat16.h"
 #include "simd/kernels.h"
 #include "simd/vector.h"
 
@@ -43,73 +44,109 @@ BESTOF_INLINE double total(VecDouble v) {
   return sum;
 }
 
-inline void add_row(const float* x, const float* residual, float* y, long size) {
-  long i = 0;
-  for (; i + kLanes <= size; i += kLanes) store(y + i, load(x + i) + load(residual + i));
-  for (; i < size; ++i) y[i] = x[i] + residual[i];
+BESTOF_INLINE float value_of(float x) {
+  return x;
+}
+BESTOF_INLINE float value_of(Bfloat16 x) {
+  const unsigned bits = static_cast<unsigned>(x.bits) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
-inline double sum_of(const float* s, long size) {
+BESTOF_INLINE void put(float* p, float x) {
+  *p = x;
+}
+BESTOF_INLINE void put(Bfloat16* p, float x) {
+  round_first(&x, p, 1);
+}
+
+// A row of x + residual; the sum is taken again in each pass.
+template <class Element>
+struct Row {
+  const Element* x;
+  const Element* residual;  // or null
+
+  BESTOF_INLINE Vec vector(long i) const {
+    const Vec v = load(x + i);
+    return residual ? v + load(residual + i) : v;
+  }
+  BESTOF_INLINE float one(long i) const {
+    const float v = value_of(x[i]);
+    return residual ? v + value_of(residual[i]) : v;
+  }
+};
+
+template <class Element>
+double sum_of(const Row<Element>& s, long size) {
   VecDouble low = VecDouble{}, high = VecDouble{};
   long i = 0;
   for (; i + kLanes <= size; i += kLanes) {
-    const Doubles d = widened(load(s + i));
+    const Doubles d = widened(s.vector(i));
     low += d.low;
     high += d.high;
   }
   double sum = total(low + high);
-  for (; i < size; ++i) sum += s[i];
+  for (; i < size; ++i) sum += s.one(i);
   return sum;
 }
 
-inline double squares_of(const float* s, double mean, long size) {
+template <class Element>
+double squares_of(const Row<Element>& s, double mean, long size) {
   VecDouble low = VecDouble{}, high = VecDouble{};
   long i = 0;
   for (; i + kLanes <= size; i += kLanes) {
-    const Doubles d = widened(load(s + i));
+    const Doubles d = widened(s.vector(i));
     low += (d.low - mean) * (d.low - mean);
     high += (d.high - mean) * (d.high - mean);
   }
   double sum = total(low + high);
-  for (; i < size; ++i) sum += (s[i] - mean) * (s[i] - mean);
+  for (; i < size; ++i) sum += (s.one(i) - mean) * (s.one(i) - mean);
   return sum;
 }
 
-inline void write_row(const float* s, double mean, double factor, const NormCall& call, float* y,
-                      long size) {
+template <class Element>
+void write_row(const Row<Element>& s, double mean, double factor, const Element* scale,
+               const Element* shift, Element* y, long size) {
   long i = 0;
   for (; i + kLanes <= size; i += kLanes) {
-    const Doubles d = widened(load(s + i));
+    const Doubles d = widened(s.vector(i));
     Vec v = rounded({(d.low - mean) * factor, (d.high - mean) * factor});
-    if (call.scale) v *= load(call.scale + i);
-    if (call.shift) v += load(call.shift + i);
+    if (scale) v *= load(scale + i);
+    if (shift) v += load(shift + i);
     store(y + i, v);
   }
   for (; i < size; ++i) {
-    float v = static_cast<float>((s[i] - mean) * factor);
-    if (call.scale) v *= call.scale[i];
-    if (call.shift) v += call.shift[i];
-    y[i] = v;
+    float v = static_cast<float>((s.one(i) - mean) * factor);
+    if (scale) v *= value_of(scale[i]);
+    if (shift) v += value_of(shift[i]);
+    put(y + i, v);
+  }
+}
+
+template <class Element>
+void normalize_rows(const NormProblem& p, const NormCall& call) {
+  const double size = static_cast<double>(p.size);
+  const Element *x = static_cast<const Element*>(call.x),
+                *residual = static_cast<const Element*>(call.residual);
+#pragma omp parallel for schedule(static) \
+    num_threads(call.threads) if (p.rows > 1 && p.rows * p.size >= kFewest)
+  for (long row = 0; row < p.rows; ++row) {
+    const long at = row * p.size;
+    const Row<Element> s = {x + at, residual ? residual + at : nullptr};
+    const double mean = p.centred ? sum_of(s, p.size) / size : 0.0;
+    const double variance = squares_of(s, mean, p.size) / size;
+    write_row(s, mean, 1.0 / __builtin_sqrt(variance + p.epsilon),
+              static_cast<const Element*>(call.scale), static_cast<const Element*>(call.shift),
+              static_cast<Element*>(call.y) + at, p.size);
   }
 }
 
 }  // namespace
 
 void normalize(const NormProblem& p, const NormCall& call) {
-  const double size = static_cast<double>(p.size);
-#pragma omp parallel for schedule(static) \
-    num_threads(call.threads) if (p.rows > 1 && p.rows * p.size >= kFewest)
-  for (long row = 0; row < p.rows; ++row) {
-    const long at = row * p.size;
-    const float* s = call.x + at;
-    if (call.residual) {
-      add_row(s, call.residual + at, call.y + at, p.size);
-      s = call.y + at;
-    }
-    const double mean = p.centred ? sum_of(s, p.size) / size : 0.0;
-    const double variance = squares_of(s, mean, p.size) / size;
-    write_row(s, mean, 1.0 / __builtin_sqrt(variance + p.epsilon), call, call.y + at, p.size);
-  }
+  if (p.element == Element::kBfloat16) return normalize_rows<Bfloat16>(p, call);
+  normalize_rows<float>(p, call);
 }
 
 }  // namespace BESTOF_TARGET

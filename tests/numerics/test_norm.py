@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bfloat16 import UNIT, rounded, value_of
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -169,3 +170,26 @@ def test_a_plan_refuses_what_it_cannot_compute() -> None:
         kernels.NormPlan(3, 0, eps=1e-5, centred=True)
     with pytest.raises(KernelError, match="addresses"):
         kernels.NormPlan(3, 4, eps=1e-5, centred=True).run("x", 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+def test_bfloat16_is_rounded_once(size: int, centred: bool) -> None:
+    """As float32 before the result is rounded; all operands are exact numbers."""
+    random = np.random.default_rng(size)
+    for rows in (1, 3):
+        x, residual = (rounded(random.standard_normal((rows, size), np.float32)) for _ in range(2))
+        scale, shift = (rounded(random.standard_normal(size, np.float32)) for _ in range(2))
+        for added in (None, residual):
+            out = np.full(x.shape, 0x7FC0, np.uint16)  # NaN
+            rest: dict[str, Any] = {"residual": added, "eps": 1e-5, "out": out, "dtype": "bfloat16"}
+            if centred:
+                kernels.layer_norm(x, scale, shift, **rest)
+            else:
+                kernels.rms_norm(x, scale, **rest)
+            total = value_of(x) + (0 if added is None else value_of(added))  # as float32
+            product = normed(total.astype(np.float32), centred, 1e-5) * value_of(scale)
+            wanted = product + value_of(shift) if centred else product
+            plain = EPS * (2.5 * np.abs(product) + np.abs(wanted))
+            bound = UNIT * np.abs(wanted) + (1 + UNIT) * plain
+            assert (np.abs(value_of(out) - wanted) <= bound).all()

@@ -148,6 +148,7 @@ def normalize(
     out: Any,
     epsilon: float,
     centred: bool,
+    dtype: str,
     threads: int,
 ) -> None: ...
 def normalize_at(
@@ -160,6 +161,7 @@ def normalize_at(
     size: int,
     epsilon: float,
     centred: bool,
+    halves: bool,
 ) -> None: ...
 def lamb(
     param: Any,

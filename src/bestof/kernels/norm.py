@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import integer_of, threads_of
 
 
@@ -16,17 +16,19 @@ def layer_norm(
     residual: Array | None = None,
     eps: float = 1e-5,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """Return (s - mean) / sqrt(variance + eps) * scale + shift for each row of s = x + residual.
 
-    x: float32 of any shape, C-contiguous, on the CPU; its rows lie along the last axis. scale,
-    shift: [row]. residual, out: as x. out: the array to write to; it may be x or `residual`, and
-    must not overlap any other argument. The variance is the mean square of s - mean. Sums are in
-    float64. threads: by default as many as OpenMP uses.
+    x: float32 or bfloat16 of any shape, C-contiguous, on the CPU; its rows lie along the last axis.
+    scale, shift: [row], of the type of x. residual, out: as x. out: the array to write to; it may
+    be x or `residual`, and must not overlap any other argument. The variance is the mean square of
+    s - mean. Sums are in float64; a result of bfloat16 is rounded once. dtype: of all arrays, as in
+    `matmul`. threads: by default as many as OpenMP uses.
     Raises KernelError before anything is written.
     """
-    return _normed((x, scale, shift, residual, out), eps, True, threads)
+    return _normed((x, scale, shift, residual, out), eps, True, dtype, threads)
 
 
 def rms_norm(
@@ -36,32 +38,36 @@ def rms_norm(
     residual: Array | None = None,
     eps: float = 1e-6,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """Return s / sqrt(mean(s^2) + eps) * scale for each row of s = x + residual.
 
     The arguments are those of `layer_norm`.
     """
-    return _normed((x, scale, None, residual, out), eps, False, threads)
+    return _normed((x, scale, None, residual, out), eps, False, dtype, threads)
 
 
 class NormPlan:
     """A norm of rows whose sizes are checked once, at construction.
 
-    `run` takes the addresses of float32 arrays and does not check them. centred: layer norm; else
-    RMS norm. Construction raises KernelError for what cannot be computed.
+    `run` takes the addresses of arrays of `dtype` and does not check them. centred: layer norm;
+    else RMS norm. Construction raises KernelError for what cannot be computed.
     """
 
     __slots__ = ("_numbers",)
 
-    def __init__(self, rows: int, size: int, *, eps: float, centred: bool) -> None:
+    def __init__(
+        self, rows: int, size: int, *, eps: float, centred: bool, dtype: str = "float32"
+    ) -> None:
         rows, size = integer_of(rows, "rows"), integer_of(size, "size")
         if not (0 <= rows < 2**40 and 1 <= size < 2**31):
             raise KernelError(
                 f"rows, size: expected at least 0 and 1, and no more than memory holds; "
                 f"got {rows} and {size}"
             )
-        self._numbers = rows, size, _checked(eps), bool(centred)
+        halves = dtype_of(None, dtype) == "bfloat16"
+        self._numbers = rows, size, _checked(eps), bool(centred), halves
 
     def run(self, x: int, out: int, scale: int = 0, shift: int = 0, residual: int = 0) -> None:
         """Run it on addresses; 0 stands for what is left out."""
@@ -77,14 +83,17 @@ def _normed(
     arrays: tuple[Array, Array | None, Array | None, Array | None, Array | None],
     eps: float,
     centred: bool,
+    dtype: str | None,
     threads: int | None,
 ) -> Array:
     x, scale, shift, residual, out = arrays
     check_detached(x=x, scale=scale, shift=shift, residual=residual, out=out)
+    dtype = dtype_of(x, dtype)
     if out is None:
-        out = empty_like(x, shape_of(x, "x"))
-    team = threads_of(threads)
-    _native.normalize(x, residual, scale, shift, out, _checked(eps), centred, team)
+        out = empty_like(x, shape_of(x, "x"), dtype)
+    team, epsilon = threads_of(threads), _checked(eps)
+    x, residual, scale, shift, result = map(bits_of, (x, residual, scale, shift, out))
+    _native.normalize(x, residual, scale, shift, result, epsilon, centred, dtype, team)
     return out
 
 

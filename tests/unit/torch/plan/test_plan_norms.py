@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from plan_results import chosen_by, is_close, operations
@@ -61,4 +63,25 @@ def test_norms(norm: nn.Module) -> None:
 
 def test_a_norm_of_several_axes_stays() -> None:
     model, x = Normed(nn.LayerNorm((9, 24))).eval(), torch.randn(2, 9, 24)
+    assert "row_norm" not in operations(bt.optimize(model, x), x)
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(24), nn.LayerNorm(24, bias=False), nn.RMSNorm(24, eps=1e-6)], ids=str
+)
+def test_norms_of_bfloat16(norm: nn.Module) -> None:
+    """Five roundings at most, of numbers of about one size, each of 2^-8 of a number."""
+    torch.manual_seed(0)
+    model, x = Normed(norm).eval().bfloat16(), torch.randn(2, 9, 24).bfloat16()
+    plan = bt.optimize(model, x)
+    assert operations(plan, x)[-1] == "row_norm"
+    with torch.no_grad():
+        right = copy.deepcopy(model).double()(x.double())
+    for name in ("native", "pytorch"):
+        error = torch.linalg.vector_norm(chosen_by(plan, name, x)(x).double() - right)
+        assert error <= 5 * 2**-8 * torch.linalg.vector_norm(right), name
+
+
+def test_a_norm_of_bfloat16_without_epsilon_stays_pytorchs() -> None:
+    model, x = Normed(nn.RMSNorm(24)).eval().bfloat16(), torch.randn(2, 9, 24).bfloat16()
     assert "row_norm" not in operations(bt.optimize(model, x), x)

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from bestof.errors import TorchError
 from bestof.kernels import NormPlan
-from bestof.torch.plan.graph import argument, is_plain, shape_of
+from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, shape_of
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
@@ -53,7 +53,10 @@ class RowNorm(Operation):
         if not isinstance(sum_, Node) or sum_.target is not aten.add.Tensor or len(sum_.users) > 1:
             return
         x, residual = sum_.args[:2]
-        if sum_.kwargs or not is_plain(x) or not is_plain(residual) or not is_dense(residual):
+        dtypes = {val(node).dtype}
+        if sum_.kwargs or not is_plain(x, None, dtypes) or not is_plain(residual, None, dtypes):
+            return
+        if not is_dense(residual):
             return
         if is_alike(node, x) and is_alike(node, residual):
             rewriter.replace(node, replace(self, added=True), x, *node.args[1:], residual)
@@ -62,6 +65,7 @@ class RowNorm(Operation):
     def raced_problem(self, node: Node) -> RacedProblem:
         """Return what the kernel is chosen for."""
         words = ["scale"] * self.scaled + ["shift"] * self.shifted + ["residual"] * self.added
+        words += ["bfloat16"] * (val(node).dtype is torch.bfloat16)
         shape = "x".join(map(str, shape_of(node)))
         return RacedProblem.of(
             "layer norm" if self.centred else "rms norm", " ".join([shape, *words])
@@ -73,17 +77,21 @@ class RowNorm(Operation):
         shape, size = out.shape, out.shape[-1]
         rest = [place.tensor(one) for one in node.args[1:]]
         residual = rest.pop() if self.added else None
-        if any(not _is_row(one, size) for one in rest):
+        dtype = out.dtype
+        if any(not _is_row(one, size, dtype) for one in rest):
             raise TorchError(
                 f"optimize: the scale and shift of a norm of {tuple(shape)} must be contiguous "
-                f"float32 ({size},); the file of the plan was changed: optimise the model again"
+                f"{_named(dtype)} ({size},); the file of the plan was changed: optimise the model "
+                "again"
             )
         scale, shift = ([*rest, None] if self.scaled else [None, *rest, None])[:2]
-        plan = NormPlan(out.numel() // size, size, eps=self.eps, centred=self.centred)
+        plan = NormPlan(
+            *(out.numel() // size, size), eps=self.eps, centred=self.centred, dtype=_named(dtype)
+        )
         at, added = out.data_ptr(), 0 if residual is None else residual.data_ptr()
 
         def native() -> None:
-            x = _checked(find(), shape)
+            x = _checked(find(), out)
             # The model's memory may move (model.share_memory()).
             factor, term = (0 if one is None else one.data_ptr() for one in (scale, shift))
             plan.run(x.data_ptr(), at, factor, term, added)
@@ -100,7 +108,7 @@ class RowNorm(Operation):
             return normed if term is None else normed + term
 
         def pytorch() -> None:
-            out.copy_(computed(torch.float32))
+            out.copy_(computed(dtype))
 
         step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
         return place.step(str(step.problem), step.run, raced=step)
@@ -116,26 +124,32 @@ class RowNorm(Operation):
         for one in rows:
             right = isinstance(one, Node) and one.op == "get_attr"
             expect(right and val(one).shape == val(node).shape[-1:], node.name)
+            expect(val(one).dtype is val(node).dtype, node.name)
         if self.added:
             expect(is_dense(residual) and is_alike(node, residual), node.name)
 
 
 def is_plain_value(node: Node) -> bool:
-    """Return whether a value is float32 of at least one axis, not empty, also without a device."""
+    """Return whether a value of a type of kernels has an axis and is not empty."""
     value = val(node)
-    return value.dtype is torch.float32 and value.dim() > 0 and value.numel() > 0
+    return value.dtype in MULTIPLIED and value.dim() > 0 and value.numel() > 0
 
 
-def _is_row(value: Tensor, size: int) -> bool:
-    return value.shape == (size,) and value.dtype is torch.float32 and value.is_contiguous()
+def _is_row(value: Tensor, size: int, dtype: torch.dtype) -> bool:
+    return value.shape == (size,) and value.dtype is dtype and value.is_contiguous()
 
 
-def _checked(x: Tensor, shape: torch.Size) -> Tensor:
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _checked(x: Tensor, out: Tensor) -> Tensor:
     """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
-    if x.dtype is not torch.float32 or x.shape != shape:
+    if x.dtype is not out.dtype or x.shape != out.shape:
         raise TorchError(
-            f"optimize: a norm was planned for float32 {tuple(shape)}; it got {x.dtype} "
-            f"{tuple(x.shape)}: an operator before it returned another type than when it was traced"
+            f"optimize: a norm was planned for {_named(out.dtype)} {tuple(out.shape)}; it got "
+            f"{x.dtype} {tuple(x.shape)}: an operator before it returned another type "
+            "than when it was traced"
         )
     return (x.resolve_neg() if x.is_neg() else x).contiguous()
 
@@ -143,14 +157,19 @@ def _checked(x: Tensor, shape: torch.Size) -> Tensor:
 def _recognise(rewriter: Rewriter, node: Node) -> None:
     x, (*_, size) = node.args[0], argument(node, "normalized_shape")
     centred = node.target is aten.layer_norm.default
-    if len(argument(node, "normalized_shape")) != 1 or not is_plain(x) or not is_plain(node):
+    dtypes = {val(node).dtype} & MULTIPLIED
+    if len(argument(node, "normalized_shape")) != 1:
+        return
+    if not is_plain(x, None, dtypes) or not is_plain(node, None, dtypes):
         return
     rows = [argument(node, "weight"), argument(node, "bias") if centred else None]
     for one in rows:
         value = rewriter.constant(one)
-        if one is not None and (value is None or not _is_row(value, size)):
+        if one is not None and (value is None or not _is_row(value, size, val(node).dtype)):
             return
     eps = argument(node, "eps")
+    if eps is None and dtypes != {torch.float32}:
+        return  # which epsilon PyTorch takes depends on its kernel
     eps = float(torch.finfo(torch.float32).eps) if eps is None else float(eps)
     scaled, shifted = (one is not None for one in rows)
     operation = RowNorm(centred, eps, scaled, shifted)
