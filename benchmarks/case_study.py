@@ -8,10 +8,12 @@ is made from the profile before the change:
     focal loss         the class loss at the bandwidth of a copy: 4 bytes read twice, written once
     optimizer          28 bytes a parameter at the bandwidth of a copy
     channels last      without the reorders of oneDNN
-    enable             the ceiling "with `enable`" of `bestof project`, hot and cold
+    enable             the expected time "with `enable`" of `bestof project`
 
-The times come from further steps without a profile, all versions in turn. Ratios are medians over
-the rounds. A change that makes the step slower is not kept for the versions after it.
+The times come from further steps without a profile, all versions in turn. Each version has a
+process of its own, because `enable` tells glibc to keep freed memory, which serves all later steps
+of a process. Ratios are medians over the rounds. A change that makes the step slower is not kept
+for the versions after it.
 
     python benchmarks/case_study.py --picture case_study.png
 """
@@ -19,6 +21,7 @@ the rounds. A change that makes the step slower is not kept for the versions aft
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import time
@@ -34,6 +37,7 @@ from bestof.profile import Span, capture
 from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
 from bestof.profile.projection import project
+from bestof.profile.recorder import processor_name
 from bestof.profile.steady import Steady, steady_of
 from bestof.view.columns import columns
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
@@ -42,12 +46,48 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import train_detector
 
 
+class Worker:
+    """A process that trains with some changes. `call` sends an order and returns the answer."""
+
+    def __init__(self, changes: Sequence[str], options: argparse.Namespace) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        context.Process(target=serve, args=(other, changes, options), daemon=True).start()
+
+    def call(self, order: str, steps: int) -> Any:
+        self._connection.send((order, steps))
+        return self._connection.recv()
+
+
+def serve(connection: Any, changes: Sequence[str], options: argparse.Namespace) -> None:
+    """Run steps as ordered: `run` answers with the seconds of each, `profile` with a steady one."""
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    torch.set_num_threads(options.threads)
+    step = training_of(changes, options)
+    while True:
+        order, steps = connection.recv()
+        if order == "profile":
+            connection.send(profiled(step, steps))
+            continue
+        times = []
+        for _ in range(steps):
+            begin = clock()
+            step()
+            times.append(clock() - begin)
+        connection.send(times)
+
+
+def training_of(changes: Sequence[str], options: argparse.Namespace) -> Any:
+    return train_detector.Training(changes, options.small, options.size, options.batch)
+
+
 @dataclass
 class Version:
     """The training after one more change, with its profile and the times of its steps."""
 
     change: str
-    step: Any
+    changes: Sequence[str]
+    worker: Worker
     steady: Steady
     times: list[float] = field(default_factory=list)
     kept: bool = True
@@ -78,9 +118,11 @@ def norm_bytes(step: Any) -> int:
     return sum(moved)
 
 
-def projected(change: str, before: Version, peak: Peak) -> tuple[float, ...]:
+def projected(
+    change: str, before: Version, peak: Peak, options: argparse.Namespace
+) -> tuple[float, ...]:
     """Return the seconds of a step after `change`: none, one number, or from least to most."""
-    steady, step = before.steady, before.step
+    steady, step = before.steady, training_of(before.changes, options)
     wall, spans = steady.wall, steady.spans
 
     def instead(seconds: float, gone: Callable[[Span], bool]) -> tuple[float, ...]:
@@ -99,10 +141,8 @@ def projected(change: str, before: Version, peak: Peak) -> tuple[float, ...]:
     if change == "channels last":
         return instead(0.0, lambda s: s.name == "reorder")
     if change == "enable":
-        found = project(steady, torch.get_num_threads(), peak, 90.0, Kept.at(None))
-        return tuple(
-            wall - found.replayed + found.projected("with `enable`", cold) for cold in (False, True)
-        )
+        found = project(steady, options.threads, peak, options.seconds, Kept.at(None))
+        return (found.expected("with `enable`"),)
     return ()
 
 
@@ -113,9 +153,7 @@ def profiled(step: Any, steps: int) -> Steady:
     return steady_of(captured.profile)
 
 
-def versions_of(
-    options: argparse.Namespace, clock: Callable[[], float]
-) -> list[tuple[Version, tuple[float, ...]]]:
+def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float, ...]]]:
     """Build, warm up and profile all versions, each with its projection from the one before."""
     peak = measure_peak()
     found: list[tuple[Version, tuple[float, ...]]] = []
@@ -123,14 +161,14 @@ def versions_of(
     before: Version | None = None
     for change in ("as usually written", *train_detector.CHANGES):
         changes = (*kept, change) if before else kept
-        step = train_detector.Training(changes, options.small, options.size, options.batch)
-        for _ in range(options.settle if change == "enable" else 2):
-            step()
-        promised = projected(change, before, peak) if before else ()
-        version = Version(change, step, profiled(step, options.profiled))
+        worker = Worker(changes, options)
+        worker.call("run", options.settle if change == "enable" else 2)
+        promised = projected(change, before, peak, options) if before else ()
+        steady = worker.call("profile", options.profiled)
+        version = Version(change, changes, worker, steady)
         found.append((version, promised))
         print(f"{change}: {version.steady.wall:.2f} s profiled", file=sys.stderr, flush=True)
-        version.kept = before is None or is_kept(before, version, clock)
+        version.kept = before is None or is_kept(before, version)
         if version.kept:
             kept, before = changes, version
     return found
@@ -142,17 +180,15 @@ def gain_of(before: Version, version: Version) -> float:
     return statistics.median(old / new for old, new in pairs)
 
 
-def run_in_turn(versions: Sequence[Version], rounds: int, clock: Callable[[], float]) -> None:
+def run_in_turn(versions: Sequence[Version], rounds: int) -> None:
     for _ in range(rounds):
         for version in versions:
-            begin = clock()
-            version.step()
-            version.times.append(clock() - begin)
+            version.times += version.worker.call("run", 1)
 
 
-def is_kept(before: Version, version: Version, clock: Callable[[], float]) -> bool:
+def is_kept(before: Version, version: Version) -> bool:
     """Return whether a change gains, by a few steps in turn that are not counted further."""
-    run_in_turn((before, version), 3, clock)
+    run_in_turn((before, version), 3)
     gains = gain_of(before, version) > 1.0
     before.times.clear()
     version.times.clear()
@@ -213,13 +249,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profiled", type=int, default=3, help="steps of a profile")
     parser.add_argument("--settle", type=int, default=25, help="steps of `enable` before that")
+    parser.add_argument("--seconds", type=float, default=90.0, help="for the projection")
     parser.add_argument("--picture", type=Path)
     add_clock(parser)
     options = parser.parse_args()
-    clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(options.threads)
-    found = versions_of(options, clock)
-    run_in_turn([version for version, _ in found], options.rounds, clock)
+    print(f"{processor_name()}, {options.threads} threads", flush=True)
+    found = versions_of(options)
+    run_in_turn([version for version, _ in found], options.rounds)
     print(table_of(found))
     if options.picture:
         bars = [Bar(version.change, parts_of(version)) for version, _ in reversed(found)]
