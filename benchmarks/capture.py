@@ -3,7 +3,7 @@
 All rows are about a training step of a ResNet of pytorchcv, with medians and ranges:
 
     coverage       the share of a steady step's wall time that lines and operations explain: plain,
-                   with `enable` after --settle steps, and of a fused inference plan
+                   with `enable` when it has settled, and of a fused inference plan
     cost           a captured step over the one before it, --rounds pairs
     time/projected --rounds steps with `enable`, over what `bestof project` promised by the plain
                    profile. The promise is a range, hot and cold, and `expected` lies where the
@@ -25,6 +25,7 @@ from statistics import median
 import torch
 from in_turn import add_clock
 from pytorchcv.models import resnet
+from settled import settle
 from torch.nn import functional
 
 import bestof.torch as bt
@@ -123,7 +124,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=4, help="steps of a profile")
     parser.add_argument("--profiles", type=int, default=3, help="profiles of each kind")
-    parser.add_argument("--settle", type=int, default=40, help="steps of `enable` before")
+    parser.add_argument("--settle", type=int, default=200, help="most steps of `enable` before")
     parser.add_argument("--seconds", type=float, default=120.0, help="for the projection")
     add_clock(parser)
     return parser.parse_args()
@@ -158,8 +159,8 @@ def main() -> None:
     least = min((steady_of(one) for one in plain), key=lambda one: one.wall)
     done = project(least, options.threads, measure_peak(), options.seconds, Kept.at(None))
     with bt.enabled():
-        for _ in range(options.settle):
-            step()
+        steps = settle(step, options.settle)
+        print(f"    {steps} steps to settle, of at most {options.settle}", flush=True)
         print_coverage("with `enable`", profiles(step, options.steps))
         print_projected(done, times, times_of(step, options.rounds, clock))
     plan = bt.optimize(model.eval(), (x,))

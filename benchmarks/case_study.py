@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 from in_turn import add_clock
+from settled import settle
 
 from bestof.profile import Span, capture
 from bestof.profile.measured import Kept
@@ -60,14 +61,21 @@ class Worker:
 
 
 def serve(connection: Any, changes: Sequence[str], options: argparse.Namespace) -> None:
-    """Run steps as ordered: `run` answers with the seconds of each, `profile` with a steady one."""
+    """Run steps as ordered. `run` answers with the seconds of each, `profile` with a steady one,
+    and `settle` with their number."""
     clock = time.process_time if options.cpu_time else time.perf_counter
     torch.set_num_threads(options.threads)
     step = training_of(changes, options)
     while True:
-        order, steps = connection.recv()
+        try:
+            order, steps = connection.recv()
+        except EOFError:  # the benchmark has ended
+            return
         if order == "profile":
             connection.send(profiled(step, steps))
+            continue
+        if order == "settle":
+            connection.send(settle(step, steps))
             continue
         times = []
         for _ in range(steps):
@@ -162,7 +170,10 @@ def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float,
     for change in ("as usually written", *train_detector.CHANGES):
         changes = (*kept, change) if before else kept
         worker = Worker(changes, options)
-        worker.call("run", options.settle if change == "enable" else 2)
+        worker.call("run", 2)
+        if change == "enable":
+            number = worker.call("settle", options.settle)
+            print(f"{number} steps to settle", file=sys.stderr, flush=True)
         promised = projected(change, before, peak, options) if before else ()
         steady = worker.call("profile", options.profiled)
         version = Version(change, changes, worker, steady)
@@ -248,7 +259,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profiled", type=int, default=3, help="steps of a profile")
-    parser.add_argument("--settle", type=int, default=25, help="steps of `enable` before that")
+    parser.add_argument("--settle", type=int, default=200, help="most steps of `enable` before")
     parser.add_argument("--seconds", type=float, default=90.0, help="for the projection")
     parser.add_argument("--picture", type=Path)
     add_clock(parser)

@@ -10,16 +10,20 @@ writes without a buffer, such a line may come between the pieces of one `print`.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
 from bestof.errors import ProfileError
 
 _CHUNK = 1 << 20
+_HIGHEST = 1024
 
 
 class COutput:
@@ -37,12 +41,17 @@ class COutput:
         self._process = os.getpid()
         self._diversion: _Diversion | None = None
         self._before: int | None = None
+        # Whether the program closed the file, so that lines were lost.
+        self.closed = False
 
     def start(self) -> None:
         """Start diverting. Raises ProfileError if the C library has no variable `stdout`."""
         diversion = _diversion()
         libc, stdout = _library()
         libc.fflush(None)
+        if not diversion.is_open:  # the program closed it during an earlier capture
+            _diversion.cache_clear()
+            diversion = _diversion()
         self._place = os.fstat(diversion.file).st_size
         self._before, stdout.value = stdout.value, diversion.stream
         self._diversion = diversion
@@ -52,8 +61,8 @@ class COutput:
         """Restore C's stdout, and pass on the rest, including an unfinished line."""
         if self._diversion is None or os.getpid() != self._process:
             return
-        libc, stdout = _library()
-        libc.fflush(self._diversion.stream)
+        _, stdout = _library()
+        self._flush(self._diversion)
         # If the program has diverted stdout itself meanwhile, its diversion stays.
         if stdout.value == self._diversion.stream:
             stdout.value = self._before
@@ -69,16 +78,30 @@ class COutput:
         with self._lock:
             if self._diversion is None:
                 return
-            _library()[0].fflush(self._diversion.stream)
-            # Reading allocates the whole chunk, so do not read if nothing has arrived.
-            while os.fstat(self._diversion.file).st_size > self._place:
-                data = os.pread(self._diversion.file, _CHUNK, self._place)
-                if not data:
-                    return
-                self._place += len(data)
-                *lines, self._rest = (self._rest + data).split(b"\n")
-                for line in lines:
-                    self._line(line + b"\n")
+            self._flush(self._diversion)
+            with suppress(OSError):  # closed by the program
+                self._read(self._diversion.file)
+
+    def _flush(self, diversion: _Diversion) -> None:
+        libc, stdout = _library()
+        if diversion.is_open:
+            libc.fflush(diversion.stream)
+            return
+        # `fclose` has freed the stream, or a program that becomes a daemon closed all descriptors.
+        self.closed = True
+        if stdout.value == diversion.stream:
+            stdout.value = self._before
+
+    def _read(self, file: int) -> None:
+        # Reading allocates the whole chunk, so do not read if nothing has arrived.
+        while os.fstat(file).st_size > self._place:
+            data = os.pread(file, _CHUNK, self._place)
+            if not data:
+                return
+            self._place += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._line(line + b"\n")
 
     def _line(self, line: bytes) -> None:
         if not self._take(line.decode("utf-8", errors="replace")):
@@ -98,10 +121,33 @@ class COutput:
 
 @dataclass(frozen=True, slots=True)
 class _Diversion:
-    """A file in memory, and the C stream that appends to it."""
+    """A file in memory, and the C stream that appends to it by another descriptor."""
 
     file: int
     stream: int
+    other: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the program has closed neither the file nor the stream."""
+        try:
+            os.fstat(self.file), os.fstat(self.other)
+        except OSError:
+            return False
+        return True
+
+
+def _high(file: int) -> int:
+    """Return a copy of a descriptor with a high number.
+
+    If the program closes all descriptors, the next file that it opens gets a low one, and is not
+    taken for this file.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, min(_HIGHEST, most) - 16)
+    except OSError:
+        return os.dup(file)
 
 
 @cache
@@ -111,12 +157,14 @@ def _diversion() -> _Diversion:
     It is never closed, because C code may have copied the pointer while it was `stdout`.
     """
     libc, _ = _library()
-    file = os.memfd_create("bestof-profile", os.MFD_CLOEXEC)
+    low = os.memfd_create("bestof-profile", os.MFD_CLOEXEC)
+    file, other = _high(low), _high(low)
+    os.close(low)
     # Append mode keeps lines of several threads whole.
-    stream = libc.fdopen(os.dup(file), b"a")
+    stream = libc.fdopen(other, b"a")
     if not stream:
         raise ProfileError("cannot divert the output of C code: fdopen failed")
-    return _Diversion(file, stream)
+    return _Diversion(file, stream, other)
 
 
 @cache

@@ -35,6 +35,11 @@ _LOST = (
     "the program, or record other steps (--skip, --steps)"
 )
 
+_CLOSED = (
+    "the program closed the file that takes the lines of oneDNN and MKL, by closing C's stdout or "
+    "all descriptors; lines after that are lost"
+)
+
 # Only one capture at a time: verbose levels, hooks and the profiler belong to the process.
 _running = threading.Lock()
 
@@ -94,7 +99,8 @@ class Recorder:
         self._selectors.start()
         self._unwatch = watch_plan_steps()
         self._profiler = torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            record_shapes=True,
         )
         if self._dispatch:
             # oneDNN has no function for this. It reads the variable when it first runs.
@@ -138,8 +144,8 @@ class Recorder:
             self._clocks.readings_of,
         )
         marks = self._selectors.marks(operations, self._began)
-        notes = (_LOST, *profile.notes) if ended_by_program else profile.notes
-        self._profile = replace(profile, marks=tuple(marks), notes=notes)
+        notes = [_LOST] * ended_by_program + [_CLOSED] * self._output.closed + [*profile.notes]
+        self._profile = replace(profile, marks=tuple(marks), notes=tuple(notes))
         self._profiler = None
         return self._profile
 

@@ -105,6 +105,20 @@ def test_a_program_may_close_its_output_and_set_the_level_of_lines_itself(tmp_pa
 
 
 @pytest.mark.long
+def test_a_program_may_close_all_descriptors(tmp_path: Path) -> None:
+    # As a program does that becomes a daemon. What it opens next must not get lines of oneDNN.
+    log = tmp_path / "log.txt"
+    inside = f"if step == 2: os.closerange(3, 4096); log = open({str(log)!r}, 'w')"
+    done = bestof(program(tmp_path, inside), "a", "b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == OUTPUT
+    assert log.read_text() == ""
+    assert "Traceback" not in done.stderr
+    assert "6 steps" in done.stderr
+    assert "the program closed the file that takes the lines" in done.stderr
+
+
+@pytest.mark.long
 def test_a_program_that_asks_for_lines_gets_them(tmp_path: Path) -> None:
     # Without a buffer, `print` writes a line in pieces, and a line of oneDNN may come in between.
     done = bestof(
