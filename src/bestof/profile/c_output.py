@@ -83,14 +83,12 @@ class COutput:
                 self._read(self._diversion.file)
 
     def _flush(self, diversion: _Diversion) -> None:
-        libc, stdout = _library()
         if diversion.is_open:
-            libc.fflush(diversion.stream)
-            return
-        # `fclose` has freed the stream, or a program that becomes a daemon closed all descriptors.
-        self.closed = True
-        if stdout.value == diversion.stream:
-            stdout.value = self._before
+            _library()[0].fflush(diversion.stream)
+        else:
+            # `fclose` has freed the stream, or a program that becomes a daemon closed all
+            # descriptors. Until the end, C's stdout stays diverted: oneDNN prints on.
+            self.closed = True
 
     def _read(self, file: int) -> None:
         # Reading allocates the whole chunk, so do not read if nothing has arrived.
