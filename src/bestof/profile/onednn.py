@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isinf
 
 from bestof.profile.descriptor import parse_descriptors
 from bestof.profile.line import Line
@@ -61,6 +62,8 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
     field = dict(zip(names, rest, strict=True))
     if not _NUMBER.match(field["exec_time"]):
         raise ValueError(f"the time must be a number; got {field['exec_time']!r}")
+    if isinf(float(field["exec_time"])):  # such a profile could not be read back
+        raise ValueError(f"the time must be finite; got {field['exec_time']!r}")
     stamp = next((word for word in words[:2] if _NUMBER.match(word)), None)
     return Line(
         source="bestof" if text.startswith("bestof") else "onednn",

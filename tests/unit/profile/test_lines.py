@@ -98,6 +98,12 @@ def test_a_template_without_a_field_leaves_the_common_order() -> None:
     assert log.unknown == 1
 
 
+def test_a_time_that_is_not_finite_is_not_understood() -> None:
+    log = read_lines([f"{one.rpartition(',')[0]},1e999" for one in CONVOLUTIONS.values()])
+    assert log.lines == []
+    assert log.unknown == len(CONVOLUTIONS)
+
+
 def test_a_timestamp_is_milliseconds_since_the_epoch() -> None:
     text = CONVOLUTIONS["3.12"].replace("v1,", "v1,1795361177959.278076,")
     log = read_lines([text, CONVOLUTIONS["2.7"].replace("exec", "1795361177959.278076,exec")])
