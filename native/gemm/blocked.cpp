@@ -101,16 +101,41 @@ bool copies_rows(const Part& part, long blocks) {
   return blocks > 1 || collide || part.rows.along != 1;
 }
 
+// Copies rows that lie by depth, a step of all tiles of the block at a time. A step often begins a
+// page of its own, and tile by tile each would be looked up again: products of a transposed a took
+// 1.04 to 1.14 times as long (Zen 5, one thread).
+void copy_steps(const TileCut& tiles, const BlockRows& block, const View& rows, long depth,
+                float* buffer) {
+  const long count = tiles.begin(block.last) - block.begin;
+  for (long k = 0; k < depth; ++k) {
+    const float* row = rows.data + block.begin + k * rows.along;
+    for (long i = 0; i < count; i += kLanes)
+      __builtin_prefetch(row + kRowsAhead * rows.along + i, 0, 2);
+    for (long tile = block.first; tile < block.last; ++tile) {
+      const long at = tiles.begin(tile) - block.begin;
+      const long height = tiles.begin(tile + 1) - tiles.begin(tile);
+      float* to = buffer + at * depth + k * height;
+      for (long i = 0; i < height; i += kLanes) {
+        const long n = smaller(height - i, kLanes);
+        store_first(to + i, load_first(row + at + i, n), n);
+      }
+    }
+  }
+}
+
 // Copies the rows of a block of `depth` steps.
 View copy_block(const TileCut& tiles, const BlockRows& block, const View& rows, long depth,
                 float* buffer) {
-  const bool by_depth = rows.along != 1 && rows.across == 1;
-  const long stride = by_depth ? depth : kCopyStride;
+  if (rows.along != 1 && rows.across == 1) {
+    copy_steps(tiles, block, rows, depth, buffer);
+    return {buffer, 1, 0};
+  }
   for (long tile = block.first; tile < block.last; ++tile) {
     const long begin = tiles.begin(tile), height = tiles.begin(tile + 1) - begin;
-    copy_rows_of_tile(rows.at(begin, 0), depth, height, buffer + (begin - block.begin) * stride);
+    copy_rows_of_tile(rows.at(begin, 0), depth, height,
+                      buffer + (begin - block.begin) * kCopyStride);
   }
-  return by_depth ? View{buffer, 1, 0} : View{buffer, kCopyStride, 1};
+  return {buffer, kCopyStride, 1};
 }
 
 // What tile `tile` of a block asks for: its share of kPanel x depth floats at `next`, or nothing.

@@ -78,19 +78,11 @@ inline void pack_columns(const View& from, long depth, long count, float* to) {
   }
 }
 
-// Copies the rows of a tile, by depth ([depth][rows]) where they lie so, else kCopyStride apart.
+// Copies the rows of a tile, kCopyStride apart.
 inline void copy_rows_of_tile(const View& from, long depth, long rows, float* to) {
   if (from.along == 1) {
     for (long i = 0; i < rows; ++i)
       __builtin_memcpy(to + i * kCopyStride, from.data + i * from.across, depth * sizeof(float));
-  } else if (from.across == 1) {
-    for (long k = 0; k < depth; ++k) {
-      const float* row = from.data + k * from.along;
-      for (long i = 0; i < rows; i += kLanes) {
-        const long n = smaller(rows - i, kLanes);
-        store_first(to + k * rows + i, load_first(row + i, n), n);
-      }
-    }
   } else {
     for (long i = 0; i < rows; ++i) {
       for (long k = 0; k < depth; ++k)
