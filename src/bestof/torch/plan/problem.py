@@ -12,6 +12,9 @@ from bestof.kernels import Promise, conv2d_algorithms
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.plan.layer import Layer
 
+# More than most caches beyond the second level hold for one core.
+_LARGE_BYTES = 16 * 2**20
+
 
 class FusedProblem(NamedTuple):
     """The problem of a fused layer: a convolution with its epilogue.
@@ -69,6 +72,23 @@ class FusedProblem(NamedTuple):
         """The number of products in each sum."""
         _, channels, height, width = self.convolution.weight_shape
         return channels * height * width
+
+    @property
+    def only_streams(self) -> bool:
+        """Whether a linear layer has large weights, and so few rows that memory sets the pace.
+
+        Then kernels for many rows save no time, and keep packed weights, as large as the model's.
+        Measured on 25088 to 4096 features, in ms (PyTorch: 18.5, 38.1 and 38.8 for 1, 2, 8 rows):
+
+        | rows | matvec | convgemm | matvec_bf16 | convgemm_bf16 |
+        |---|---|---|---|---|
+        | 1 | 11.8 | 12.0 | 5.8 | 5.9 |
+        | 2 | 12.0 | 11.9 | 6.1 | 5.9 |
+        | 8 | 16.5 | 12.1 | 9.8 | 5.9 |
+        """
+        images, _, _, width = self.convolution.input_shape
+        filters, channels = self.convolution.weight_shape[:2]
+        return images * width <= 2 and 4 * filters * channels > _LARGE_BYTES
 
 
 def problem_of(

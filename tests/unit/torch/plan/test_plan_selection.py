@@ -82,9 +82,9 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
     assert (
         applying(linear(1, 4096, 2048)) == applying(linear(2, 4096, 2048)) == {"pytorch", "matvec"}
     )
-    assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm", "matvec"}
-    assert applying(linear(9, 4096, 2048)) == {"pytorch", "convgemm"}
-    assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm", "matvec"}
+    assert applying(linear(8, 4096, 2048)) == {"pytorch", "convgemm", "matvec", "blocked"}
+    assert applying(linear(9, 4096, 2048)) == {"pytorch", "convgemm", "blocked"}
+    assert applying(linear(1, 64, 32)) == {"pytorch", "convgemm", "matvec", "blocked"}
     assert not linear(1, 64, 32).native["matvec"].packs
     assert linear(1, 64, 32).native["convgemm"].packs
 
@@ -100,7 +100,7 @@ def test_bfloat16_weights_are_used_only_on_request(
     assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
     assert (
         applying(linear(8, 64, 32, "relaxed"))
-        == {"pytorch", "matvec", "matvec_bf16", "convgemm"} | pairs
+        == {"pytorch", "matvec", "matvec_bf16", "convgemm", "blocked"} | pairs
     )
     assert applying(problem("relaxed")) & {"convgemm_bf16"} == pairs
     assert not {

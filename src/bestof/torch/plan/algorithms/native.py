@@ -17,9 +17,6 @@ from bestof.torch.plan.problem import FusedProblem
 
 UNPACKED = " unpacked"
 
-# More than most caches beyond the second level hold for one core.
-_LARGE_BYTES = 16 * 2**20
-
 
 class Native(Algorithm):
     """A native kernel, as its row in the kernels' table describes it.
@@ -41,7 +38,7 @@ class Native(Algorithm):
         if row.emulated:
             return False  # the results of the float32 kernels, but slower
         if problem.linear:
-            return row.linear and (row.shapes == "few rows" or not _only_streams(problem))
+            return row.linear and (row.shapes == "few rows" or not problem.only_streams)
         if row.rounds == "both" and has_kernel_for(problem, "depthwise"):
             return False
         return not _multiplies_like_others(row) or not _winograd_wins(problem)
@@ -152,20 +149,3 @@ def _winograd_wins(problem: FusedProblem) -> bool:
     return FORWARD.winograd_wins(
         problem.convolution._replace(accuracy=problem.accuracy, frozen=True)
     )
-
-
-def _only_streams(problem: FusedProblem) -> bool:
-    """Return whether a linear layer has large weights and so few rows that memory sets the pace.
-
-    Then kernels for many rows save no time, and keep packed weights, as large as the model's.
-    Measured on 25088 to 4096 features, in ms (PyTorch: 18.5, 38.1 and 38.8 for 1, 2 and 8 rows):
-
-    | rows | matvec | convgemm | matvec_bf16 | convgemm_bf16 |
-    |---|---|---|---|---|
-    | 1 | 11.8 | 12.0 | 5.8 | 5.9 |
-    | 2 | 12.0 | 11.9 | 6.1 | 5.9 |
-    | 8 | 16.5 | 12.1 | 9.8 | 5.9 |
-    """
-    images, _, _, width = problem.convolution.input_shape
-    filters, channels = problem.convolution.weight_shape[:2]
-    return images * width <= 2 and 4 * filters * channels > _LARGE_BYTES

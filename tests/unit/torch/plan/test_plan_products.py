@@ -1,0 +1,57 @@
+"""The native products, as algorithms for linear layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bestof.torch.plan.algorithms.algorithm import Site
+from bestof.torch.plan.algorithms.product import Product, products
+from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.problem import problem_of
+
+INS, OUTS = 65, 49
+ROUNDED = 2.0**-9  # half a unit in the last place of bfloat16
+
+
+@pytest.mark.parametrize("row", products(), ids=lambda row: row.name)
+@pytest.mark.parametrize("rows", [1, 9, 33])
+@pytest.mark.parametrize(("transposed", "added"), [(False, False), (True, True)])
+def test_a_product_computes_a_layer_with_all_that_follows(
+    row: Product, rows: int, transposed: bool, added: bool
+) -> None:
+    rounds = "bf16" in row.name
+    dtype = torch.bfloat16 if rounds else torch.float32
+    torch.manual_seed(rows)
+    weight, bias, x, more = (
+        torch.randn(shape).to(dtype) for shape in ((OUTS, INS), (OUTS,), (rows, INS), (rows, OUTS))
+    )
+    held = weight.t().contiguous() if transposed else weight
+    weights = FrozenWeights(held, bias, None, 1, transposed)
+    layer = Layer(weights, linear=True, activation="relu" if added else "")
+    problem = problem_of(layer, "float32", (rows, INS), added)
+    assert row.can_run(problem)
+    out = torch.full((rows, OUTS), float("nan"), dtype=dtype)
+    row.bind(Site(layer, problem, x, out, more if added else None, out)).run()
+    sums = F.linear(x.double(), weight.double(), bias.double())
+    expected = (sums + more.double()).relu() if added else sums
+    error = (out.double() - expected).abs().max() / expected.square().mean().sqrt()
+    # The promise of the sums holds for the rms; the largest of 1,617 is less than ten times that.
+    # A result of bfloat16 is rounded by its own size, at most six times the rms.
+    assert error <= 10 * 1e-6 + (6 * ROUNDED if rounds else 0.0)
+
+
+def test_a_product_leaves_exact_layers_and_other_types_alone() -> None:
+    weights = FrozenWeights(torch.randn(OUTS, INS), None, None, 1)
+    layer = Layer(weights, linear=True)
+    names = {
+        accuracy: [
+            row.name
+            for row in products()
+            if row.supports(problem_of(layer, accuracy, (9, INS), False))
+        ]
+        for accuracy in ("exact", "float32", "relaxed")
+    }
+    assert names == {"exact": [], "float32": ["blocked"], "relaxed": ["blocked"]}
