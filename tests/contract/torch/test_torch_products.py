@@ -81,7 +81,10 @@ def test_the_error_is_within_the_promise(case: Case, row: Row) -> None:
     scale = expected.square().mean().sqrt()
     error = (result.double() - expected).abs()
     bound = row.bound_of(problem)
-    assert error.square().mean().sqrt() <= bound.rms * scale
+    # Rounding both factors errs by up to 2 * 2^-8 + 2^-16 of a product, 8e-3, where the rms over
+    # many results is promised to be 3e-3. The product of 1 x 1 matrices may err by more than that.
+    if "bf16" not in row.name or result.numel() > 1:
+        assert error.square().mean().sqrt() <= bound.rms * scale
     assert error.max() <= bound.maximum * scale
 
 

@@ -332,7 +332,7 @@ def test_on_a_device_a_call_ends_with_its_work(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_those_that_can_run_on_the_device(script: Script) -> None:
-    able = ("eager", "eager-last", "compile", "enable", "enable-last")
+    able = ("eager", "eager-last", "compile", "compile-max", "enable", "enable-last")
     script.seconds = {name: [1.0] for name in able}
     times = measure_model(
         Job("unet", device="cuda"), PEERS, Effort(rounds=1), alone=lambda: quiet(script)

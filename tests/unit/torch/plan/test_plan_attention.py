@@ -146,3 +146,29 @@ def test_attention_of_bfloat16(shared: int, tokens: int, mask: str) -> None:
     plan.save(file)
     file.seek(0)
     assert torch.equal(bt.load(file)(x), plan(x))
+
+
+class Masked(nn.Module):
+    """Attention with a mask that is an input."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2)
+
+
+@pytest.mark.parametrize("name", ["native", "pytorch"])
+@pytest.mark.parametrize("kind", ["hidden", "distances"])
+def test_bfloat16_attention_keeps_a_float32_mask(name: str, kind: str) -> None:
+    """Rounded to bfloat16, the smallest number of float32 is minus infinity.
+
+    Distances of hundreds lose their fractions.
+    """
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, tokens, 16).bfloat16() for tokens in (4, 600, 600))
+    mask = torch.full((1, 1, 4, 600), torch.finfo(torch.float32).min)
+    if kind == "distances":
+        mask = -300.3 - 0.25 * torch.arange(599.0, -1, -1).expand(1, 1, 4, 600).contiguous()
+    plan = bt.optimize(Masked().eval(), (q, k, v, torch.zeros_like(mask)), tune=False)
+    got = chosen_by(plan, name, q, k, v, torch.zeros_like(mask))(q, k, v, mask)
+    right = Masked()(q.double(), k.double(), v.double(), mask.double())
+    error = torch.linalg.vector_norm(got.double() - right)
+    assert error <= 10 * 2**-8 * torch.linalg.vector_norm(right)

@@ -75,7 +75,12 @@ class Attention(Operation):
             planned([one.stride() for one in operands]).run(q, k, v, at, *mask)
 
         def computed(dtype: torch.dtype) -> Tensor:
-            q, k, v, *mask = (find().to(dtype) for find in finders)
+            q, k, v, *mask = (find() for find in finders)
+            q, k, v = (one.to(dtype) for one in (q, k, v))
+            # A mask of float32 stays beside operands of bfloat16, as in eager mode: rounding makes
+            # its smallest number, by which many models hide keys, minus infinity.
+            if dtype is torch.float64:
+                mask = [one.to(dtype) for one in mask]
             found = F.scaled_dot_product_attention(
                 *(q, k, v, mask[0] if mask else None),
                 is_causal=self.causal,
