@@ -14,9 +14,10 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning
 from bestof.torch.plan import verification
 from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.injected_errors import magnification, promised_errors
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
-from bestof.torch.plan.verification import _errors, _magnified, verify
+from bestof.torch.plan.verification import verify
 
 UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
 EPSILON = float(torch.finfo(torch.float32).eps) / 2
@@ -133,7 +134,7 @@ def test_injected_errors_stay_small() -> None:
     out of proportion."""
     x = _drawn((2, 300))
     for algorithm, magnified in (("convgemm", 64.0), ("matvec_bf16", 1.5), ("convgemm_bf16", 1.0)):
-        found = _magnified(_errors(_program(_settled(LINEAR, x, algorithm))).values())
+        found = magnification(promised_errors(_program(_settled(LINEAR, x, algorithm))).values())
         assert found == pytest.approx(magnified, abs=0.1)
 
 

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bestof.torch as bt
-from bestof.errors import BestofWarning
+from bestof.errors import BestofWarning, TorchError
+from bestof.torch.plan import verification
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
@@ -174,3 +175,10 @@ def test_a_model_of_two_types() -> None:
     assert (plan(x) - wanted).norm() <= 3 * UNIT * wanted.norm()
     problems = [step.problem for step in plan.explain().steps if "linear" in step.problem]
     assert ["bfloat16" in one for one in problems] == [False, True]
+
+
+def test_a_whole_number_may_differ_only_if_injected_errors_change_it() -> None:
+    got, right = torch.tensor([3, 7]), torch.tensor([3, 8])
+    verification._compare_exactly("output 0", got, iter([got, right]), right)
+    with pytest.raises(TorchError, match="differs from the model's"):
+        verification._compare_exactly("output 0", got, iter([got, got]), right)

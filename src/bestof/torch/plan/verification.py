@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Iterable, Sequence
 from math import sqrt
 from typing import Any
 
@@ -18,28 +18,33 @@ from bestof.torch.plan.activations import STEEPEST
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
 from bestof.torch.plan.algorithms.product import BFLOAT16
-from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, promised_error
-from bestof.torch.plan.binding import Binding
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.graph import argument
+from bestof.torch.plan.injected_errors import (
+    error_of,
+    magnification,
+    promised_errors,
+    results_of,
+    rms,
+    rounding_errors,
+    run_shaken,
+)
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.raced_problem import NATIVE
 from bestof.torch.plan.raced_problem import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.raced_step import RacedStep
-from bestof.torch.plan.step import Step
 
 _EPS = float(torch.finfo(torch.float32).eps)
-# Injected errors are magnified to stand out of the rounding of everything else. No step errs by
-# more than _SHAKEN: errors of bfloat16 stand out as they are, and a network answers larger ones out
-# of proportion.
-_MAGNIFIED = 64.0
-_SHAKEN = 3e-3
 _SQUARED_FLOATS = 2**22
 _FEW_ROWS = 16  # a tile of a product at the most: its code differs with the number of rows
 # Injected errors are independent, so their squares add up. Real ones may be alike: their sum is
 # larger.
 _ALIKE = 8.0
+# Runs with injected errors, for results that only change as a whole: the largest of two numbers
+# that are nearly equal. Each run moves one of them up with a chance of a half.
+_SEEDS = 4
 
 
 def verify(
@@ -59,37 +64,25 @@ def verify(
     with torch.no_grad():
         scales = _verify_steps(program, inputs)
         # Before the run, which may settle a layer after an algorithm with a larger error ran it.
-        errors = _errors(program)
-        got = _results(program, inputs)
-        magnified = _magnified([*errors.values(), *_rounding_errors(program)])
-        injected = {name: (magnified * error, scales[name]) for name, error in errors.items()}
-        shaken = _run_shaken(program, inputs, injected, magnified)
+        errors = promised_errors(program)
+        got = results_of(program, inputs)
+        magnified = magnification([*errors.values(), *rounding_errors(program)])
+        injected = {name: (error, scales[name]) for name, error in errors.items()}
+        shaken = run_shaken(program, inputs, injected, magnified)
         names = [f"output {place}" for place in range(len(expected))]
         names += [f"changed input {place}" for place in program.changed.places]
         rights = [*expected, *(changed[place] for place in program.changed.places)]
-        for name, plain, rough, right in zip(names, got, shaken, rights, strict=True):
+        for place, (name, plain, right) in enumerate(zip(names, got, rights, strict=True)):
             if isinstance(right, Tensor):
-                _compare(name, plain, rough, right, magnified)
-
-
-def _results(
-    program: Program,
-    inputs: Sequence[Tensor],
-    after_step: Callable[[Binding, Step], object] | None = None,
-) -> list[Any]:
-    """Return the outputs, then the changed inputs, of a run on copies of those."""
-    given = program.changed.copied(inputs)
-    outputs = program.run(list(given), after_step)
-    return [*outputs, *(given[place] for place in program.changed.places)]
-
-
-def error_of(step: ConvolutionStep) -> float:
-    """Return the promised rms error of a step, that of PyTorch's result included.
-
-    It is relative to the rms of the sums.
-    """
-    theirs = PYTORCH.error(step.problem)
-    return theirs + max(theirs, promised_error(step.problem, step.algorithm))
+                _check_alike(name, plain, right)
+                if right.is_floating_point():
+                    _compare(name, plain, shaken[place], right, magnified)
+                elif not torch.equal(plain, right):
+                    runs = (
+                        run_shaken(program, inputs, injected, max(magnified, _ALIKE), seed)[place]
+                        for seed in range(_SEEDS)
+                    )
+                    _compare_exactly(name, plain, runs, right)
 
 
 def _chosen(step: ConvolutionStep) -> Algorithm | None:
@@ -127,7 +120,7 @@ def _verify_step(one: ConvolutionStep) -> float:
     part = None if residual is None else residual[some]
     allowed, right, scale = _reference(one, x[some], part)
     one.run()
-    off = _rms(site.out[some] - right)
+    off = rms(site.out[some] - right)
     if not off <= allowed and row is not None and not row.trusted:
         warnings.warn(
             f"optimize: {one.problem}: {row.name} is off by {off:.2g} rms where {allowed:.2g} is "
@@ -151,10 +144,10 @@ def _verify_raced(one: RacedStep) -> None:
         return
     right = one.reference()
     one.runner(RACED_BY_PYTORCH)()
-    allowed = 2 * _rms(one.out - right) + 4 * _EPS * _rms(right)
+    allowed = 2 * rms(one.out - right) + 4 * _EPS * rms(right)
     one.out.fill_(float("nan"))
     one.runner(NATIVE)()
-    off = _rms(one.out - right)
+    off = rms(one.out - right)
     if not off <= allowed:
         warnings.warn(
             f"optimize: {one.problem}: the native kernel is off by {off:.2g} rms where "
@@ -197,15 +190,15 @@ def _reference(
     error = error_of(one) if rounds == "nothing" else 2 * sums
     x = _rounded(x) if rounds == "both" else x
     plain = layer.product(x, weight) if rounds == "nothing" else _rounded_product(layer, x, weight)
-    scale = max(_rms(plain), sqrt(_mean_of_squares(layer, x, weight)))
+    scale = max(rms(plain), sqrt(_mean_of_squares(layer, x, weight)))
     if bias is not None:
         plain += bias if layer.linear else bias[:, None, None]
     if residual is not None:
         plain += residual
-    allowed = STEEPEST * (error * scale + 2 * _EPS * _rms(plain))
+    allowed = STEEPEST * (error * scale + 2 * _EPS * rms(plain))
     right = layer.activate(plain)
     if halves:
-        allowed += ROUNDED.rms * _rms(right)
+        allowed += ROUNDED.rms * rms(right)
     return allowed, F.max_pool2d(right, 2) if layer.pooled else right, scale
 
 
@@ -239,76 +232,32 @@ def _mean_of_squares(layer: Layer, x: Tensor, weight: Tensor) -> float:
     return sum(float(sums.mean(dtype=torch.float64)) * count for sums, count in parts) / len(weight)
 
 
-def _errors(program: Program) -> dict[str, float]:
-    """Return the promised errors of the layers, by the names of their steps."""
-    binding = program.borrow()
-    try:
-        steps = ((step.name, step.convolution) for step in binding.steps)
-        return {name: error_of(one) for name, one in steps if one is not None}
-    finally:
-        program.give_back(binding)
-
-
-def _rounding_errors(program: Program) -> list[float]:
-    """Return the errors that are injected into the values of other steps in the arena."""
-    return [_rounding_error(node.meta["val"]) for node in program.planned]
-
-
-def _rounding_error(value: Tensor) -> float:
-    return 2 * float(torch.finfo(value.dtype).eps)
-
-
-def _magnified(errors: Collection[float]) -> float:
-    """Return how many times larger than promised the injected errors are."""
-    return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors, default=_EPS)))
-
-
-def _run_shaken(
-    program: Program,
-    inputs: Sequence[Tensor],
-    injected: dict[str, tuple[float, float]],
-    magnified: float,
-) -> list[Any]:
-    """Return the results with errors injected into every value in the arena.
-
-    injected: (the error, what it is relative to) of each layer. Other steps err by rounding, which
-    is magnified as often.
-    """
-    generator = torch.Generator().manual_seed(0)
-
-    def shake(binding: Binding, step: Step) -> None:
-        one = step.convolution
-        out = one.site.out if one is not None else binding.slots[step.slot]
-        if isinstance(out, Tensor) and step.is_planned:
-            error, scale = magnified * _rounding_error(out), 0.0
-            if one is not None:
-                error, scale = injected[step.name]
-            # All of one size: a single output with an error near zero would be allowed none.
-            signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(error * max(_rms(out), scale)))
-
-    return _results(program, inputs, shake)
-
-
-def _compare(what: str, got: Any, shaken: Any, right: Tensor, magnified: float) -> None:
+def _check_alike(what: str, got: Any, right: Tensor) -> None:
     if not isinstance(got, Tensor) or got.shape != right.shape or got.dtype is not right.dtype:
         raise TorchError(
             f"optimize: {what}: expected {_described(right)}; the plan returns {_described(got)}"
         )
+
+
+def _compare_exactly(what: str, got: Tensor, shaken: Iterable[Tensor], right: Tensor) -> None:
+    """Raise TorchError, unless injected errors change a result that is no floating-point number.
+
+    If they do, rounding alone may.
+    """
+    if all(torch.equal(got, rough) for rough in shaken):
+        raise TorchError(
+            f"optimize: {what}: {_described(right)} differs from the model's; {_REMEDY}"
+        )
+
+
+def _compare(what: str, got: Tensor, shaken: Tensor, right: Tensor, magnified: float) -> None:
     if right.numel() == 0:
-        return
-    if not right.is_floating_point():
-        # If injected errors change it, rounding alone may.
-        if torch.equal(got, shaken) and not torch.equal(got, right):
-            raise TorchError(
-                f"optimize: {what}: {_described(right)} differs from the model's; {_REMEDY}"
-            )
         return
     finite = torch.isfinite(right)
     same = torch.equal(torch.nan_to_num(got[~finite], 0.5), torch.nan_to_num(right[~finite], 0.5))
-    off = _rms((got - right)[finite])
-    size = float(torch.finfo(right.dtype).eps) * 16 * _rms(right[finite])
-    allowed = size + _ALIKE * _rms((shaken - got)[finite]) / magnified
+    off = rms((got - right)[finite])
+    size = float(torch.finfo(right.dtype).eps) * 16 * rms(right[finite])
+    allowed = size + _ALIKE * rms((shaken - got)[finite]) / magnified
     if not (same and off <= allowed):
         raise TorchError(
             f"optimize: {what} differs from the model's by {off:.3g} rms where rounding explains "
@@ -323,10 +272,6 @@ def _described(value: Any) -> str:
     return (
         f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
     )
-
-
-def _rms(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values)) / sqrt(max(values.numel(), 1))
 
 
 def _is_random(program: Program) -> bool:
