@@ -177,7 +177,7 @@ def test_batches_that_workers_fetched_in_a_pause_are_not_counted(
     clock.start()
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for batch in DataLoader(torch.ones(20, 2), num_workers=1, prefetch_factor=3):  # type: ignore[arg-type]  # a tensor has a length and items
+    for batch in DataLoader(torch.ones(20, 2), num_workers=1, prefetch_factor=3):  # type: ignore[arg-type]  # a tensor will do
         net(batch).sum().backward()
         optimizer.step()
     clock.stop()

@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 
 import pytest
+from forked_stores import record, save, started, status_of
 from postgresql_stores import read
 from stored_records import RECORDS
 
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store import deferred, postgresql_database
 from bestof.selection.store.postgresql import PostgresqlStore
 
@@ -54,32 +53,6 @@ if sys.argv[2] == "c":
     assert backend() == before, "a child has ended the connection of its parent"
 store.save(record("after"))
 """
-
-
-def record(problem: str) -> Record:
-    return Record("s", problem, "h", "a", (Evidence("a", "1", (1.0,)),), 1.0)
-
-
-def save(store: PostgresqlStore, name: str) -> None:
-    """Save a record, and wait until it is written."""
-    store.save(record(name))
-    assert store.flush(60.0)
-
-
-def started(work: Callable[[], object]) -> int:
-    """Fork a child that runs `work`. It ends with the status 1 if `work` raised."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return child
-
-
-def status_of(child: int) -> int:
-    return os.waitpid(child, 0)[1]
 
 
 @pytest.mark.parametrize("fork", ["python", "c"])

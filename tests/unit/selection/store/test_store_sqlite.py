@@ -7,40 +7,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked_stores import record, save, started, status_of
 
 from bestof.errors import StoreError
-from bestof.selection.record import Evidence, Record
 from bestof.selection.store import deferred, lifetime, sqlite_database, worker
 from bestof.selection.store.sqlite import SqliteStore
 
 STRESS = Path(__file__).parents[4] / "benchmarks" / "store_stress.py"
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-
-def record(problem: str) -> Record:
-    return Record("s", problem, "h", "a", (Evidence("a", "1", (1.0,)),), 1.0)
-
-
-def save(store: SqliteStore, name: str) -> None:
-    """Save a record, and wait until it is written."""
-    store.save(record(name))
-    assert store.flush(60.0)
-
-
-def status_of(work: Callable[[], object]) -> int:
-    """The exit status of a forked child that runs `work`; 1 where it raised."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
 
 
 def test_the_file_is_made_by_the_first_save_and_no_thread_before(tmp_path: Path) -> None:
@@ -140,7 +117,7 @@ def test_a_forked_child_and_its_parent_go_on_with_connections_of_their_own(tmp_p
         save(store, "child")
         store.close()
 
-    assert status_of(work) == 0
+    assert status_of(started(work)) == 0
     save(store, "parent")
     assert store.records() == [record("before"), record("child"), record("parent")]
     store.close()
@@ -187,7 +164,7 @@ def test_the_child_of_a_process_whose_store_is_stuck_does_without(
         store.close()
 
     try:
-        assert status_of(work) == 0
+        assert status_of(started(work)) == 0
     finally:
         held.set()
     assert store.flush(60.0)
@@ -214,7 +191,9 @@ def test_a_fork_while_another_thread_saves_neither_blocks_nor_loses(tmp_path: Pa
     thread = threading.Thread(target=save_many)
     thread.start()
     commands = [f"child {number}" for number in range(20)]
-    statuses = [status_of(lambda command=command: save(store, command)) for command in commands]
+    statuses = [
+        status_of(started(lambda command=command: save(store, command))) for command in commands
+    ]
     stop.set()
     thread.join()
     assert statuses == [0] * 20
@@ -250,7 +229,7 @@ def test_a_process_killed_after_a_flush_has_kept_it(tmp_path: Path) -> None:
         save(SqliteStore(tmp_path / "d"), "p")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    assert status_of(work) == signal.SIGKILL
+    assert status_of(started(work)) == signal.SIGKILL
     store = SqliteStore(tmp_path / "d")
     assert store.records() == [record("p")]
     store.close()
