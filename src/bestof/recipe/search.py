@@ -15,7 +15,7 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.recipe.file import TOTAL, Comparison, Recipe
 from bestof.recipe.parts import Facts, Part, candidate
 from bestof.recipe.settings import Settings
-from bestof.selection.paired import judge
+from bestof.selection.paired import LEAST_PAIRS, judge
 
 SETTLING = 0.4
 """The share of a part's time that the candidate may take to choose its kernels."""
@@ -23,6 +23,10 @@ SETTLING = 0.4
 
 CHOOSING = frozenset({"kernels", "products", "attention"})
 """The settings that do nothing in a script with nothing to choose."""
+
+LOOKS = LEAST_PAIRS
+"""So many more turns a candidate has to find something to choose: a layer may be called later than
+in the first steps. Pairs would take twice the time."""
 
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
@@ -146,26 +150,21 @@ class Search:
     def _compare(self, comparison: Comparison, until: float) -> None:
         before = self._stand(comparison.standing)
         after = self._make(comparison.candidate)
+        settled = self._clock() + SETTLING * (until - self._clock())
         try:
-            try:
-                ran = self._settle(after, self._clock() + SETTLING * (until - self._clock()))
-            except ScriptFailed as error:
-                comparison.kept, comparison.why = False, str(error)
-                return
-            if ran and self._chooses_the_same(before, after):
+            if self._settle(after, settled) and self._has_nothing(before, after, until):
                 comparison.kept, comparison.why = False, "the step has nothing of it to choose"
-                return
             while comparison.kept is None:
-                if self._clock() >= until:
-                    raise OutOfTime("the time is up")
-                try:
-                    ratio = self._pair(before, after, until, len(comparison.ratios) % 2 == 0)
-                except _CandidateFailed as error:
-                    comparison.kept, comparison.why = False, str(error)
-                    return
+                self._check_time(until)
+                trials = after.trials
+                ratio = self._pair(before, after, until, len(comparison.ratios) % 2 == 0)
+                if trials != after.trials and self._clock() < settled:
+                    continue  # a layer that is called later has begun to choose
                 comparison.ratios.append(ratio)
                 comparison.kept = judge(comparison.ratios)
                 self._save()
+        except _CandidateFailed as error:
+            comparison.kept, comparison.why = False, str(error)
         finally:
             if comparison.kept:
                 self._close()
@@ -173,22 +172,31 @@ class Search:
             else:
                 after.close()
 
-    def _chooses_the_same(self, before: Turns, after: Turns) -> bool:
-        """Return whether both choose for the same operations, and differ in nothing else."""
+    def _has_nothing(self, before: Turns, after: Turns, until: float) -> bool:
+        """Return whether both choose for the same operations, and differ in nothing else.
+
+        The candidate has LOOKS turns to show the contrary.
+        """
         changed = after.settings.differences(before.settings)
         if not CHOOSING.issuperset(changed):
             return False
         if before.facts is None:  # it has not run yet
             before.turn(self._deadline)
+        for _ in range(LOOKS):
+            if before.chosen != after.chosen:
+                return False
+            self._check_time(until)
+            _turn(after, until)
         return before.chosen == after.chosen
+
+    def _check_time(self, until: float) -> None:
+        if self._clock() >= until:
+            raise OutOfTime("the time is up")
 
     def _pair(self, before: Turns, after: Turns, until: float, standing_first: bool) -> float:
         """Let both run for a turn. Their order changes, so that a drift favours neither."""
         first = before.turn(until) if standing_first else 0.0
-        try:
-            second = after.turn(until)
-        except ScriptFailed as error:
-            raise _CandidateFailed(str(error)) from error
+        second = _turn(after, until)
         return (first if standing_first else before.turn(until)) / second
 
     def _settle(self, after: Turns, until: float) -> bool:
@@ -199,7 +207,7 @@ class Search:
         trials = -1
         while trials != after.trials and self._clock() < until:
             trials = after.trials
-            after.turn(max(until, self._deadline))
+            _turn(after, max(until, self._deadline))
         return trials >= 0
 
     def _stand(self, settings: Settings) -> Turns:
@@ -212,6 +220,14 @@ class Search:
         standing, self._standing = self._standing, None
         if standing is not None:
             standing.close()
+
+
+def _turn(after: Turns, deadline: float) -> float:
+    """Let the candidate run for a turn."""
+    try:
+        return after.turn(deadline)
+    except ScriptFailed as error:
+        raise _CandidateFailed(str(error)) from error
 
 
 class _CandidateFailed(Exception):

@@ -118,8 +118,8 @@ def test_what_loses_a_part_of_the_gain_is_left_out() -> None:
 
     recipe = search(World(cost))
     assert recipe.settings == Settings(kernels=True, attention=True, keep_freed=True)
-    line = next(one.line() for one in recipe.comparisons if one.part == "without products")
-    assert line.startswith("without products (products=false): kept; speed-up 1.400")
+    line = next(one.line() for one in recipe.comparisons if one.part == "leave out")
+    assert line.startswith("leave out (products=false): kept; speed-up 1.400")
 
 
 def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
@@ -135,6 +135,40 @@ def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
     assert kernels.line() == (
         "kernels (kernels=true): not kept; the step has nothing of it to choose"
     )
+
+
+class Later(World):
+    """A script that calls its convolutions from the sixth turn of a run on, and then tries them in
+    three turns, which take longer."""
+
+    def make(self, settings: Settings) -> Fake:
+        self.open += 1
+        return LateFake(self, settings)
+
+
+class LateFake(Fake):
+    """One run of such a script."""
+
+    def __init__(self, world: World, settings: Settings) -> None:
+        super().__init__(world, settings)
+        self.chosen = []
+        self.turns = 0
+
+    def turn(self, deadline: float) -> float:
+        seconds = super().turn(deadline)
+        self.turns += 1
+        if not self.settings.kernels or self.turns < 6:
+            return seconds
+        self.chosen = ["kernels"]
+        self.trials = min(3, self.turns - 5)
+        return 10 * seconds if self.turns < 9 else seconds
+
+
+def test_what_chooses_late_is_measured_once_it_has_chosen() -> None:
+    kernels = tuple(one for one in PARTS if one.name == "kernels")
+    recipe = search(Later(lambda settings: 0.5 if settings.kernels else 1.0), parts=kernels)
+    assert recipe.settings == Settings(kernels=True)
+    assert recipe.comparisons[0].ratios == [2.0] * 6
 
 
 def test_settings_that_had_no_turn_are_not_decided() -> None:
@@ -272,8 +306,7 @@ def test_a_search_ends_in_time_and_says_what_is_open() -> None:
 def test_parts_that_do_not_apply_are_not_tried() -> None:
     bare = Facts(threads=1, processors=1, convolutions=False, loaders=False, optimizer=False)
     tried = {part.name for part in PARTS for _ in part.values(bare)}
-    left_out = {"without products", "without attention", "without memory"}
-    assert tried == {"enable", "kernels", "products", "attention", "memory"} | left_out
+    assert tried == {"enable", "kernels", "products", "attention", "memory", "leave out"}
 
 
 @pytest.mark.parametrize("accuracy", ["exact", "float32", "relaxed"])
