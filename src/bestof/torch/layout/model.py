@@ -11,6 +11,7 @@ import copy
 import random
 import sys
 import weakref
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -48,6 +49,7 @@ class ModelLayout:
         self._shapes: set[object] = set()
         self._began: float | None = None
         self._fixed = fixed
+        self._in_graph = False
         self.decided: bool | None = None  # True: channels last; None: still compared
         self._restart()
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -67,13 +69,18 @@ class ModelLayout:
         """Take the start of a call of the model."""
         if self.decided is False:
             return
+        if self._captured():
+            # A graph keeps the addresses of the weights, and runs no hook when it is replayed.
+            self.decided, self.reason = self._weights.channels_last, "a CUDA graph has its calls"
+            self._in_graph = True
+            return
         if self._weights.channels_last or not self._shapes:
             self._check(arguments)
         if self._fixed and self.decided is None:
             self._to(True)
             self.decided = self._weights.channels_last
         if self._began is None:
-            self._began = perf_counter()
+            self._began = self._now()
 
     def after(self, result: Any) -> Any:
         """Take the end of a call. Return the result in the layout that it has as is."""
@@ -133,10 +140,21 @@ class ModelLayout:
         began, self._began = self._began, None
         if began is None or self.decided is not None:
             return
-        self._turn.append(perf_counter() - began)
+        self._turn.append(self._now() - began)
         if len(self._turn) >= TURN:
             turn, self._turn = self._turn, []
             self._finish(sum(turn[1:]))
+
+    def _now(self) -> float:
+        """Return the time. While layouts are compared, a GPU first does what it was given."""
+        if self.decided is None:
+            for device in _gpus(self._weights):
+                torch.cuda.synchronize(device)
+        return perf_counter()
+
+    def _captured(self) -> bool:
+        """Return whether this call becomes part of a CUDA graph."""
+        return bool(_gpus(self._weights)) and torch.cuda.is_current_stream_capturing()
 
     def _finish(self, seconds: float) -> None:
         """Take the time of a turn. Choose the layout of the next one."""
@@ -170,6 +188,8 @@ class ModelLayout:
         self._weights.convert(channels_last, self._optimizers)
 
     def _leave(self, reason: str) -> None:
+        if self._in_graph:
+            return
         self._weights.convert(False, self._optimizers)
         self.decided, self.reason = False, reason
         self._shapes.clear()
@@ -201,40 +221,46 @@ class ModelLayout:
         before = self._weights.channels_last
         if told is None:
             self._weights.convert(True, self._optimizers)
-            told = _probe(model, arguments)
+            told = _probe(model, arguments, _gpus(self._weights))
             self._weights.convert(before, self._optimizers)
         if told is not None:
             self._leave(told)
 
 
-def _probe(model: nn.Module, arguments: tuple[Any, ...]) -> str | None:
+def _gpus(weights: Weights) -> list[torch.device]:
+    return [one for one in weights.devices() if one.type == "cuda"]
+
+
+def _probe(
+    model: nn.Module, arguments: tuple[Any, ...], gpus: Sequence[torch.device]
+) -> str | None:
     """Call a copy of the model and its gradients once. Return why that failed, or None.
 
     Some programs use `view` where the layout of a tensor decides whether it can be viewed. The copy
     shares the memory of the parameters and nothing else, so buffers, attributes and gradients are
     afterwards as before. So are the random numbers of PyTorch, Python and NumPy.
     """
-    state, numbers = torch.get_rng_state(), random.getstate()
+    numbers = random.getstate()
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     numpy_state = None if numpy_random is None else numpy_random.get_state()
     doing = "cannot be copied"
     try:
-        copied = copy.deepcopy(model, {id(one): _alias(one) for one in model.parameters()})
-        doing = "fails in channels last"
-        result = copied(*tree_map_only(torch.Tensor, lambda x: x.detach().clone(), arguments))
-        wanted = [one for one in copied.parameters() if one.requires_grad]
-        sums = [
-            one.sum()
-            for one in tree_flatten(result)[0]
-            if isinstance(one, torch.Tensor) and one.requires_grad
-        ]
-        if sums and wanted:
-            torch.autograd.grad(sums, wanted, allow_unused=True)
+        with torch.random.fork_rng(gpus, device_type="cuda"):
+            copied = copy.deepcopy(model, {id(one): _alias(one) for one in model.parameters()})
+            doing = "fails in channels last"
+            result = copied(*tree_map_only(torch.Tensor, lambda x: x.detach().clone(), arguments))
+            wanted = [one for one in copied.parameters() if one.requires_grad]
+            sums = [
+                one.sum()
+                for one in tree_flatten(result)[0]
+                if isinstance(one, torch.Tensor) and one.requires_grad
+            ]
+            if sums and wanted:
+                torch.autograd.grad(sums, wanted, allow_unused=True)
     except Exception as error:  # the model is the program's: it may raise anything
         first = str(error).strip().partition("\n")[0]
         return f"it {doing}: {type(error).__name__}: {first}"
     finally:
-        torch.set_rng_state(state)
         random.setstate(numbers)
         if numpy_random is not None:
             numpy_random.set_state(numpy_state)

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+DEVICES = ("cpu", "cuda")
+
 _ALIASES = 2
 """The holders of a parameter's storage that nobody shares: the parameter, and the caller here."""
 
@@ -35,6 +37,10 @@ class Weights:
 
     def __contains__(self, parameter: object) -> bool:
         return parameter in self._strides
+
+    def devices(self) -> set[torch.device]:
+        """Return the devices of the weights at present."""
+        return {weight.device for weight in self._strides}
 
     def objection(self) -> str | None:
         """Return why the weights cannot be converted, or None."""
@@ -69,10 +75,10 @@ class Weights:
 
 
 def _is_ours(weight: nn.Parameter) -> bool:
-    """Return whether a weight is a dense one of the CPU that channels last would change."""
+    """Return whether a weight is a dense one that channels last would change."""
     return (
         not is_lazy(weight)
-        and weight.device.type == "cpu"
+        and weight.device.type in DEVICES
         and weight.is_floating_point()
         and weight.is_contiguous()
         and not weight.is_contiguous(memory_format=torch.channels_last)

@@ -329,3 +329,74 @@ def test_a_model_that_cannot_be_copied_is_left_alone(clock: Clock) -> None:
     train(net, 12, clock, lambda last: 0.1 if last else 1.0)
     assert not is_last(net)
     assert any("it cannot be copied: TypeError: cannot pickle" in one for one in layout_lines())
+
+
+class Gpu:
+    """Stands in for CUDA: the weights stay on the CPU, and are said to be on a GPU."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits = 0
+        self.capturing = False
+        monkeypatch.setattr(Weights, "devices", lambda _: {torch.device("cuda", 0)})
+        monkeypatch.setattr(torch.cuda, "synchronize", self.wait)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+        # Without a GPU, PyTorch has no state of its random numbers to save.
+        fork = torch.random.fork_rng
+        monkeypatch.setattr(torch.random, "fork_rng", lambda *_, **__: fork([]))
+
+    def wait(self, device: torch.device) -> None:
+        assert device.type == "cuda"
+        assert not self.capturing
+        self.waits += 1
+
+
+def test_a_gpu_is_waited_for_while_layouts_are_compared(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+    net = Net()
+    bt.set_config(ONLY_LAYOUT)
+    train(net, 200, clock, lambda last: 0.5 if last else 1.0)
+    assert is_last(net)
+    compared = gpu.waits
+    assert compared >= 2 * 6 * 8  # before and after each step of six pairs of turns
+    train(net, 20, clock)
+    assert gpu.waits == compared
+
+
+@pytest.mark.parametrize("steps", [3, 200])
+def test_a_model_in_a_cuda_graph_keeps_its_weights_where_they_are(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    gpu = Gpu(monkeypatch)
+    net = Net()
+    bt.set_config(ONLY_LAYOUT)
+    train(net, steps, clock, lambda last: 0.5 if last else 1.0)
+    gpu.capturing = True
+    addresses = [one.data_ptr() for one in net.parameters()]
+    train(net, 1)
+    gpu.capturing = False
+    train(net, 100, clock, lambda last: 2.0 if last else 1.0)
+    bt.disable()
+    assert addresses == [one.data_ptr() for one in net.parameters()]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_float16_model_on_a_gpu_trains_the_same() -> None:
+    losses = []
+    for tuned in (False, True):
+        bt.set_config({"kernel": {"enable": False}, "layout": {"enable": tuned}})
+        torch.manual_seed(3)
+        net = Net().cuda()
+        x, y = torch.randn(4, 3, 6, 6, device="cuda"), torch.arange(4, device="cuda")
+        optimizer, scaler = torch.optim.SGD(net.parameters(), 0.05), torch.amp.GradScaler()
+        for _ in range(200):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                loss = nn.functional.cross_entropy(net(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        losses.append(loss.item())
+    assert "not decided" not in layout_lines()[-1]
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
