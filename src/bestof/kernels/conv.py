@@ -64,15 +64,8 @@ def conv2d(
     check_detached(x=x, w=w, bias=bias, residual=residual, out=out)
     packed = isinstance(w, PackedWeights)
     dtype = dtype_of(x, dtype)
-    problem = problem_of(
-        shape_of(x, "x"),
-        w.shape if packed else shape_of(w, "w"),
-        stride,
-        padding,
-        dilation,
-        groups,
-        dtype,
-    )
+    shapes = shape_of(x, "x"), w.shape if packed else shape_of(w, "w")
+    problem = problem_of(*shapes, stride, padding, dilation, groups, dtype)
     if algorithm is None:
         algorithm = w.algorithm if packed else _DEFAULT_ALGORITHM[dtype]
     name, slope = activation_of(activation)

@@ -62,12 +62,8 @@ def merge(
     placed += own_lines(operations, placed, decisions)
     modules, phases = modules_of(operations), phases_of(operations)
     steps = _steps(operations, thread, samples, began)
-    inside: dict[Operation, list[Placed]] = {}
-    around: set[Operation] = set()
-    for one in placed:
-        if one.operation is not None:
-            inside.setdefault(one.operation, []).append(one)
-            around.update(one.operation.enclosing())
+    inside = _lines_inside(placed)
+    around = {outer for one in inside for outer in one.enclosing()}
     spans = [
         span
         for one in operations
@@ -101,6 +97,14 @@ def merge(
         notes=(*log.errors, *_silent(operations, inside)),
         host=dict(host),
     )
+
+
+def _lines_inside(placed: Sequence[Placed]) -> dict[Operation, list[Placed]]:
+    inside: dict[Operation, list[Placed]] = {}
+    for one in placed:
+        if one.operation is not None:
+            inside.setdefault(one.operation, []).append(one)
+    return inside
 
 
 def from_log(title: str, log: Log) -> Profile:

@@ -136,17 +136,30 @@ def test_a_step_with_a_validation_is_left_out(times: list[tuple[float, bool]], m
     assert seconds_of(times) == mean
 
 
-def test_the_clock_counts_the_steps_of_one_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    reports: list[float | None] = []
+class TurnClock(StepClock):
+    """Notes for each turn the step at its end and the seconds it measured; pauses are free."""
 
-    def pause(seconds: float | None) -> float:
-        reports.append(seconds)
+    def __init__(self) -> None:
+        self.turns: list[tuple[int, float | None]] = []
+        super().__init__(self._note)
+
+    def _note(self, seconds: float | None) -> float:
+        self.turns.append((self.steps, seconds))
         return 0.0
 
-    clock = StepClock(pause)
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[TurnClock]:
+    """A running clock; what it changes in PyTorch is as before after the test."""
     monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
     monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+    clock = TurnClock()
     clock.start()
+    yield clock
+    clock.stop()
+
+
+def test_the_clock_counts_the_steps_of_one_optimizer(clock: TurnClock) -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (first, second)]
     for _ in range(9):
@@ -156,46 +169,25 @@ def test_the_clock_counts_the_steps_of_one_optimizer(monkeypatch: pytest.MonkeyP
     clock.stop()
     assert clock.steps == 9
     # The first step, and then turns of a step that does not count and three that do.
-    assert len(reports) == 3
-    assert reports[0] is None
+    assert len(clock.turns) == 3
+    assert clock.turns[0][1] is None
     assert clock.facts().optimizer
     assert not clock.facts().convolutions
 
 
-def test_batches_that_workers_fetched_in_a_pause_are_not_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at: list[int] = []
-
-    def pause(seconds: float | None) -> float:
-        at.append(clock.steps)
-        return 0.0
-
-    clock = StepClock(pause)
-    monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
-    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
-    clock.start()
+def test_batches_that_workers_fetched_in_a_pause_are_not_counted(clock: TurnClock) -> None:
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for batch in DataLoader(torch.ones(20, 2), num_workers=1, prefetch_factor=3):  # type: ignore[arg-type]  # a tensor will do
+    data: Any = torch.ones(20, 2)
+    for batch in DataLoader(data, num_workers=1, prefetch_factor=3):
         net(batch).sum().backward()
         optimizer.step()
     clock.stop()
     # Each turn has a step and three batches that do not count, and three that do.
-    assert at == [1, 8, 15]
+    assert [at for at, _ in clock.turns] == [1, 8, 15]
 
 
-def test_calls_before_the_training_are_no_steps_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    reports: list[tuple[int, float | None]] = []
-
-    def pause(seconds: float | None) -> float:
-        reports.append((clock.steps, seconds))
-        return 0.0
-
-    clock = StepClock(pause)
-    monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
-    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
-    clock.start()
+def test_calls_before_the_training_are_no_steps_of_it(clock: TurnClock) -> None:
     net = nn.Linear(2, 2)
     with torch.no_grad():
         net(torch.ones(1, 2))  # to find the shapes
@@ -207,7 +199,7 @@ def test_calls_before_the_training_are_no_steps_of_it(monkeypatch: pytest.Monkey
         net(torch.ones(1, 2)).sum().backward()
         optimizer.step()
     clock.stop()
-    assert [at for at, _ in reports] == [1, 6]
-    assert reports[0][1] is None
-    assert reports[1][1] is not None
+    assert [at for at, _ in clock.turns] == [1, 6]
+    assert clock.turns[0][1] is None
+    assert clock.turns[1][1] is not None
     assert clock.facts().optimizer

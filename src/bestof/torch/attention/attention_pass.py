@@ -66,7 +66,8 @@ class AttentionPass(ABC):
     def by_pytorch(self, kernel: Callable[..., Any], operands: Operands, causal: bool) -> Tensors:
         """Return what PyTorch's own kernel returns."""
         tensors, mask, scale = operands
-        return kernel(*tensors, 0.0, causal, attn_mask=mask, scale=scale)  # type: ignore[no-any-return]
+        results: Tensors = kernel(*tensors, 0.0, causal, attn_mask=mask, scale=scale)
+        return results
 
 
 class Forward(AttentionPass):
