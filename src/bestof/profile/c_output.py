@@ -55,7 +55,8 @@ class COutput:
         self._place = os.fstat(diversion.file).st_size
         self._before, stdout.value = stdout.value, diversion.stream
         self._diversion = diversion
-        os.register_at_fork(after_in_child=self._in_child)
+        _watch_forks()
+        _started.add(self)
 
     def stop(self) -> None:
         """Restore C's stdout, and pass on the rest, including an unfinished line."""
@@ -72,6 +73,7 @@ class COutput:
                 self._line(self._rest)
                 self._rest = b""
             self._diversion = None
+        _started.discard(self)
 
     def drain(self) -> None:
         """Take the lines that have arrived."""
@@ -108,13 +110,38 @@ class COutput:
             except OSError:  # the program may close the descriptor
                 return
 
-    def _in_child(self) -> None:
+    def before_fork(self) -> None:
+        """Empty the buffer of the stream. A forked process would inherit and print it again."""
+        if self._diversion is not None:
+            self._flush(self._diversion)
+
+    def in_child(self) -> None:
         """Give a forked process its own output back, because its lines belong to no span here."""
         if self._diversion is not None:
             _, stdout = _library()
             if stdout.value == self._diversion.stream:
                 stdout.value = self._before
             self._diversion = None
+
+
+# Those between `start` and `stop`.
+_started: set[COutput] = set()
+
+
+@cache
+def _watch_forks() -> None:
+    """Tell what has started of each fork. Python cannot take such a registration back."""
+
+    def before() -> None:
+        for one in tuple(_started):
+            one.before_fork()
+
+    def in_child() -> None:
+        for one in tuple(_started):
+            one.in_child()
+        _started.clear()
+
+    os.register_at_fork(before=before, after_in_child=in_child)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from bestof.profile.line import Line
+from bestof.profile.onednn import MOST_MS
 
 PREFIX = "MKL_VERBOSE"
 
@@ -38,6 +39,9 @@ def parse(text: str) -> Line:
     if found is None:
         raise ValueError("not a call of MKL")
     name, arguments = found["name"].upper(), found["arguments"].split(",")
+    seconds = float(found["time"]) * _UNITS[found["unit"]]
+    if seconds > MOST_MS / 1e3:
+        raise ValueError(f"the time is impossible: {found['time']!r}")
     return Line(
         source="mkl",
         primitive="matmul" if _GEMM.match(name) or _BATCH.match(name) else name.lower(),
@@ -47,7 +51,7 @@ def parse(text: str) -> Line:
         attributes="",
         auxiliary="".join(arguments[:2]) if _GEMM.match(name) else "",
         problem=_problem(name, arguments),
-        seconds=float(found["time"]) * _UNITS[found["unit"]],
+        seconds=seconds,
         text=text.rstrip("\n"),
     )
 

@@ -8,7 +8,7 @@ of an operand of the operation.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from bestof.profile.line import Line
@@ -73,8 +73,8 @@ def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed
     for line, (low, high) in zip(lines, bounds, strict=True):
         if line.began is not None:
             start = round(line.began * 1e9)
-            owner = _at(start, threads, starts)
-            placed.append(Placed(line, start, start + round(line.seconds * 1e9), owner))
+            end = start + round(line.seconds * 1e9)
+            placed.append(Placed(line, start, end, _at(line, start, end, threads, starts)))
             continue
         found = _product(line, products, next_product, low, high)
         if found is None:
@@ -113,28 +113,42 @@ def _bounds(lines: Sequence[Line]) -> list[tuple[int, int]]:
 
 
 def _at(
-    time: int, threads: dict[int, list[Operation]], starts: dict[int, list[int]]
+    line: Line,
+    start: int,
+    end: int,
+    threads: dict[int, list[Operation]],
+    starts: dict[int, list[int]],
 ) -> Operation | None:
-    found: Operation | None = None
+    """Return the operation that issued a line: of each thread the innermost one, and of these the
+    one that fits best."""
+    found: list[Operation] = []
     for thread, own in threads.items():
-        index = bisect_right(starts[thread], time + _SLACK) - 1
+        index = bisect_right(starts[thread], start + _SLACK) - 1
         if index < 0:
             continue
         inner = next(
             (
                 one
                 for one in own[index].enclosing()
-                if not one.annotation and one.end + _SLACK >= time
+                if not one.annotation and one.end + _SLACK >= start
             ),
             None,
         )
-        if inner is not None and (found is None or _issues(inner) > _issues(found)):
-            found = inner
-    return found
+        if inner is not None:
+            found.append(inner)
+    if len(found) < 2:
+        return found[0] if found else None
+    sizes = set(sizes_of(line.problem).values())
+    return max(found, key=lambda one: (_issues(one), one.end + _SLACK >= end, _shared(one, sizes)))
 
 
 def _issues(operation: Operation) -> bool:
     return any(word in operation.name for word in _ISSUERS)
+
+
+def _shared(operation: Operation, sizes: Set[int]) -> int:
+    """Return the number of axes of an operation that are sizes of a line."""
+    return sum(axis in sizes for shape in operation.shapes for axis in shape)
 
 
 def _product(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._C._profiler import _ExperimentalConfig
 
 import bestof.torch
 from bestof.errors import ProfileError
@@ -101,6 +102,8 @@ class Recorder:
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
             record_shapes=True,
+            # Without this, operations of threads that the program starts itself are lost.
+            experimental_config=_ExperimentalConfig(profile_all_threads=True),
         )
         if self._dispatch:
             # oneDNN has no function for this. It reads the variable when it first runs.
@@ -118,7 +121,6 @@ class Recorder:
         self._names.stop()
         self._unwatch()
         self._selectors.stop()
-        ended_by_program = not torch._C._autograd._profiler_enabled()
         self._profiler.stop()
         if self._dispatch:
             os.environ.pop(_VERBOSE, None)
@@ -132,6 +134,8 @@ class Recorder:
         assert results is not None
         assert results.kineto_results is not None
         operations = operations_of(results.kineto_results.events())
+        # A complete recording contains the range of the first reading of the clocks.
+        ended_by_program = not operations
         profile = merge(
             self._title,
             read_lines(self._texts),

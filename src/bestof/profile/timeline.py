@@ -163,7 +163,10 @@ def _steps(
     """
     calls = [one for one in operations if one.parent is None and one.name.startswith(MODULE)]
     batches = dict(zip(calls, samples, strict=False))
-    models = [one for one in calls if not one.name.split(":")[1].endswith("Loss")]
+    # Calls on other threads may overlap with these.
+    models = [
+        one for one in calls if one.thread == thread and not one.name.split(":")[1].endswith("Loss")
+    ]
     ends = [
         one.end
         for one in operations

@@ -15,7 +15,12 @@ from bestof.profile.descriptor import BYTES
 from bestof.profile.line import Line
 from bestof.profile.mkl import dtype_of
 
-_NAMED = re.compile(r"([a-z]+)(\d+)")
+# Longer numbers are no sizes. They come from damaged lines, and Python refuses very long ones.
+_NAMED = re.compile(r"([a-z]+)(\d{1,18})(?!\d)")
+# No window has more taps on an axis.
+_WIDEST = 1 << 17
+# No call counts more: a damaged line does.
+_MOST = 1 << 100
 # The operands of a product, by oneDNN's names.
 _SHAPES = re.compile(r"\d+(x\d+)+:\d+(x\d+)+")
 _CONVOLUTIONS = ("convolution", "deconvolution")
@@ -29,12 +34,18 @@ def sizes_of(problem: str) -> dict[str, int]:
 def taps(size: int, results: int, window: int, stride: int, dilation: int, pad: int) -> int:
     """Count the pairs of result and tap on one axis that meet the image.
 
-    `dilation` is 0 for a dense window.
+    `dilation` is 0 for a dense window. Raises ValueError for a size that no convolution has, as in
+    a damaged line.
     """
+    if window > _WIDEST or stride < 1:
+        raise ValueError(f"a window of {window} with stride {stride}")
     total = 0
-    for place in range(results):
-        first = place * stride - pad
-        total += sum(0 <= first + tap * (dilation + 1) < size for tap in range(window))
+    for tap in range(window):
+        # A result at `place` reads the image at place * stride - before.
+        before = pad - tap * (dilation + 1)
+        first = max(0, -(-before // stride))
+        last = min(results - 1, (size - 1 + before) // stride)
+        total += max(0, last - first + 1)
     return total
 
 
@@ -43,21 +54,33 @@ def flops_of(line: Line) -> int:
 
     0 if the primitive only moves data, or if its sizes are unknown.
     """
+    return _counted(_flops_of, line)
+
+
+def bytes_of(line: Line) -> int:
+    """Return the bytes of all tensors of a call, each once, or 0 if the line has no sizes."""
+    return _counted(_bytes_of, line)
+
+
+def _counted(count: Callable[[Line], int], line: Line) -> int:
+    """Return a count, or 0 if a size is missing or damaged."""
+    try:
+        found = count(line)
+    except (KeyError, ValueError, OverflowError, ZeroDivisionError):
+        return 0
+    return found if found < _MOST else 0
+
+
+def _flops_of(line: Line) -> int:
     if line.primitive in _CONVOLUTIONS:
         # One line of bestof may cover both gradients. Each does as much work as the forward pass.
         passes = line.direction.count("+") + 1
         return passes * _convolution(sizes_of(line.problem), line.primitive == "deconvolution")
     count = _FLOPS.get(line.primitive)
-    if count is None:
-        return 0
-    try:
-        return count(line)
-    except (KeyError, ValueError):
-        return 0
+    return 0 if count is None else count(line)
 
 
-def bytes_of(line: Line) -> int:
-    """Return the bytes of all tensors of a call, each once, or 0 if the line has no sizes."""
+def _bytes_of(line: Line) -> int:
     if line.source == "mkl":
         width = BYTES.get(dtype_of(line.implementation), 4.0)
         if _SHAPES.fullmatch(line.problem):

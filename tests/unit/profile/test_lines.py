@@ -98,10 +98,14 @@ def test_a_template_without_a_field_leaves_the_common_order() -> None:
     assert log.unknown == 1
 
 
-def test_a_time_that_is_not_finite_is_not_understood() -> None:
-    log = read_lines([f"{one.rpartition(',')[0]},1e999" for one in CONVOLUTIONS.values()])
+@pytest.mark.parametrize("time", ["1e999", "1e16", "9" * 400])
+def test_an_impossible_time_is_not_understood(time: str) -> None:
+    texts = [f"{one.rpartition(',')[0]},{time}" for one in CONVOLUTIONS.values()]
+    texts += [CONVOLUTIONS["3.12"].replace("v1,", f"v1,{time},")]
+    texts += [f"MKL_VERBOSE SGEMM(T,N,10,4,46,0x7,0x5,46,0x5,46,0x7,0x5,10) {'9' * 400}us CNR:OFF"]
+    log = read_lines(texts)
     assert log.lines == []
-    assert log.unknown == len(CONVOLUTIONS)
+    assert log.unknown == len(texts)
 
 
 def test_a_timestamp_is_milliseconds_since_the_epoch() -> None:

@@ -79,3 +79,19 @@ def test_data_movement_has_bytes_and_no_operations() -> None:
     line = convolution("8x16x16x16", "reorder")
     assert flops_of(line) == 0
     assert bytes_of(line) == 3 * 4 * 8 * 16 * 16 * 16  # the fake reorder has three tensors
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "g0mb1_ic8oc8_ih5oh3kh3sh1dh0ph0",
+        "mb1_ic8oc8_ih5oh3kh3sh0dh0ph0",
+        "mb1_ic8oc8_ih5oh3kh999999999999sh1dh0ph0",
+        "mb1_oc8_ic" + "9" * 5000,
+        "_".join(f"i{axis}{10**17}o{axis}{10**17}k{axis}131072" for axis in "dhw"),
+    ],
+)
+def test_damaged_sizes_count_nothing(problem: str) -> None:
+    line = convolution(problem)
+    assert flops_of(line) == 0
+    assert bytes_of(line) >= 0
