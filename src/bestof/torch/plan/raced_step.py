@@ -15,6 +15,9 @@ from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.raced_problem import NATIVE, PYTORCH
 
+# As few rounds as for fused layers, which race at the same time.
+_POLICY = Race(max_trials=12)
+
 
 class RacedStep:
     """An operation at its place in memory, with its two alternatives.
@@ -81,5 +84,5 @@ def selector() -> BestOf:
             Alternative(NATIVE, lambda step: step.runner(NATIVE)(), DEPENDS),
         ],
         lambda step: step.problem,
-        policy=shared_policy() or Race(max_trials=12),
+        policy=None if shared_policy() else _POLICY,
     )

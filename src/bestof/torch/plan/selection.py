@@ -21,7 +21,6 @@ _POLICY = Race(max_trials=12)
 @cache
 def selector() -> BestOf:
     """Return the selector. It is called with a `ConvolutionStep`, and runs it by an algorithm."""
-    policy = shared_policy() or _POLICY
     return BestOf(
         "fused convolution",
         [
@@ -29,8 +28,8 @@ def selector() -> BestOf:
             for row in table().values()
         ],
         lambda step: step.problem,
-        policy=policy,
-        neighbours=neighbourhood() if isinstance(policy, Race) else None,
+        policy=None if shared_policy() else _POLICY,
+        neighbours=neighbourhood(),
     )
 
 

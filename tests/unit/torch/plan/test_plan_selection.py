@@ -15,11 +15,12 @@ import bestof.torch as bt
 from bestof.accuracy import Accuracy
 from bestof.errors import BestofWarning
 from bestof.kernels import algorithms, build
-from bestof.selection import BestOf
+from bestof.selection import BestOf, Fixed
+from bestof.selection.registry import Defaults
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.max_pooling import MaxPoolOverride
-from bestof.torch.plan import tuning
+from bestof.torch.plan import raced_step, selection, tuning
 from bestof.torch.plan.algorithms import native
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.onednn import OneDnn
@@ -132,6 +133,24 @@ def test_layers_with_equal_problems_share_the_decision() -> None:
         report.problems[0].decision
     }
     selector.cache_clear()
+
+
+def test_a_policy_that_fixes_an_alternative_of_other_selectors_is_left_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Defaults, "policy", Fixed("native winograd4"))
+    selectors = [one.selector for one in (selection, raced_step)]
+    for one in selectors:
+        one.cache_clear()
+    try:
+        net = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.LayerNorm(800)).eval()
+        x = torch.randn(1, 8, 12, 12)
+        with torch.no_grad():
+            torch.testing.assert_close(bt.optimize(net, x)(x), net(x), rtol=1e-4, atol=1e-4)
+        assert all(one().report().problems[0].settled for one in selectors)
+    finally:
+        for one in selectors:
+            one.cache_clear()
 
 
 @pytest.mark.parametrize("batch", [1, 3, 37])
