@@ -83,15 +83,28 @@ def parse_configuration(config: ConfigurationLike) -> Configuration:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a byte order mark, which utf-8-sig skips.
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
     except OSError as error:
         raise InvalidArgument(
             f"config: the file {str(path)!r} cannot be read: {error.strerror or error}"
         ) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: no UTF-8 text") from None
+    except InvalidArgument:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"config: the file {str(path)!r} is no JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the dict of these keys and values. Raises InvalidArgument if a key comes twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidArgument(f"config: the key {twice!r} comes twice; keep one of them")
+    return found
 
 
 def _check_mapping(value: object, where: str) -> None:

@@ -174,7 +174,7 @@ def test_a_bound_that_nothing_keeps_names_the_nearest(
     ("arguments", "status", "told"),
     [
         (("--serve", "absent.plan"), 1, "load: there is no file absent.plan"),
-        (("--serve", "other.plan"), 1, "load: other.plan is no plan"),
+        (("--serve", "other.plan"), 1, "bestof: load: other.plan is no plan; expected a file"),
         (("--serve", "other.plan", "train.py"), 2, "--serve takes a plan and no script"),
         (
             ("--serve", "other.plan", "--batch", "4"),

@@ -113,6 +113,24 @@ def test_a_file_that_is_no_json_is_refused_with_one_line(tmp_path: Path, content
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("key", ["layout", "enable"])
+def test_a_key_that_comes_twice_is_refused(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "config.json"
+    twice = {
+        "layout": '{"layout": {"enable": true}, "layout": {"enable": false}}',
+        "enable": '{"layout": {"enable": true, "enable": false}}',
+    }
+    file.write_text(twice[key])
+    with pytest.raises(InvalidArgument, match=f"the key '{key}' comes twice; keep one of them"):
+        parse_configuration(file)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"layout": {"enable": true}}', encoding="utf-8-sig")
+    assert parse_configuration(file).layout
+
+
 def test_settings_that_start_processes_are_off_by_default() -> None:
     assert not parse_configuration(None).dataloader
     assert not parse_configuration({"dataloader": {"tuning_steps": 7}}).dataloader

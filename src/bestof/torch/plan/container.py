@@ -97,6 +97,8 @@ def read(file: str | Path | BinaryIO) -> tuple[Any, list[Tensor]]:
 def _read_checked(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     try:
         return _read(file, name)
+    except TorchError:  # it says itself what is wrong
+        raise
     except (Damaged, *_UNREADABLE) as error:
         reason = str(error) if isinstance(error, Damaged) else first_line(error)
         raise TorchError(f"load: {name} is damaged: {reason}; save the plan again") from error
