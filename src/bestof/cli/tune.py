@@ -78,7 +78,7 @@ def _begun(path: Path, script: list[str], options: argparse.Namespace) -> Recipe
     """Return the recipe to continue, or a new one."""
     if options.fresh or not path.exists() or not path.stat().st_size:
         return Recipe(script, options.accuracy)
-    recipe = read_recipe(path)
+    recipe = read_recipe(path, "pass another --recipe, or --fresh to replace it")
     if recipe.script != script or recipe.accuracy != options.accuracy:
         raise InvalidArgument(
             f"{str(path)!r} is the recipe of {' '.join(recipe.script)} with --accuracy "

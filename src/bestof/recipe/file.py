@@ -125,23 +125,26 @@ class Recipe:
         }
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a file. Raises InvalidArgument for one that is not for this machine."""
+def read_recipe(path: Path, remedy: str = "run `bestof tune` here") -> Recipe:
+    """Return the recipe in a file. Raises InvalidArgument for one that is not for this machine.
+
+    remedy: what to do if the file cannot be used, for messages.
+    """
     where = f"the recipe {str(path)!r}"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(f"{where} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{where} is no JSON: {error}") from None
+        raise InvalidArgument(f"{where} is no JSON: {error}; {remedy}") from None
     if not isinstance(content, Mapping) or "bestof recipe" not in content:
-        raise InvalidArgument(f"{where} is no recipe; `bestof tune script.py` writes one")
+        raise InvalidArgument(f"{where} is no recipe of `bestof tune`; {remedy}")
     if content["bestof recipe"] != VERSION:
         raise InvalidArgument(
             f"{where} has the version {content['bestof recipe']!r}, and this bestof reads "
-            f"{VERSION}; run `bestof tune` again"
+            f"{VERSION}; {remedy}"
         )
-    _check_machine(content.get("machine"), where)
+    _check_machine(content.get("machine"), where, remedy)
     try:
         return Recipe(
             script=[str(word) for word in content["script"]],
@@ -152,17 +155,17 @@ def read_recipe(path: Path) -> Recipe:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(
-            f"{where} is damaged: {type(error).__name__}: {error}; run `bestof tune` again"
+            f"{where} is damaged: {type(error).__name__}: {error}; {remedy}"
         ) from None
 
 
-def _check_machine(machine: object, where: str) -> None:
+def _check_machine(machine: object, where: str, remedy: str) -> None:
     made = machine if isinstance(machine, Mapping) else {}
     for name, here in this_machine().items():
         if made.get(name) != here:
             raise InvalidArgument(
                 f"{where} was made for the {name} {made.get(name)!r}, and this is {here!r}; "
-                "run `bestof tune` here"
+                f"{remedy}"
             )
 
 

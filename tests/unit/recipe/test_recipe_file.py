@@ -50,7 +50,7 @@ def test_a_recipe_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"settings": {"products": True}}, "products and attention need kernels: true"),
         ({"settings": {"accuracy": "best"}}, "accuracy: expected one of"),
         ({"settings": []}, "settings: expected a dict; got list"),
-        ({"comparisons": [{}]}, "is damaged: KeyError: 'kept'; run `bestof tune` again"),
+        ({"comparisons": [{}]}, "is damaged: KeyError: 'kept'; run `bestof tune` here"),
         ({"comparisons": 3}, "is damaged: TypeError"),
     ],
 )
@@ -68,8 +68,8 @@ def test_an_unusable_recipe_is_refused(tmp_path: Path, change: dict[str, Any], t
 def test_another_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "recipe.json"
     path.write_text(text)
-    with pytest.raises(InvalidArgument, match=told):
-        read_recipe(path)
+    with pytest.raises(InvalidArgument, match=f"{told}.*; pass --fresh"):
+        read_recipe(path, "pass --fresh")
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_recipe(tmp_path / "none.json")
 

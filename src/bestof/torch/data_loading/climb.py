@@ -87,7 +87,7 @@ class Climb:
         for ladder in (_up(self.own.workers, most), _down(self.own.workers, most)):
             yield from self._along(ladder, processors)
         # Try the numbers between the best number of workers and its tried neighbours.
-        while middle := _middles(best().workers, {one.workers for one in self.costs}):
+        while middle := _middles(best().workers, {one.workers for one in self.costs}, most):
             leader = best()
             yield from self._along(middle, processors)
             if best() == leader:
@@ -144,14 +144,17 @@ def _down(own: int, most: int) -> list[int]:
     return [*dict.fromkeys(found), 0] if own else []
 
 
-def _middles(workers: int, tried: set[int]) -> list[int]:
-    """Return the numbers half way to the nearest tried neighbours, if there are any between."""
+def _middles(workers: int, tried: set[int], most: int) -> list[int]:
+    """Return the numbers half way to the nearest tried neighbours, if there are any between.
+
+    The own number of workers may be above `most`; no other number is.
+    """
     found = []
     for pick, side in _SIDES:
         neighbours = [one for one in tried if side(one, workers)]
         if neighbours and abs(pick(neighbours) - workers) > 1:
             found.append((pick(neighbours) + workers) // 2)
-    return [one for one in found if one not in tried]
+    return [one for one in found if one not in tried and one <= most]
 
 
 _SIDES: tuple[tuple[Callable[[list[int]], int], Callable[[int, int], bool]], ...] = (

@@ -106,6 +106,17 @@ class LoaderReport:
         return f"{1 / max(1e-9, min(times)):.0f}" if times else "unknown"
 
 
+def _reason(error: BaseException) -> str:
+    """Return the error in one line.
+
+    The error of a worker has the worker's traceback as its text, whose last line is the error.
+    """
+    lines = str(error).strip().splitlines() or [""]
+    if lines[0].startswith("Caught ") and len(lines) > 1:
+        return f"{lines[-1]} (in a worker)"
+    return f"{type(error).__name__}: {lines[0]}"
+
+
 def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
@@ -236,8 +247,7 @@ class Tuning:
     def fail(self, setting: Setting, times: TrialTimes, error: BaseException) -> None:
         """Note that a setting failed. After the second failure, the best one so far is chosen."""
         self._count(times)
-        first = str(error).strip().partition("\n")[0]
-        reason = f"{type(error).__name__}: {first}"
+        reason = _reason(error)
         self.trials.append(LoaderTrial(setting, None, reason=reason))
         self.failures += 1
         if self.chosen is not None:

@@ -133,3 +133,14 @@ def test_bounds_hold() -> None:
         climb.tell(1.0 / (1 + setting.workers))
     assert {one.workers for one in asked} <= {0, 2, 3, 4}
     assert climb.best.workers == 4
+
+
+@pytest.mark.parametrize("own", [8, 63, 64])
+def test_only_the_own_setting_may_have_more_workers_than_are_allowed(own: int) -> None:
+    asked = []
+    climb = Climb(Setting(own, 2, 2), 2, 2)
+    while (setting := climb.ask()) is not None:
+        asked.append(setting)
+        climb.tell(1.0 / (1 + setting.workers))  # the more, the faster
+    assert {one.workers for one in asked} <= {own, 2, 1, 0}
+    assert climb.best.workers == own

@@ -207,7 +207,7 @@ def test_an_error_of_the_dataset_is_the_same_as_without_tuning() -> None:
 @pytest.mark.parametrize(
     ("dataset", "told"),
     [
-        (RaisesInWorkers(), "OSError: Caught OSError"),
+        (RaisesInWorkers(), "OSError: the file handle does not survive a fork (in a worker)"),
         (DiesInWorkers(), "RuntimeError: DataLoader worker"),
     ],
     ids=["raises", "dies"],
