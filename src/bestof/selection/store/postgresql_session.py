@@ -132,7 +132,9 @@ def _connect(url: ServerUrl) -> psycopg.Connection[Row]:
     except psycopg.ProgrammingError as error:
         # libpq's reason may quote the password
         reason = "its options or its %-signs are wrong" if url.has_password else _line(error)
-        raise StoreError(f"the URL '{url.shown}' cannot be understood: {reason}") from None
+        raise StoreError(
+            f"the URL '{url.shown}' cannot be understood: {reason}; correct it"
+        ) from None
     if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
         options["connect_timeout"] = CONNECT_SECONDS
     # No prepared statements: they fail behind a pooler that shares connections.
