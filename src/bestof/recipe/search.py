@@ -15,7 +15,7 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.recipe.file import TOTAL, Comparison, Recipe
 from bestof.recipe.parts import Facts, Part, candidate
 from bestof.recipe.settings import Settings
-from bestof.selection.paired import LEAST_PAIRS, judge
+from bestof.selection.paired import LEAST_PAIRS, MOST_PAIRS, judge
 
 SETTLING = 0.4
 """The share of a part's time that the candidate may take to choose its kernels."""
@@ -27,6 +27,10 @@ CHOOSING = frozenset({"kernels", "products", "attention"})
 LOOKS = LEAST_PAIRS
 """So many more turns a candidate has to find something to choose: a layer may be called later than
 in the first steps. Pairs would take twice the time."""
+
+MOST_FLOOR_PAIRS = 3 * MOST_PAIRS
+"""A recipe promises at least what `bt.enable()` gives. On a noisy machine, 20 pairs were too few to
+confirm a gain of 1.2."""
 
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
@@ -91,7 +95,8 @@ class Search:
                     made = candidate(recipe.settings, values)
                     if made is not None:
                         until = self._clock() + (self._deadline - self._clock()) / share
-                        self._try(part.name, recipe.settings, made, until)
+                        most = MOST_FLOOR_PAIRS if part.floor else MOST_PAIRS
+                        self._try(part.name, recipe.settings, made, until, most)
             if all(one.kept is not None for one in recipe.comparisons):
                 self._check_measured()
                 recipe.complete = self._total()
@@ -125,13 +130,15 @@ class Search:
             recipe.settings = Settings()
         return found.kept is not None
 
-    def _try(self, part: str, standing: Settings, made: Settings, until: float) -> Comparison:
-        """Compare, and take the candidate if it is confirmed."""
+    def _try(
+        self, part: str, standing: Settings, made: Settings, until: float, most: int = MOST_PAIRS
+    ) -> Comparison:
+        """Compare by at most so many pairs, and take the candidate if it is confirmed."""
         comparison = self._known(part, standing, made)
         if comparison.kept is None:
             comparison.why = ""
             try:
-                self._compare(comparison, until)
+                self._compare(comparison, until, most)
             except OutOfTime:
                 comparison.why = f"the time was up after {len(comparison.ratios)} pairs"
             self._tell(comparison.line())
@@ -147,7 +154,7 @@ class Search:
         self._recipe.comparisons.append(Comparison(part, standing, made))
         return self._recipe.comparisons[-1]
 
-    def _compare(self, comparison: Comparison, until: float) -> None:
+    def _compare(self, comparison: Comparison, until: float, most: int) -> None:
         before = self._stand(comparison.standing)
         after = self._make(comparison.candidate)
         settled = self._clock() + SETTLING * (until - self._clock())
@@ -161,7 +168,7 @@ class Search:
                 if trials != after.trials and self._clock() < settled:
                     continue  # a layer that is called later has begun to choose
                 comparison.ratios.append(ratio)
-                comparison.kept = judge(comparison.ratios)
+                comparison.kept = judge(comparison.ratios, most)
                 self._save()
         except _CandidateFailed as error:
             comparison.kept, comparison.why = False, str(error)

@@ -47,13 +47,13 @@ def speedup(ratios: Sequence[float]) -> Speedup | None:
     return Speedup(median(ordered), ordered[dropped], ordered[-1 - dropped], len(ordered))
 
 
-def judge(ratios: Sequence[float]) -> bool | None:
+def judge(ratios: Sequence[float], most: int = MOST_PAIRS) -> bool | None:
     """Return whether the candidate is confirmed faster; None if more pairs are needed.
 
-    A candidate that is still unclear after MOST_PAIRS is not confirmed. The judgement is taken
+    A candidate that is still unclear after `most` pairs is not confirmed. The judgement is taken
     every third pair only, because each look may err.
     """
-    if len(ratios) >= MOST_PAIRS:
+    if len(ratios) >= most:
         found = speedup(ratios)
         return found is not None and found.low > MARGIN
     found = speedup(ratios) if len(ratios) % 3 == 0 else None

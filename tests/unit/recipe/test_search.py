@@ -137,6 +137,17 @@ def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
     )
 
 
+def test_what_enable_gives_is_confirmed_in_noise() -> None:
+    enable = tuple(one for one in PARTS if one.name == "enable")
+    found = []
+    for seed in range(20):
+        world = World(lambda settings: 1.0 if settings.kernels else 1.2, noise=0.15)
+        world._draw.seed(seed)
+        found.append(search(world, parts=enable))
+    assert sum(one.settings == Settings(**ENABLED) for one in found) >= 19
+    assert max(len(one.comparisons[0].ratios) for one in found) > 20
+
+
 class Later(World):
     """A script that calls its convolutions from the sixth turn of a run on, and then tries them in
     three turns, which take longer."""
