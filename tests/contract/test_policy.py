@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,21 +21,21 @@ from hypothesis.stateful import (
 )
 
 from bestof.errors import InvalidArgument
-from bestof.selection.policies import POLICIES, Fixed, Neighbour, Race, Rounds, Window, parse_policy
+from bestof.selection import policies
+from bestof.selection.policies import POLICIES, Neighbour, Race, Rounds, Window, parse_policy
 from bestof.selection.policy import SearchingPolicy
 
 NAMES = ["a", "b", "c", "d"]
-CASES: dict[str, Callable[[], SearchingPolicy]] = {
-    "rounds": Rounds,
+# The arguments of the policies that cannot do without.
+ARGUMENTS = {"window": "0-5", "fixed": "a"}
+CASES: dict[str, Callable[[], Any]] = {
+    **{name: partial(parse_policy, f"{name}:{ARGUMENTS.get(name, '')}") for name in POLICIES},
     "rounds-1": lambda: Rounds(rounds=1),
-    "race": Race,
     "race-hopeless": lambda: Race(hopeless=2.5),
     "race-once": lambda: Race(max_trials=1),
     "race-handicaps": lambda: Race(handicaps=(("d", 0.1),)),
-    "window": lambda: Window(0, 5),
     "window-rounds": lambda: Window(0, 5, Rounds(rounds=3)),
     "window-before": lambda: Window(3, 5),
-    "fixed": lambda: Fixed("a"),
     "neighbour": lambda: Neighbour("c"),
     "neighbour-without": lambda: Neighbour("c", without=frozenset("d")),
     "neighbour-patient": lambda: Neighbour("c", patience=3),
@@ -66,10 +69,6 @@ def play(
         assert len(told) <= LONGEST
     assert search.winner is not None
     return told
-
-
-def test_every_policy_of_the_table_is_here() -> None:
-    assert {case.split("-")[0] for case in CASES} >= set(POLICIES)
 
 
 @every
@@ -192,14 +191,16 @@ def test_no_alternative_is_refused(case: str) -> None:
 
 @every
 def test_is_a_value(case: str) -> None:
-    assert CASES[case]() == CASES[case]()
-    assert eval(repr(CASES[case]())) == CASES[case]()
-    assert hash(CASES[case]()) == hash(CASES[case]())
+    policy = CASES[case]()
+    assert policy == CASES[case]()
+    names = vars(policies) | vars(sys.modules[type(policy).__module__])
+    assert eval(repr(policy), names) == policy
+    assert hash(policy) == hash(CASES[case]())
 
 
-@pytest.mark.parametrize("text", ["race", "rounds", "window:0-5", "fixed:a"])
-def test_every_parsed_policy_starts(text: str) -> None:
-    assert parse_policy(text).start(NAMES).winner in (None, 0)
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_parsed_policy_starts(name: str) -> None:
+    assert CASES[name]().start(NAMES).winner in (None, 0)
 
 
 @searching
