@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
+import re
 from functools import cache
 
 import convolution
 import numpy as np
 import pytest
+from activation import REFERENCES
 from bfloat16 import UNIT
 from convolution import CASES, CROPPED, LONG, SHORT_TILES, STEMS, STRIDED, Case
 from numpy.typing import NDArray
 
 from bestof import kernels
+from bestof.errors import KernelError
 
 Float32 = NDArray[np.float32]
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
@@ -174,17 +176,6 @@ def test_tiles_that_the_image_ends_in(direction: str, name: str, threads: int) -
         )  # of NaN, where something was left unwritten, it is not
 
 
-ACTIVATIONS = {
-    None: lambda v: v,
-    "relu": lambda v: np.maximum(v, 0),
-    "relu6": lambda v: np.clip(v, 0, 6),
-    "leaky_relu": lambda v: np.where(v < 0, 0.01 * v, v),
-    ("leaky_relu", 0.3): lambda v: np.where(v < 0, 0.3 * v, v),
-    "silu": lambda v: v / (1 + np.exp(-v)),
-    "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
-    "gelu": lambda v: v * (1 + np.vectorize(math.erf)(v / math.sqrt(2))) / 2,
-    "gelu_tanh": lambda v: v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) / 2,
-}
 EPILOGUE_CASES = (
     CASES[15],
     Case((1, 6, 5, 19), (19, 3, 3, 1), padding=((1, 1), (1, 1)), groups=19),
@@ -199,7 +190,7 @@ EPILOGUE_CASES = (
 
 
 @pytest.mark.long(every=5)
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("activation", REFERENCES, ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", EPILOGUE_CASES, ids=str)
@@ -213,7 +204,7 @@ def test_epilogue_and_packed_weights(
     )  # so that results have the size of 1, where activations bend
     bias = rng.standard_normal(case.w_shape[0], dtype=np.float32)
     residual = rng.standard_normal(case.y_shape, dtype=np.float32)
-    wanted = ACTIVATIONS[activation](convolution.forward(case, x, w) + bias + residual)
+    wanted = REFERENCES[activation].value(convolution.forward(case, x, w) + bias + residual)
     promises = kernels.conv2d_algorithms(case.x_shape, case.w_shape, **case.geometry)
     for name, promise in promises.items():
         packs = packed and promise.packs
@@ -235,6 +226,15 @@ def test_epilogue_and_packed_weights(
         np.testing.assert_allclose(
             y, wanted, rtol=0, atol=(own * 4 + 32 * EPSILON) * np.abs(wanted).max(), err_msg=name
         )
+
+
+def test_every_activation_of_the_kernels_has_a_reference() -> None:
+    """The refusal of an unknown name lists those of native/conv/activations.inc."""
+    x = np.zeros((1, 1, 1, 1), np.float32)
+    with pytest.raises(KernelError) as refused:
+        kernels.conv2d(x, x, activation="unknown")
+    names = re.findall(r"\w+", str(refused.value).partition("expected ")[2].partition(";")[0])
+    assert set(names) == {name for name in REFERENCES if isinstance(name, str)}
 
 
 @pytest.mark.long(every=3)
