@@ -103,7 +103,7 @@ def print_projected(done: Projection, plain: Sequence[float], enabled: Sequence[
         f"    {done.coverage:.0%} of the step replayed; {median(plain):.3f} s a plain step, "
         f"{done.wall:.3f} s in its profile, {median(enabled):.3f} s with `enable`"
     )
-    rest = done.wall - done.replayed
+    rest = done.wall - done.replayed(CEILING)
     steps = {
         "expected": done.expected(CEILING),
         "hot": rest + done.projected(CEILING, cold=False),

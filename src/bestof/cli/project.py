@@ -21,9 +21,9 @@ from bestof.profile.benchdnn import benchdnn_line
 from bestof.profile.line import Line
 from bestof.profile.measured import Kept
 from bestof.profile.peak import Peak, measure_peak
+from bestof.profile.problem import Problem
 from bestof.profile.projection import (
     CEILINGS,
-    Problem,
     Projection,
     problems_of,
     project,
@@ -177,26 +177,27 @@ def _ceilings(done: Projection) -> Iterator[tuple[str, ...]]:
             name,
             f"{hot * 1e3:.2f}",
             f"{cold * 1e3:.2f}",
-            _bracket(done, hot, cold),
-            _step(done, hot, cold),
+            _bracket(done, name, hot, cold),
+            _step(done, name, hot, cold),
             f"{done.expected(name) * 1e3:.1f}",
         )
     least = done.roofline()
     if least is not None:
         text = f"{least * 1e3:.2f}"
-        step = _step(done, least, least)
-        yield ("roofline", text, text, _bracket(done, least, least), step, "")
+        step = _step(done, "", least, least)
+        yield ("roofline", text, text, _bracket(done, "", least, least), step, "")
 
 
-def _bracket(done: Projection, hot: float, cold: float) -> str:
-    if done.replayed <= 0:
+def _bracket(done: Projection, name: str, hot: float, cold: float) -> str:
+    replayed = done.replayed(name)
+    if replayed <= 0:
         return ""
-    low, high = sorted((hot / done.replayed, cold / done.replayed))
+    low, high = sorted((hot / replayed, cold / replayed))
     return f"{low:.0%} to {high:.0%}"
 
 
-def _step(done: Projection, hot: float, cold: float) -> str:
-    low, high = sorted(done.wall - done.replayed + one for one in (hot, cold))
+def _step(done: Projection, name: str, hot: float, cold: float) -> str:
+    low, high = sorted(done.wall - done.replayed(name) + one for one in (hot, cold))
     return f"{low * 1e3:.1f} to {high * 1e3:.1f}"
 
 
@@ -258,7 +259,7 @@ def _advice(done: Projection, rows: int) -> Iterator[str]:
 def _content(done: Projection, peak: Peak) -> object:
     return {
         "wall": done.wall,
-        "replayed": done.replayed,
+        "replayed": done.replayed(),
         "coverage": done.coverage,
         "threads": done.threads,
         "peak": asdict(peak),
@@ -275,6 +276,7 @@ def _content(done: Projection, peak: Peak) -> object:
             "roofline": done.roofline(),
         },
         "problems": [asdict(one) for one in done.problems],
+        "convolutions": [asdict(one) for one in done.convolutions],
         "advice": [
             {"modules": one.modules, "problem": one.problem, "by": best.name, "seconds": saved}
             for one, best, saved in done.advice()

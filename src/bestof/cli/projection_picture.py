@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bestof.profile.projection import CEILINGS, Problem, Projection
+from bestof.profile.problem import Problem
+from bestof.profile.projection import CEILINGS, Projection
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
 
@@ -18,10 +19,11 @@ def draw_projection(title: str, done: Projection, path: str) -> None:
     for ceiling, kinds in CEILINGS.items():
         for cold in (False, True):
             parts: dict[str, float] = {}
-            for one in done.problems:
+            for one, seconds in done.parts(ceiling):
                 best = one.ceiling(kinds, cold)
-                if best is not None:
-                    least = min(one.seconds, one.calls * best.seconds(cold))
+                if best is not None and one.seconds:
+                    alone = one.calls * best.seconds(cold) * seconds / one.seconds
+                    least = min(seconds, alone)
                     parts[_name(one)] = parts.get(_name(one), 0.0) + least
             bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
     text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed"

@@ -29,6 +29,9 @@ _TYPES = {
 # The profiler does not record the types inside of a list. Lists hold parameters and gradients.
 _LISTED = torch.float32
 
+# The operations whose calls are kept although they contain lines.
+CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+
 # Reasons why an operation is not replayed.
 AROUND = "work and dispatch of PyTorch around calls that have lines"
 FRAMEWORK = "functions of autograd and of Python"
@@ -190,6 +193,7 @@ def parts_of(spans: Sequence[Span]) -> Iterator[Part]:
     An operation that has a call contains its inner operations. All others are parts of their own.
     """
     open_: dict[int, tuple[Span, float]] = {}
+    issuers = _with_lines(spans)
     for span in spans:
         if span.kind != "operation":
             continue
@@ -199,10 +203,27 @@ def parts_of(spans: Sequence[Span]) -> Iterator[Part]:
             continue
         if outer is not None:
             yield Part(*open_.pop(span.thread), AtenCall.read(outer[0].text))
-        if span.text:
+        if span.text and id(span) not in issuers:
             open_[span.thread] = (span, span.self_seconds)
         else:
             reason = AROUND if span.name.startswith("aten::") else FRAMEWORK
             yield Part(span, span.self_seconds, None, reason)
     for span, seconds in open_.values():
         yield Part(span, seconds, AtenCall.read(span.text))
+
+
+def _with_lines(spans: Sequence[Span]) -> set[int]:
+    """Return the identities of the convolutions that contain lines."""
+    open_: dict[int, Span] = {}
+    found = set()
+    for span in spans:
+        outer = open_.get(span.thread)
+        if span.kind == "operation":
+            if outer is not None and span.depth <= outer.depth:
+                del open_[span.thread]
+                outer = None
+            if outer is None and span.name in CONVOLUTIONS:
+                open_[span.thread] = span
+        elif span.kind == "line" and outer is not None:
+            found.add(id(outer))
+    return found

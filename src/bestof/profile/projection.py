@@ -9,18 +9,25 @@ are neither always hot nor always cold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import TypeAlias
 
 import torch
 
 from bestof.errors import ProfileError
 from bestof.profile.alternatives import Alternative, alternatives_of
 from bestof.profile.aten_call import AtenCall, Part, parts_of
+from bestof.profile.enabled_convolution import (
+    EnabledConvolution,
+    convolutions_of,
+    without_convolutions,
+)
 from bestof.profile.line import Line
 from bestof.profile.log import read_lines
 from bestof.profile.measured import Kept, Measured
 from bestof.profile.peak import Peak
+from bestof.profile.problem import Problem
 from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Disturbance, Times, Watch, times_of
@@ -34,75 +41,37 @@ _LEAST = 0.004
 # A ceiling counts only if it is this much below the observed time, so that noise gives no advice.
 _WORTH = 0.95
 
+_Replayed: TypeAlias = Line | AtenCall | EnabledConvolution
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One distinct problem of a step: `calls` of them took `seconds` in all, in `modules`.
 
-    `reason` says why it was not replayed. `roofline` is the least seconds of a call by the peaks,
-    or None without peaks.
-    """
-
-    key: str
-    primitive: str
-    direction: str
-    implementation: str
-    problem: str
-    calls: int
-    seconds: float
-    modules: tuple[str, ...]
-    measured: tuple[Measured, ...] = ()
-    roofline: float | None = None
-    reason: str = ""
-
-    def ceiling(self, kinds: Sequence[str], cold: bool) -> Measured | None:
-        """Return the fastest way of the given kinds."""
-        own = [one for one in self.measured if one.kind in kinds]
-        return min(own, key=lambda one: one.seconds(cold), default=None)
-
-    @property
-    def coldness(self) -> float:
-        """The place of the observed calls between hot (0) and cold (1) runs of the logged call.
-
-        It is 1 if these runs differ by nothing, or if the logged call was not replayed.
-        """
-        same = self.ceiling(("same",), cold=True)
-        if same is None or same.seconds(cold=True) <= same.hot:
-            return 1.0
-        place = (self.seconds / self.calls - same.hot) / (same.seconds(cold=True) - same.hot)
-        return min(1.0, max(0.0, place))
-
-    def expected(self, kinds: Sequence[str]) -> float | None:
-        """Return the seconds of the fastest way, as cold as the observed calls were."""
-        own = [one.between(self.coldness) for one in self.measured if one.kind in kinds]
-        return min(own, default=None)
-
-    @property
-    def same_implementation(self) -> bool:
-        """Whether the replay of the logged call ran the same implementation as the line."""
-        own = self.ceiling(("same",), cold=False)
-        return own is not None and self.implementation.split(":", 1)[-1] in own.name
-
+# `enable` replaces whole convolutions, so at this ceiling they take the place of their lines.
+ENABLED = "with `enable`"
 
 # The ceilings, from the logged call to all that was tried. oneDNN's choice includes layouts that
-# PyTorch does not use. `enable` cannot reach these, so its ceiling has bestof's kernels only.
+# PyTorch does not use. `enable` cannot reach these.
 CEILINGS: Mapping[str, tuple[str, ...]] = {
     "as logged, alone": ("same",),
     "oneDNN's choice": ("same", "onednn"),
-    "with `enable`": ("same", "bestof"),
+    ENABLED: ("same", "bestof"),
     "best of all": ("same", "onednn", "implementation", "bestof"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The replayed problems of a step. `wall` is the time of the step, `seconds` that of its
-    lines."""
+    """The replayed problems of a step. `wall` is the time of the step.
+
+    `problems` are those of lines and of operations without a line. `convolutions` are the replayed
+    operations that `enable` replaces as a whole. `outside` has the observed seconds of each problem
+    outside of these, by its key.
+    """
 
     wall: float
     problems: tuple[Problem, ...]
     disturbance: Disturbance
     threads: int
+    convolutions: tuple[Problem, ...] = ()
+    outside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -110,34 +79,44 @@ class Projection:
         return sum(one.seconds for one in self.problems)
 
     @property
-    def replayed(self) -> float:
-        """The observed time of the lines that were replayed."""
-        return sum(one.seconds for one in self.problems if one.measured)
-
-    @property
     def coverage(self) -> float:
         """The share of the step's wall time that was replayed."""
-        return self.replayed / self.wall if self.wall > 0 else 0.0
+        return self.replayed() / self.wall if self.wall > 0 else 0.0
+
+    def parts(self, ceiling: str | None) -> Iterator[tuple[Problem, float]]:
+        """Yield what counts at a ceiling, each with the seconds that it took in the step."""
+        whole = ceiling == ENABLED and bool(self.convolutions)
+        for one in self.problems:
+            if one.measured:
+                yield one, self.outside.get(one.key, 0.0) if whole else one.seconds
+        if whole:
+            for one in self.convolutions:
+                yield one, one.seconds
+
+    def replayed(self, ceiling: str | None = None) -> float:
+        """Return the observed time of what was replayed."""
+        return sum(seconds for _, seconds in self.parts(ceiling))
 
     def projected(self, ceiling: str, cold: bool) -> float:
-        """Return the seconds of the replayed lines at a ceiling.
+        """Return the seconds of what was replayed at a ceiling.
 
         No problem counts as slower than it was observed.
         """
-        total = 0.0
-        for one in self.problems:
-            best = one.ceiling(CEILINGS[ceiling], cold)
-            if best is not None:
-                total += min(one.seconds, one.calls * best.seconds(cold))
-        return total
+        return self._sum(ceiling, lambda one: _seconds(one.ceiling(CEILINGS[ceiling], cold), cold))
 
     def expected(self, ceiling: str) -> float:
         """Return the seconds of the step at a ceiling, with each problem as cold as it was."""
-        total = self.wall - self.replayed
-        for one in self.problems:
-            best = one.expected(CEILINGS[ceiling])
-            if best is not None:
-                total += min(one.seconds, one.calls * best)
+        parts = self._sum(ceiling, lambda one: one.expected(CEILINGS[ceiling]))
+        return self.wall - self.replayed(ceiling) + parts
+
+    def _sum(self, ceiling: str, best: Callable[[Problem], float | None]) -> float:
+        total = 0.0
+        for one, seconds in self.parts(ceiling):
+            alone = best(one)
+            if alone is None or not one.seconds:
+                total += seconds
+            else:
+                total += min(seconds, one.calls * alone * seconds / one.seconds)
         return total
 
     def roofline(self) -> float | None:
@@ -151,16 +130,23 @@ class Projection:
         """Return advice: the problem, the faster way, and the seconds of a step that it saves.
 
         The largest saving comes first. The greater of the hot and the cold time is used, so that
-        savings do not depend on caches.
+        savings do not depend on caches. Whole convolutions tell what bestof's kernels save, because
+        their times include conversions of the layout.
         """
         found = []
-        for one in self.problems:
-            best = min(one.measured, key=_slower, default=None)
+        for one in (*self.problems, *self.convolutions):
+            lines = bool(self.convolutions) and one in self.problems
+            ways = [way for way in one.measured if way.kind != "bestof" or not lines]
+            best = min(ways, key=_slower, default=None)
             if best is not None and best.kind != "same":
                 saved = one.seconds - one.calls * _slower(best)
                 if one.calls * _slower(best) < _WORTH * one.seconds:
                     found.append((one, best, saved))
         return sorted(found, key=lambda one: -one[2])
+
+
+def _seconds(one: Measured | None, cold: bool) -> float | None:
+    return None if one is None else one.seconds(cold)
 
 
 def _slower(one: Measured) -> float:
@@ -224,6 +210,31 @@ def operations_of_step(
     return sorted(result, key=lambda one: -one[0].seconds)
 
 
+def convolutions_of_step(steady: Steady, threads: int) -> list[tuple[Problem, EnabledConvolution]]:
+    """Return the distinct convolutions of a step with all that runs inside of them."""
+    groups: dict[str, list[Sequence[Span]]] = {}
+    for spans in convolutions_of(steady.spans):
+        groups.setdefault(spans[0].text, []).append(spans)
+    result = []
+    for text, members in groups.items():
+        call = AtenCall.read(text)
+        if call is None:
+            continue
+        span = members[0][0]
+        problem = Problem(
+            key=f"{text}|convolution|threads={threads}",
+            primitive=span.name,
+            direction=span.direction,
+            implementation="PyTorch",
+            problem=span.problem,
+            calls=len(members),
+            seconds=sum(one.self_seconds for spans in members for one in spans),
+            modules=tuple(dict.fromkeys(one[0].module for one in members if one[0].module)),
+        )
+        result.append((problem, EnabledConvolution(call)))
+    return result
+
+
 def project(
     steady: Steady,
     threads: int,
@@ -238,10 +249,12 @@ def project(
     the same `kept` continues. `tell` is called with the number of finished problems, the number of
     all, and the next one.
     """
-    found: list[tuple[Problem, Line | AtenCall | None]] = [
+    found: list[tuple[Problem, _Replayed | None]] = [
         *problems_of(steady, threads, peak),
         *operations_of_step(steady, threads, peak),
+        *convolutions_of_step(steady, threads),
     ]
+    whole = {one.key for one, call in found if isinstance(call, EnabledConvolution)}
     found.sort(key=lambda one: -one[0].seconds)
     ends, watch, calls = perf_counter() + seconds, Watch(), 0
     before = torch.get_num_threads()
@@ -272,18 +285,31 @@ def project(
     finally:
         torch.set_num_threads(before)
     tell(len(found), len(found), "")
-    return Projection(steady.wall, tuple(done), watch.read(calls), threads)
+    convolutions = tuple(one for one in done if one.key in whole and one.measured)
+    others = without_convolutions(steady, {one.key.rsplit("|", 2)[0] for one in convolutions})
+    outside = [*problems_of(others, threads, None), *operations_of_step(others, threads, None)]
+    return Projection(
+        steady.wall,
+        tuple(one for one in done if one.key not in whole),
+        watch.read(calls),
+        threads,
+        convolutions,
+        {one.key: one.seconds for one, _ in outside},
+    )
 
 
 def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Problem:
     return replace(problem, measured=measured, reason=reason)
 
 
-def _measure(line: Line | AtenCall, seconds: float) -> Iterator[Measured]:
+def _measure(line: _Replayed, seconds: float) -> Iterator[Measured]:
     """Time each way to compute a line.
 
     A way that fails is left out, unless it is the logged call.
     """
+    if isinstance(line, EnabledConvolution):
+        yield from line.measure(seconds)
+        return
     if isinstance(line, AtenCall):
         times = times_of(line.bind, max(line.bytes, 1), max(seconds * _SAME, _LEAST))
         yield Measured("same", "PyTorch's operation", times.hot, times.cold)

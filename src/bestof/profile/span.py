@@ -36,7 +36,7 @@ class Span:
     auxiliary: str = ""
     flops: int = 0
     bytes: int = 0
-    text: str = ""  # of a line; of an operation without inner lines, its call
+    text: str = ""  # of a line; of a convolution or an operation without lines, its call
     depth: int = 0  # the number of operations around an operation
 
     @property

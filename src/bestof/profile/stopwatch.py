@@ -45,7 +45,7 @@ def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float
     """
     first = bind()
     first()  # this touches pages and loads code
-    hot = _least([first], seconds / 2)
+    hot = least([first], seconds / 2)
     wanted = int(_ROTATED * last_level_cache() / max(bytes_, 1)) + 2
     sets = min(wanted, _MOST_SETS, max(1, _MOST_BYTES // max(bytes_, 1)))
     # Too few sets would stay in the caches.
@@ -54,10 +54,10 @@ def times_of(bind: Callable[[], Callable[[], None]], bytes_: int, seconds: float
     runs = [first, *(bind() for _ in range(sets - 1))]
     for run in runs[1:]:
         run()
-    return Times(hot, _least(runs, seconds / 2))
+    return Times(hot, least(runs, seconds / 2))
 
 
-def _least(runs: list[Callable[[], None]], seconds: float) -> float:
+def least(runs: list[Callable[[], None]], seconds: float) -> float:
     """Return the least time of a call. Each run is called at least twice, unless that takes too
     long."""
     least, ends, turn = float("inf"), perf_counter() + seconds, 0

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from bestof.profile.aten_call import CONVOLUTIONS
 from bestof.profile.attribution import NO_MODULE, Module, modules_of
 from bestof.profile.between import Reading, spans_between
 from bestof.profile.line import Line
@@ -222,7 +223,7 @@ def _spans(
         direction="backward" if phase == "backward" else "forward" if phase == "forward" else "",
         dtype=next((_DTYPES.get(name, name) for name in one.dtypes if name in _DTYPES), ""),
         problem=":".join("x".join(map(str, shape)) for shape in one.shapes if shape),
-        text=one.call if alone else "",
+        text=one.call if alone or one.name in CONVOLUTIONS else "",
         depth=sum(not outer.annotation for outer in one.enclosing()) - 1,
     )
     return [own] + [

@@ -49,7 +49,7 @@ def test_all_operations_without_lines_are_replayed(
     steady: Steady, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time for all of them, also on a busy machine.
-    monkeypatch.setattr(projection, "_MOST", 0.02)
+    monkeypatch.setattr(projection, "_MOST", 0.002)
     done = project(steady, 1, Peak(1e11, 1e10), 600.0, Kept(None))
     found = {one.primitive: one for one in done.problems if one.implementation == "PyTorch"}
     expected = {
