@@ -8,6 +8,7 @@ of turns gives one ratio. At last, all kept settings together are compared with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -17,9 +18,24 @@ from bestof.recipe.parts import Facts, Part, candidate
 from bestof.recipe.settings import Settings
 from bestof.selection.paired import LEAST_PAIRS, MOST_PAIRS, judge
 
-SETTLING = 0.4
-"""The share of a part's time that the candidate may take to choose its kernels."""
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a comparison may take.
+
+    settling: the share of a part's time that the candidate may take to choose its kernels. pairs:
+    an unclear candidate is not kept after so many.
+    """
+
+    settling: float
+    pairs: int
+
+
+EFFORT = Effort(settling=0.4, pairs=MOST_PAIRS)
+
+FLOOR_EFFORT = Effort(settling=0.7, pairs=3 * MOST_PAIRS)
+"""A recipe promises at least what `bt.enable()` gives. With a third of the pairs, some of them
+while a small Transformer still chose its kernels, a gain of 1.17 was not confirmed."""
 
 CHOOSING = frozenset({"kernels", "products", "attention"})
 """The settings that do nothing in a script with nothing to choose."""
@@ -27,10 +43,6 @@ CHOOSING = frozenset({"kernels", "products", "attention"})
 LOOKS = LEAST_PAIRS
 """So many more turns a candidate has to find something to choose: a layer may be called later than
 in the first steps. Pairs would take twice the time."""
-
-MOST_FLOOR_PAIRS = 3 * MOST_PAIRS
-"""A recipe promises at least what `bt.enable()` gives. On a noisy machine, 20 pairs were too few to
-confirm a gain of 1.2."""
 
 MOST_SHARES = 4
 """A part may take a quarter of the time that is left, or more at the end. Equal shares of a short
@@ -95,8 +107,8 @@ class Search:
                     made = candidate(recipe.settings, values)
                     if made is not None:
                         until = self._clock() + (self._deadline - self._clock()) / share
-                        most = MOST_FLOOR_PAIRS if part.floor else MOST_PAIRS
-                        self._try(part.name, recipe.settings, made, until, most)
+                        effort = FLOOR_EFFORT if part.floor else EFFORT
+                        self._try(part.name, recipe.settings, made, until, effort)
             if all(one.kept is not None for one in recipe.comparisons):
                 self._check_measured()
                 recipe.complete = self._total()
@@ -131,14 +143,14 @@ class Search:
         return found.kept is not None
 
     def _try(
-        self, part: str, standing: Settings, made: Settings, until: float, most: int = MOST_PAIRS
+        self, part: str, standing: Settings, made: Settings, until: float, effort: Effort = EFFORT
     ) -> Comparison:
-        """Compare by at most so many pairs, and take the candidate if it is confirmed."""
+        """Compare, and take the candidate if it is confirmed."""
         comparison = self._known(part, standing, made)
         if comparison.kept is None:
             comparison.why = ""
             try:
-                self._compare(comparison, until, most)
+                self._compare(comparison, until, effort)
             except OutOfTime:
                 comparison.why = f"the time was up after {len(comparison.ratios)} pairs"
             self._tell(comparison.line())
@@ -154,10 +166,10 @@ class Search:
         self._recipe.comparisons.append(Comparison(part, standing, made))
         return self._recipe.comparisons[-1]
 
-    def _compare(self, comparison: Comparison, until: float, most: int) -> None:
+    def _compare(self, comparison: Comparison, until: float, effort: Effort) -> None:
         before = self._stand(comparison.standing)
         after = self._make(comparison.candidate)
-        settled = self._clock() + SETTLING * (until - self._clock())
+        settled = self._clock() + effort.settling * (until - self._clock())
         try:
             if self._settle(after, settled) and self._has_nothing(before, after, until):
                 comparison.kept, comparison.why = False, "the step has nothing of it to choose"
@@ -168,7 +180,7 @@ class Search:
                 if trials != after.trials and self._clock() < settled:
                     continue  # a layer that is called later has begun to choose
                 comparison.ratios.append(ratio)
-                comparison.kept = judge(comparison.ratios, most)
+                comparison.kept = judge(comparison.ratios, effort.pairs)
                 self._save()
         except _CandidateFailed as error:
             comparison.kept, comparison.why = False, str(error)

@@ -149,8 +149,10 @@ def test_what_enable_gives_is_confirmed_in_noise() -> None:
 
 
 class Later(World):
-    """A script that calls its convolutions from the sixth turn of a run on, and then tries them in
-    three turns, which take longer."""
+    """A script that has nothing to choose in the first `first` turns of a run. Then it tries
+    alternatives in `trials` turns, which take longer."""
+
+    first, trials = 5, 3
 
     def make(self, settings: Settings) -> Fake:
         self.open += 1
@@ -160,19 +162,21 @@ class Later(World):
 class LateFake(Fake):
     """One run of such a script."""
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: Later, settings: Settings) -> None:
         super().__init__(world, settings)
         self.chosen = []
         self.turns = 0
+        self._first, self._trials = world.first, world.trials
 
     def turn(self, deadline: float) -> float:
         seconds = super().turn(deadline)
         self.turns += 1
-        if not self.settings.kernels or self.turns < 6:
+        past = self.turns - self._first
+        if not self.settings.kernels or past <= 0:
             return seconds
         self.chosen = ["kernels"]
-        self.trials = min(3, self.turns - 5)
-        return 10 * seconds if self.turns < 9 else seconds
+        self.trials = min(self._trials, past)
+        return 10 * seconds if past <= self._trials else seconds
 
 
 def test_what_chooses_late_is_measured_once_it_has_chosen() -> None:
@@ -180,6 +184,15 @@ def test_what_chooses_late_is_measured_once_it_has_chosen() -> None:
     recipe = search(Later(lambda settings: 0.5 if settings.kernels else 1.0), parts=kernels)
     assert recipe.settings == Settings(kernels=True)
     assert recipe.comparisons[0].ratios == [2.0] * 6
+
+
+@pytest.mark.parametrize(("part", "kept"), [("enable", True), ("kernels", False)])
+def test_what_enable_sets_may_choose_for_most_of_the_time(part: str, kept: bool) -> None:
+    parts = tuple(one for one in PARTS if one.name == part)
+    world = Later(lambda settings: 0.5 if settings.kernels else 1.0)
+    world.first, world.trials = 0, 55
+    recipe = search(world, seconds=100, parts=parts)
+    assert (recipe.settings != Settings()) == kept
 
 
 def test_settings_that_had_no_turn_are_not_decided() -> None:
