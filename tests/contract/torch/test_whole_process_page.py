@@ -17,6 +17,7 @@ COMMANDS = [
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     for line in block.replace("\\\n", "").splitlines()
 ]
+RECIPE = re.findall(r"^\$ (bestof .*)$", PAGE, re.MULTILINE)
 PROGRAMS = [
     block
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -53,6 +54,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_page_holds_what_is_followed() -> None:
     assert set(FILES) == {"train.py", "bestof.json", "ranks.py", "plan.py"}
     assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"] * 4
+    assert [command.split()[1] for command in RECIPE] == ["tune", "run"]
     assert len(PROGRAMS) == len(PRINTED)
 
 
@@ -62,6 +64,16 @@ def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
     assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
     assert "loader Photographs: " in done.stderr
     assert "bestof: train.py ran" in done.stderr
+
+
+@pytest.mark.long
+def test_a_recipe_is_begun_and_applied(folder: Path) -> None:
+    # The page's ten minutes would find more.
+    tuned = run(RECIPE[0].replace("tune", "tune --seconds 15"), folder)
+    assert "enable (kernels=true, " in tuned.stdout
+    assert "what was measured is in train.json; the same command continues" in tuned.stdout
+    done = run(RECIPE[1], folder)
+    assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
 
 
 @pytest.mark.long
