@@ -50,7 +50,10 @@ def _unite_gelu(graph: Graph, tanh: Node) -> None:
 
 
 def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
-    """Replace x rsqrt(mean(x^2) + eps), and its product with a scale if that follows."""
+    """Replace x rsqrt(mean(x^2) + eps), and its product with a scale if that follows.
+
+    x may be bfloat16 that is widened to float32, if the result is rounded back before the scale.
+    """
     total = rsqrt.args[0]
     if not isinstance(total, Node) or total.target is not aten.add.Tensor or total.kwargs:
         return
@@ -65,12 +68,28 @@ def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
     x = _other(last, rsqrt)
     if not isinstance(x, Node) or not is_plain(x) or not _is_power(mean.args[0], x, 2):
         return
+    x, last = _between_casts(x, last)
     size, scale, after = shape_of(x)[-1], None, only_user(last)
     if after is not None and after.target is aten.mul.Tensor:
-        given = _other(after, last)
-        if is_plain(given, 1) and given.op == "get_attr" and shape_of(given) == (size,):
+        given, dtypes = _other(after, last), {x.meta["val"].dtype}
+        if is_plain(given, 1, dtypes) and given.op == "get_attr" and shape_of(given) == (size,):
             scale, last = given, after
     _replace(graph, last, aten.rms_norm.default, (x, [size], scale, eps), {})
+
+
+def _between_casts(wide: Node, last: Node) -> tuple[Node, Node]:
+    """Return the bfloat16 value that `wide` widens, and the node that rounds `last` back to it.
+
+    Returns both nodes themselves unless there are such casts.
+    """
+    rounded, halves = only_user(last), {torch.bfloat16}
+    if wide.target is not aten.to.dtype or rounded is None or rounded.target is not aten.to.dtype:
+        return wide, last
+    given = wide.args[0]
+    if not is_plain(given, None, halves) or not is_plain(rounded, None, halves):
+        return wide, last
+    assert isinstance(given, Node)  # it is plain
+    return given, rounded
 
 
 def _scaled(node: Any, factor: float) -> Node | None:

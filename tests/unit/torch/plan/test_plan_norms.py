@@ -26,16 +26,17 @@ class Normed(nn.Module):
 
 
 class SpelledRms(nn.Module):
-    """RMS norm as models of transformers spell it."""
+    """RMS norm as models of transformers spell it: in float32, whatever the dtype of the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, scaled: bool = True) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.rand(24) + 0.5)
+        self.weight = nn.Parameter(torch.rand(24) + 0.5) if scaled else None
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.to(torch.float32) if x.dtype is torch.float32 else x
+        wide = x if x.dtype is torch.float64 else x.to(torch.float32)
         variance = wide.pow(2).mean(-1, keepdim=True)
-        return self.weight * (wide * torch.rsqrt(variance + 1e-6)).to(x.dtype)
+        normed = (wide * torch.rsqrt(variance + 1e-6)).to(x.dtype)
+        return normed if self.weight is None else self.weight * normed
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,15 @@ def test_a_norm_of_several_axes_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "norm", [nn.LayerNorm(24), nn.LayerNorm(24, bias=False), nn.RMSNorm(24, eps=1e-6)], ids=str
+    "norm",
+    [
+        nn.LayerNorm(24),
+        nn.LayerNorm(24, bias=False),
+        nn.RMSNorm(24, eps=1e-6),
+        SpelledRms(),
+        SpelledRms(scaled=False),
+    ],
+    ids=str,
 )
 def test_norms_of_bfloat16(norm: nn.Module) -> None:
     """Five roundings at most, of numbers of about one size, each of 2^-8 of a number."""
@@ -80,6 +89,21 @@ def test_norms_of_bfloat16(norm: nn.Module) -> None:
     for name in ("native", "pytorch"):
         error = torch.linalg.vector_norm(chosen_by(plan, name, x)(x).double() - right)
         assert error <= 5 * 2**-8 * torch.linalg.vector_norm(right), name
+
+
+class Widened(nn.Module):
+    """An RMS norm whose result stays float32: no norm of bfloat16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.float32)
+        return wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) + 1.0
+
+
+def test_a_norm_that_leaves_bfloat16_is_of_float32() -> None:
+    model, x = Normed(Widened()).eval().bfloat16(), torch.randn(2, 9, 24).bfloat16()
+    found = bt.optimize(model, x)(x)
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found, model(x), rtol=2**-8, atol=2**-8)
 
 
 def test_a_norm_of_bfloat16_without_epsilon_stays_pytorchs() -> None:
