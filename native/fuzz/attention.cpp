@@ -1,7 +1,9 @@
 #include "fuzz/attention.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "fuzz/company.h"
@@ -41,7 +43,8 @@ AttentionBackward random_attention(std::mt19937& random) {
   of.batch = pick(random, 1, 2);
   of.shared_heads = pick(random, 1, 2);
   of.heads = of.shared_heads * pick(random, 1, 2);
-  of.queries = pick(random, 1, pick(random, 0, 3) == 0 ? 150 : 40);
+  const long most[] = {kFewQueries, 40, 40, 150};
+  of.queries = pick(random, 1, most[pick(random, 0, 3)]);
   of.keys = pick(random, 1, pick(random, 0, 3) == 0 ? 300 : 40);
   of.size = pick(random, 1, kLargestSize);
   of.causal = pick(random, 0, 1) == 1;
@@ -140,9 +143,9 @@ bool close(const float* got, const HeadStrides& s, long heads, long tokens, long
 
 int fail(const Kernels& kernels, const char* what, const Attention& p) {
   std::fprintf(stderr,
-               "%s: wrong %s of %ld x %ld/%ld heads, %ld queries, %ld keys, %ld numbers%s\n",
+               "%s: wrong %s of %ld x %ld/%ld heads, %ld queries, %ld keys, %ld numbers%s%s\n",
                kernels.isa, what, p.batch, p.heads, p.shared_heads, p.queries, p.keys, p.size,
-               p.causal ? ", causal" : "");
+               p.causal ? ", causal" : "", p.element == Element::kBfloat16 ? ", bfloat16" : "");
   return 1;
 }
 
@@ -183,12 +186,58 @@ Wanted naive(const AttentionBackward& p, const Memory& m, bool masks) {
   return wanted;
 }
 
+// What results err by, relative to the sums of the magnitudes of their terms. A score, the maximum
+// and the distance from it err by kMagnitude each; an exponential errs once for the weight and once
+// for each block of keys. The logsumexp, from which weights are computed again, errs like the sum
+// of the weights.
+struct Errors {
+  double out, again, slope;
+  double last = 0.0;  // of rounding a result
+};
+
+Errors errors_of(const Attention& of) {
+  const double score = unit((of.size + 4) * kMagnitude);
+  const double weight =
+      std::expm1(2 * score + unit(4 * kMagnitude) + (2.0 + of.keys / 256) * kExponential);
+  Errors errors;
+  errors.out = 2 * weight + 2 * unit(of.keys + 8.0);
+  errors.again = std::expm1(2 * weight + score + unit(of.keys + 4 * kMagnitude + 8));
+  errors.slope = errors.again + errors.out + unit(2.0 * of.size + 14);
+  return errors;
+}
+
+int compare(const Kernels& kernels, const AttentionBackward& p, const Memory& m,
+            const Wanted& wanted, const Errors& errors) {
+  const Attention& of = p.of;
+  const double terms = static_cast<double>(of.heads) / of.shared_heads * of.queries + 8;
+  for (long at = 0; at < of.batch * of.heads * of.queries; ++at) {
+    const long head = at / of.queries;
+    const double got =
+        m.logsumexp[place(of.logsumexp, head / of.heads, head % of.heads, at % of.queries)];
+    if (!(std::fabs(got - wanted.logsumexp[at]) <= errors.again))
+      return fail(kernels, "logsumexp", of);
+  }
+  const auto rounded = [&](double error) { return error * (1 + errors.last) + errors.last; };
+  if (!close(m.out.get(), of.out, of.heads, of.queries, of.size, wanted.out, wanted.out_size,
+             rounded(errors.out)))
+    return fail(kernels, "attention", of);
+  if (!close(m.dq.get(), p.dq, of.heads, of.queries, of.size, wanted.dq, wanted.dq_size,
+             rounded(errors.slope + unit(of.keys + 8.0))))
+    return fail(kernels, "gradient of the queries", of);
+  if (!close(m.dk.get(), p.dk, of.shared_heads, of.keys, of.size, wanted.dk, wanted.dk_size,
+             rounded(errors.slope + unit(terms))))
+    return fail(kernels, "gradient of the keys", of);
+  if (!close(m.dv.get(), p.dv, of.shared_heads, of.keys, of.size, wanted.dv, wanted.dv_size,
+             rounded(errors.again + unit(terms))))
+    return fail(kernels, "gradient of the values", of);
+  return 0;
+}
+
 int try_both_passes(const Kernels& kernels, std::mt19937& random, int threads) {
   const AttentionBackward p = random_attention(random);
   const Attention& of = p.of;
   const bool masks = pick(random, 0, 1) == 1;
   const Memory m = fill(p, random);
-  const Wanted wanted = naive(p, m, masks);
   const float* mask = masks ? m.mask.get() : nullptr;
   const Buffer scratch = exact(kernels.attention->scratch_floats(of, threads), random, false);
   kernels.attention->run(of, {m.q.get(), m.k.get(), m.v.get(), mask, m.out.get(), m.logsumexp.get(),
@@ -197,40 +246,74 @@ int try_both_passes(const Kernels& kernels, std::mt19937& random, int threads) {
   kernels.attention_backward->run(
       p, {m.gradient.get(), m.q.get(), m.k.get(), m.v.get(), m.out.get(), m.logsumexp.get(), mask,
           m.dq.get(), m.dk.get(), m.dv.get(), more.get(), threads});
-  // A score, the maximum and the distance from it err by kMagnitude each; an exponential errs once
-  // for the weight and once for each block of keys.
-  const double score = unit((of.size + 4) * kMagnitude);
-  const double weight =
-      std::expm1(2 * score + unit(4 * kMagnitude) + (2.0 + of.keys / 256) * kExponential);
-  const double out = 2 * weight + 2 * unit(of.keys + 8.0);
-  // The logsumexp, from which weights are computed again, errs like the sum of the weights.
-  const double again = std::expm1(2 * weight + score + unit(of.keys + 4 * kMagnitude + 8));
-  const double slope = again + out + unit(2.0 * of.size + 14);
-  const double heads = static_cast<double>(of.heads) / of.shared_heads;
-  for (long at = 0; at < of.batch * of.heads * of.queries; ++at) {
-    const long head = at / of.queries;
-    const double got =
-        m.logsumexp[place(of.logsumexp, head / of.heads, head % of.heads, at % of.queries)];
-    if (!(std::fabs(got - wanted.logsumexp[at]) <= again)) return fail(kernels, "logsumexp", of);
+  return compare(kernels, p, m, naive(p, m, masks), errors_of(of));
+}
+
+// Cuts numbers to those of bfloat16, and returns these.
+Buffer16 halve(const Buffer& numbers, long count, std::mt19937& random) {
+  Buffer16 halves = exact16(count, random, false);
+  for (long i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &numbers[i], sizeof(bits));
+    halves[i].bits = static_cast<unsigned short>(bits >> 16);
+    numbers[i] = static_cast<float>(value_of(halves[i]));
   }
-  if (!close(m.out.get(), of.out, of.heads, of.queries, of.size, wanted.out, wanted.out_size, out))
-    return fail(kernels, "attention", of);
-  if (!close(m.dq.get(), p.dq, of.heads, of.queries, of.size, wanted.dq, wanted.dq_size,
-             slope + unit(of.keys + 8.0)))
-    return fail(kernels, "gradient of the queries", of);
-  if (!close(m.dk.get(), p.dk, of.shared_heads, of.keys, of.size, wanted.dk, wanted.dk_size,
-             slope + unit(heads * of.queries + 8)))
-    return fail(kernels, "gradient of the keys", of);
-  if (!close(m.dv.get(), p.dv, of.shared_heads, of.keys, of.size, wanted.dv, wanted.dv_size,
-             again + unit(heads * of.queries + 8)))
-    return fail(kernels, "gradient of the values", of);
-  return 0;
+  return halves;
+}
+
+// Both passes of bfloat16. The forward pass may round each weight. The backward pass reads results
+// that are rounded.
+int try_bfloat16(const Kernels& kernels, std::mt19937& random, int threads) {
+  AttentionBackward p = random_attention(random);
+  Attention& of = p.of;
+  of.element = Element::kBfloat16;
+  const bool masks = pick(random, 0, 1) == 1, half_mask = pick(random, 0, 1) == 1;
+  of.mask_element = half_mask ? Element::kBfloat16 : Element::kFloat32;
+  const Memory m = fill(p, random);
+  const auto of_queries = [&](const HeadStrides& s) {
+    return extent(s, of.batch, of.heads, of.queries, of.size);
+  };
+  const auto of_keys = [&](const HeadStrides& s) {
+    return extent(s, of.batch, of.shared_heads, of.keys, of.size);
+  };
+  const long masked = 1 + (of.queries - 1) * of.mask.query + (of.keys - 1) * of.mask.key;
+  const Buffer16 q = halve(m.q, of_queries(of.q), random), k = halve(m.k, of_keys(of.k), random),
+                 v = halve(m.v, of_keys(of.v), random),
+                 gradient = halve(m.gradient, of_queries(p.gradient), random),
+                 mask = halve(m.mask, half_mask ? masked : 0, random),
+                 out = exact16(of_queries(of.out), random, false),
+                 dq = exact16(of_queries(p.dq), random, false),
+                 dk = exact16(of_keys(p.dk), random, false),
+                 dv = exact16(of_keys(p.dv), random, false);
+  const void* added = half_mask ? static_cast<const void*>(mask.get()) : m.mask.get();
+  if (!masks) added = nullptr;
+  const Buffer scratch = exact(kernels.attention_bf16->scratch_floats(of, threads), random, false);
+  kernels.attention_bf16->run(
+      of, {q.get(), k.get(), v.get(), added, out.get(), m.logsumexp.get(), scratch.get(), threads});
+  const Buffer more = exact(kernels.attention_backward->scratch_floats(p, threads), random, false);
+  kernels.attention_backward->run(
+      p, {gradient.get(), q.get(), k.get(), v.get(), out.get(), m.logsumexp.get(), added, dq.get(),
+          dk.get(), dv.get(), more.get(), threads});
+  const auto widen = [](const Buffer16& from, long count, const Buffer& to) {
+    for (long i = 0; i < count; ++i) to[i] = static_cast<float>(value_of(from[i]));
+  };
+  widen(out, of_queries(of.out), m.out);
+  widen(dq, of_queries(p.dq), m.dq);
+  widen(dk, of_keys(p.dk), m.dk);
+  widen(dv, of_keys(p.dv), m.dv);
+  Errors errors = errors_of(of);
+  errors.last = std::ldexp(1.0, -8);
+  errors.out += errors.last * (1 + errors.out);
+  errors.slope += 2.02 * errors.last;
+  return compare(kernels, p, m, naive(p, m, masks), errors);
 }
 
 }  // namespace
 
 int try_attention(const Kernels& kernels, std::mt19937& random) {
-  return try_both_passes(kernels, random, static_cast<int>(pick(random, 1, 2)));
+  const int threads = static_cast<int>(pick(random, 1, 2));
+  if (try_both_passes(kernels, random, threads) != 0) return 1;
+  return try_bfloat16(kernels, random, threads);
 }
 
 }  // namespace fuzz

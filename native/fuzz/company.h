@@ -26,6 +26,9 @@ Buffer exact(long count, std::mt19937& random, bool fill);
 // The same of bfloat16, aligned to an element alone.
 Buffer16 exact16(long count, std::mt19937& random, bool fill);
 double value_of(Bfloat16 v);
+inline double value_of(float v) {
+  return v;
+}
 
 long pick(std::mt19937& random, long low, long high);
 

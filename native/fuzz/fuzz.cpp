@@ -19,6 +19,7 @@
 
 #include "fuzz/attention.h"
 #include "fuzz/company.h"
+#include "fuzz/norm.h"
 #include "fuzz/product.h"
 #include "simd/isa.h"
 #include "simd/kernels.h"
@@ -310,6 +311,7 @@ int main(int count, char** arguments) {
     if (try_bfloat16(kernels, p, random) != 0) return 1;
     if (bestof::fuzz::try_product(kernels, random, multiplied) != 0) return 1;
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
+    if (bestof::fuzz::try_norms(kernels, random) != 0) return 1;
     // Its naive sums take longest.
     if (tried % 4 == 0 && bestof::fuzz::try_attention(kernels, random) != 0) return 1;
     ++tried;
