@@ -1,10 +1,11 @@
 # Every kernel is compiled once per instruction set, with the flags of that set and in a namespace
 # of its name. The code that decides at run time which one may run is compiled without such flags.
-set(KERNEL_SOURCES attention/backward.cpp attention/forward.cpp conv/fingerprint.cpp
-                   frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp norm/norm.cpp
-                   optim/lamb.cpp pool/pool.cpp simd/kernels.cpp transpose/blocked.cpp)
+set(KERNEL_SOURCES attention/backward.cpp attention/forward.cpp attention/forward_bf16.cpp
+                   conv/fingerprint.cpp frozen_norm/frozen_norm.cpp gemm/peak.cpp loss/focal.cpp
+                   norm/norm.cpp optim/lamb.cpp pool/pool.cpp simd/kernels.cpp
+                   transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
-set(BFLOAT16_SOURCES simd/kernels.cpp)
+set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)
 # A row MACRO(name, namespace, ...) of FOLDER/algorithms.inc is compiled from FOLDER/NAME.cpp.
 foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
   string(REPLACE ":" ";" table ${table})

@@ -5,6 +5,7 @@
 // D = W * (G V^T - sum(G * O)), where the sum is that of the query. Then
 //   dV = W^T G,   dQ = scale D K,   dK = scale D^T Q.
 // A thread computes the gradients of one head of keys and values, by all queries that share it.
+// Operands of bfloat16 are widened to float32, a head at a time, and gradients are rounded once.
 #pragma once
 #include "attention/forward.h"
 
@@ -17,9 +18,10 @@ struct AttentionBackward {
 };
 
 struct AttentionBackwardCall {
-  const float *gradient, *q, *k, *v, *out, *logsumexp;
-  const float* mask;  // or null
-  float *dq, *dk, *dv;
+  const void *gradient, *q, *k, *v, *out;
+  const float* logsumexp;
+  const void* mask;  // or null
+  void *dq, *dk, *dv;
   float* scratch;
   int threads;
 };

@@ -22,6 +22,11 @@ constexpr long kFewStride = kFewBlock + 16;  // of rows of scores
 // Rows that share what is loaded of keys and values.
 constexpr int kFewRows = 2;
 
+// The distance of copied rows of queries.
+BESTOF_INLINE long query_stride(const Attention& p) {
+  return round_up(p.size, 32) + 16;
+}
+
 inline long rows_of_item(const Attention& p) {
   return p.queries * (p.heads / larger(p.shared_heads, 1));
 }
@@ -139,9 +144,8 @@ struct FewItem {
   RowState* states;
 
   long head(long row) const { return shared * (p.heads / p.shared_heads) + row / p.queries; }
-  const float* mask(long row) const {
-    return call.mask + batch * p.mask.batch + head(row) * p.mask.head +
-           row % p.queries * p.mask.query;
+  MaskRow mask(long row, long key) const {
+    return mask_at(p, call.mask, batch, head(row), row % p.queries, key);
   }
 
   void begin() const {
@@ -165,12 +169,8 @@ struct FewItem {
     for (long row = 0; row < rows_of_item(p); ++row) {
       float* some = scores + row * kFewStride;
       const long seen = larger(0, smaller(count, seen_by(p, row % p.queries) - begin));
-      if (call.mask || seen < padded) {
-        MaskRow added = {nullptr, p.mask.key};
-        if (call.mask) added.data = mask(row) + begin * p.mask.key;
-        mask_row(some, padded, seen, added);
-      }
-      factors[row] = weigh_row(some, padded, states[row]);
+      if (call.mask || seen < padded) mask_row(some, padded, seen, mask(row, begin));
+      factors[row] = weigh_row(some, some, padded, states[row]);
     }
   }
 
@@ -239,6 +239,10 @@ inline void attend_few(const Attention& p, const AttentionCall& call) {
                                    reinterpret_cast<RowState*>(scratch + at.states)};
     item.run();
   }
+}
+
+inline long few_floats(const Attention& p, int threads) {
+  return threads * few_layout_of(p).end;
 }
 
 }  // namespace BESTOF_TARGET

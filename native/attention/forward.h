@@ -28,14 +28,15 @@ struct Attention {
   bool causal;  // query i sees the keys 0 to i
   float scale;
   Element element = Element::kFloat32;  // of q, k, v and the results
+  Element mask_element = Element::kFloat32;
 };
 
-// The most queries whose keys and values are not packed. Only these may be of bfloat16.
+// The most queries whose keys and values are not packed.
 constexpr long kFewQueries = 4;
 
 struct AttentionCall {
   const void *q, *k, *v;
-  const float* mask;  // added to the scores; or null
+  const void* mask;  // added to the scores; or null
   void* out;
   float* logsumexp;  // log of the sum of the exponentials of each query; or null
   float* scratch;
@@ -50,5 +51,6 @@ struct AttentionPass {
 };
 
 BESTOF_EACH_ISA(extern const AttentionPass attention;)
+BESTOF_EACH_ISA(extern const AttentionPass attention_bf16;)  // of elements of bfloat16
 
 }  // namespace bestof

@@ -1,5 +1,7 @@
 // The softmax of rows of scores that arrive in blocks.
 #pragma once
+#include "conv/operands.h"
+#include "simd/bfloat16.h"
 #include "simd/decay.h"
 #include "simd/vector.h"
 
@@ -49,27 +51,35 @@ BESTOF_INLINE float sum_lanes(Vec v) {
   }
 }
 
-// The mask of one row of scores: element j at data[j * stride].
+// The mask of one row of scores, float32 or bfloat16: element j lies j * stride elements behind the
+// first.
 struct MaskRow {
-  const float* data;  // or null
+  const void* data;  // or null
+  Element element;
   long stride;
 };
+
+template <class T>
+BESTOF_INLINE void add_mask(float* scores, long count, const T* mask, long stride) {
+  long j = 0;
+  if (stride == 1) {
+    for (; j + kLanes <= count; j += kLanes) store(scores + j, load(scores + j) + load(mask + j));
+  } else if (stride == 0 && count > 0) {
+    const Vec added = broadcast(value_of(mask[0]));
+    for (; j + kLanes <= count; j += kLanes) store(scores + j, load(scores + j) + added);
+  }
+  for (; j < count; ++j) scores[j] += value_of(mask[j * stride]);
+}
 
 // Adds the mask to the first `seen` of `count` scores, and makes the others -infinity.
 __attribute__((noinline)) inline void mask_row(float* scores, long count, long seen,
                                                const MaskRow& mask) {
-  long j = 0;
-  if (!mask.data) {
-    j = seen;
-  } else if (mask.stride == 1) {
-    for (; j + kLanes <= seen; j += kLanes)
-      store(scores + j, load(scores + j) + load(mask.data + j));
-  } else if (mask.stride == 0) {
-    const Vec added = broadcast(mask.data[0]);
-    for (; j + kLanes <= seen; j += kLanes) store(scores + j, load(scores + j) + added);
+  if (mask.data && mask.element == Element::kBfloat16) {
+    add_mask(scores, seen, halves(mask.data), mask.stride);
+  } else if (mask.data) {
+    add_mask(scores, seen, floats(mask.data), mask.stride);
   }
-  for (; j < seen; ++j) scores[j] += mask.data[j * mask.stride];
-  for (; j < count; ++j) scores[j] = -kInfinity;
+  for (long j = seen; j < count; ++j) scores[j] = -kInfinity;
 }
 
 // What a row knows of its scores so far.
@@ -85,9 +95,11 @@ BESTOF_INLINE float logsumexp_of(const RowState& state) {
   return state.highest == kInfinity ? kInfinity : state.highest + __builtin_logf(state.sum);
 }
 
-// Replaces `count` scores, a multiple of 2 kLanes, by their exponentials over the highest score so
-// far. Returns the factor for what was summed before.
-BESTOF_INLINE float weigh_row(float* scores, long count, RowState& state) {
+// Writes the exponentials of `count` scores, a multiple of 2 kLanes, over the highest score so far.
+// `weights` are at the place of the scores, float32 or rounded to bfloat16; the sum is that of the
+// exponentials before they are rounded. Returns the factor for what was summed before.
+template <class Weight>
+BESTOF_INLINE float weigh_row(const float* scores, Weight* weights, long count, RowState& state) {
   Vec high[2] = {broadcast(state.highest), broadcast(state.highest)};
   for (long j = 0; j < count; j += 2 * kLanes) {
     high[0] = maximum(load(scores + j), high[0]);
@@ -100,8 +112,8 @@ BESTOF_INLINE float weigh_row(float* scores, long count, RowState& state) {
   for (long j = 0; j < count; j += 2 * kLanes) {
     const Vec first = weight_of(load(scores + j) - base);
     const Vec second = weight_of(load(scores + j + kLanes) - base);
-    store(scores + j, first);
-    store(scores + j + kLanes, second);
+    store(weights + j, first);
+    store(weights + j + kLanes, second);
     sum[0] += first;
     sum[1] += second;
   }

@@ -94,8 +94,8 @@ HeadStrides result_strides(const Array& array, const char* name, const std::vect
   return strides_of(array);
 }
 
-Attention make_attention(const AttentionOperands& given, bool causal, double scale,
-                         Element element) {
+Attention make_attention(const AttentionOperands& given, bool causal, double scale, Element element,
+                         Element mask_element) {
   const Array &q = given.q, &k = given.k, &v = given.v, &out = given.out;
   for (const auto& [array, name] : {std::pair(&q, "q"), std::pair(&k, "k"), std::pair(&v, "v")}) {
     expect_heads(*array, name);
@@ -118,10 +118,7 @@ Attention make_attention(const AttentionOperands& given, bool causal, double sca
   p.causal = causal;
   p.scale = static_cast<float>(scale);
   p.element = element;
-  if (element != Element::kFloat32 && p.queries > kFewQueries) {
-    refuse("q: expected at most " + std::to_string(kFewQueries) + " queries of bfloat16; got " +
-           std::to_string(p.queries));
-  }
+  p.mask_element = mask_element;
   if (given.mask) p.mask = broadcast(*given.mask, {p.batch, p.heads, p.queries, p.keys});
   if (given.logsumexp) {
     expect_shape(*given.logsumexp, "logsumexp", {p.batch, p.heads, p.queries});
@@ -144,10 +141,14 @@ Array described(const Shape& shape, const Shape& strides, const char* name) {
 
 namespace {
 
+const AttentionPass& pass_of(const Attention& p) {
+  return *(p.element == Element::kBfloat16 ? kernels().attention_bf16 : kernels().attention);
+}
+
 // Needs no lock of Python.
 Outcome attend(const Attention& p, AttentionCall call) {
   if (p.batch == 0 || p.heads == 0 || p.queries == 0) return Outcome::kDone;
-  const AttentionPass& pass = *kernels().attention;
+  const AttentionPass& pass = pass_of(p);
   call.scratch = scratch(pass.scratch_floats(p, call.threads));
   if (!call.scratch) return Outcome::kNoMemory;
   pass.run(p, call);
@@ -161,7 +162,7 @@ void run_attention(const Attention& p, const AttentionCall& call) {
     outcome = attend(p, call);
   }
   if (outcome == Outcome::kNoMemory) {
-    const long floats = kernels().attention->scratch_floats(p, call.threads);
+    const long floats = pass_of(p).scratch_floats(p, call.threads);
     refuse("scratch: no memory for " + std::to_string(floats * 4) + " bytes of attention");
   }
   if (outcome == Outcome::kDone) return;
@@ -171,17 +172,17 @@ void run_attention(const Attention& p, const AttentionCall& call) {
 
 void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle out,
                nb::handle logsumexp, bool causal, double scale, const std::string& dtype,
-               int threads) {
-  const Element element = element_of(dtype);
+               const std::string& mask_dtype, int threads) {
+  const Element element = element_of(dtype), mask_element = element_of(mask_dtype);
   const Array queries = read_strided(q, "q", element), keys = read_strided(k, "k", element);
   const Array values = read_strided(v, "v", element), result = write_strided(out, "out", element);
   Array added, sums;
-  if (!mask.is_none()) added = read_strided(mask, "mask", Element::kFloat32);
+  if (!mask.is_none()) added = read_strided(mask, "mask", mask_element);
   if (!logsumexp.is_none()) sums = write_strided(logsumexp, "logsumexp", Element::kFloat32);
   const Attention p =
       make_attention({queries, keys, values, result, mask.is_none() ? nullptr : &added,
                       logsumexp.is_none() ? nullptr : &sums},
-                     causal, scale, element);
+                     causal, scale, element, mask_element);
   std::vector<std::pair<const Array*, const char*>> others = {
       {&queries, "q"}, {&keys, "k"}, {&values, "v"}};
   if (!mask.is_none()) others.push_back({&added, "mask"});
@@ -190,8 +191,8 @@ void attention(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::ha
     others.push_back({&result, "out"});
     for (const auto& [array, name] : others) expect_apart(sums, "logsumexp", *array, name);
   }
-  run_attention(p, {queries.data, keys.data, values.data, added.floats(), result.data,
-                    sums.floats(), nullptr, threads_of(threads)});
+  run_attention(p, {queries.data, keys.data, values.data, added.data, result.data, sums.floats(),
+                    nullptr, threads_of(threads)});
 }
 
 // Attention whose shapes and strides were checked once.
@@ -208,7 +209,7 @@ void run_plan(const AttentionPlan& plan, std::size_t q, std::size_t k, std::size
   }
   run_attention(plan.problem,
                 {reinterpret_cast<const void*>(q), reinterpret_cast<const void*>(k),
-                 reinterpret_cast<const void*>(v), reinterpret_cast<const float*>(mask),
+                 reinterpret_cast<const void*>(v), reinterpret_cast<const void*>(mask),
                  reinterpret_cast<void*>(out), reinterpret_cast<float*>(logsumexp), nullptr,
                  threads_of(plan.threads)});
 }
@@ -218,7 +219,7 @@ void bind_attention_plan(nb::module_& m) {
       .def("__init__",
            [](AttentionPlan* self, const std::vector<Shape>& shapes,
               const std::vector<Shape>& strides, bool masks, bool sums, bool causal, double scale,
-              const std::string& dtype, int threads) {
+              const std::string& dtype, const std::string& mask_dtype, int threads) {
              const char* names[] = {"q", "k", "v", "out", "mask", "logsumexp"};
              Array arrays[6];
              for (int i = 0; i < 6; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
@@ -228,8 +229,9 @@ void bind_attention_plan(nb::module_& m) {
                                                  arrays[3],
                                                  masks ? &arrays[4] : nullptr,
                                                  sums ? &arrays[5] : nullptr};
-             new (self) AttentionPlan{make_attention(operands, causal, scale, element_of(dtype)),
-                                      masks, sums, threads};
+             new (self) AttentionPlan{
+                 make_attention(operands, causal, scale, element_of(dtype), element_of(mask_dtype)),
+                 masks, sums, threads};
            })
       .def("run", &run_plan)
       .def_prop_ro("address",
@@ -238,8 +240,8 @@ void bind_attention_plan(nb::module_& m) {
 
 }  // namespace
 
-bool attend_by_plan(const void* address, const float* q, const float* k, const float* v,
-                    const float* mask, float* out, float* logsumexp) {
+bool attend_by_plan(const void* address, const void* q, const void* k, const void* v,
+                    const void* mask, void* out, float* logsumexp) {
   const AttentionPlan& plan = *static_cast<const AttentionPlan*>(address);
   const int threads = plan.threads > 0 ? plan.threads : omp_get_max_threads();
   const AttentionCall call = {q, k, v, mask, out, logsumexp, nullptr, threads};
@@ -249,8 +251,7 @@ bool attend_by_plan(const void* address, const float* q, const float* k, const f
 void bind_attention(nb::module_& m) {
   bind_attention_plan(m);
   m.def("attention", &attention, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
-        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
-  m.attr("FEW_QUERIES") = kFewQueries;
+        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace bestof

@@ -8,12 +8,12 @@
 namespace bestof {
 
 // See CCalls::attend.
-bool attend_by_plan(const void* plan, const float* q, const float* k, const float* v,
-                    const float* mask, float* out, float* logsumexp);
+bool attend_by_plan(const void* plan, const void* q, const void* k, const void* v, const void* mask,
+                    void* out, float* logsumexp);
 
 // See CCalls::attend_backward.
-bool attend_backward_by_plan(const void* plan, const float* const operands[7],
-                             float* const gradients[3]);
+bool attend_backward_by_plan(const void* plan, const void* const operands[7],
+                             void* const gradients[3]);
 
 // The arguments of attention; `mask` and `logsumexp` may be null.
 struct AttentionOperands {
@@ -23,7 +23,8 @@ struct AttentionOperands {
 
 // Checks shapes and strides.
 Attention make_attention(const AttentionOperands& given, bool causal, double scale,
-                         Element element = Element::kFloat32);
+                         Element element = Element::kFloat32,
+                         Element mask_element = Element::kFloat32);
 
 // Checks the shape and strides of an array of results.
 HeadStrides result_strides(const Array& array, const char* name, const std::vector<long>& shape);

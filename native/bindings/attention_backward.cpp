@@ -2,6 +2,7 @@
 #include "attention/backward.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <omp.h>
@@ -19,15 +20,16 @@ namespace bestof {
 namespace {
 
 constexpr int kOperands = 7, kGradients = 3;
+constexpr int kLogsumexp = 5, kMask = 6;
 const char* const kNames[] = {"gradient",  "q",    "k",  "v",  "out",
                               "logsumexp", "mask", "dq", "dk", "dv"};
 
 // `arrays` are named as kNames; the mask may be null.
 AttentionBackward make_backward(const Array* const (&arrays)[kOperands + kGradients], bool causal,
-                                double scale) {
+                                double scale, Element element, Element mask_element) {
   const auto& [gradient, q, k, v, out, logsumexp, mask, dq, dk, dv] = arrays;
   AttentionBackward p = {};
-  p.of = make_attention({*q, *k, *v, *out, mask, logsumexp}, causal, scale);
+  p.of = make_attention({*q, *k, *v, *out, mask, logsumexp}, causal, scale, element, mask_element);
   expect_shape(*gradient, "gradient", q->shape);
   expect_side_by_side(*gradient, "gradient");
   p.gradient = strides_of(*gradient);
@@ -47,10 +49,12 @@ Outcome descend(const AttentionBackward& p, AttentionBackwardCall call) {
   return guard_stands() ? Outcome::kDone : Outcome::kGuardBroken;
 }
 
-AttentionBackwardCall call_of(const float* const operands[kOperands],
-                              float* const gradients[kGradients], int threads) {
-  return {operands[0], operands[1],  operands[2],  operands[3],  operands[4], operands[5],
-          operands[6], gradients[0], gradients[1], gradients[2], nullptr,     threads};
+AttentionBackwardCall call_of(const void* const operands[kOperands],
+                              void* const gradients[kGradients], int threads) {
+  return {operands[0],  operands[1],  operands[2],
+          operands[3],  operands[4],  static_cast<const float*>(operands[5]),
+          operands[6],  gradients[0], gradients[1],
+          gradients[2], nullptr,      threads};
 }
 
 void run_backward(const AttentionBackward& p, const AttentionBackwardCall& call) {
@@ -71,24 +75,26 @@ void run_backward(const AttentionBackward& p, const AttentionBackwardCall& call)
 
 // `given` are named as kNames; the mask may be None.
 void attention_backward(const std::vector<nb::object>& given, bool causal, double scale,
-                        int threads) {
+                        const std::string& dtype, const std::string& mask_dtype, int threads) {
+  const Element element = element_of(dtype), mask_element = element_of(mask_dtype);
   Array read[kOperands + kGradients];
   const Array* arrays[kOperands + kGradients];
-  const float* operands[kOperands] = {};
-  float* gradients[kGradients] = {};
+  const void* operands[kOperands] = {};
+  void* gradients[kGradients] = {};
   for (int i = 0; i < kOperands + kGradients; ++i) {
     arrays[i] = &read[i];
     if (i < kOperands && given[i].is_none()) {
       arrays[i] = nullptr;
     } else if (i < kOperands) {
-      read[i] = read_strided(given[i], kNames[i], Element::kFloat32);
-      operands[i] = read[i].floats();
+      const Element one = i == kLogsumexp ? Element::kFloat32 : i == kMask ? mask_element : element;
+      read[i] = read_strided(given[i], kNames[i], one);
+      operands[i] = read[i].data;
     } else {
-      read[i] = write_strided(given[i], kNames[i], Element::kFloat32);
-      gradients[i - kOperands] = read[i].floats();
+      read[i] = write_strided(given[i], kNames[i], element);
+      gradients[i - kOperands] = read[i].data;
     }
   }
-  const AttentionBackward p = make_backward(arrays, causal, scale);
+  const AttentionBackward p = make_backward(arrays, causal, scale, element, mask_element);
   for (int i = kOperands; i < kOperands + kGradients; ++i) {
     for (int j = 0; j < i; ++j) {
       if (arrays[j]) expect_apart(read[i], kNames[i], read[j], kNames[j]);
@@ -106,31 +112,33 @@ struct AttentionBackwardPlan {
 
 void make_plan(AttentionBackwardPlan* self, const std::vector<Shape>& shapes,
                const std::vector<Shape>& strides, bool masks, bool causal, double scale,
-               int threads) {
+               const std::string& dtype, const std::string& mask_dtype, int threads) {
   Array given[kOperands + kGradients];
   const Array* arrays[kOperands + kGradients];
   for (int i = 0; i < kOperands + kGradients; ++i) {
     given[i] = described(shapes[i], strides[i], kNames[i]);
-    arrays[i] = i == kOperands - 1 && !masks ? nullptr : &given[i];
+    arrays[i] = i == kMask && !masks ? nullptr : &given[i];
   }
-  new (self) AttentionBackwardPlan{make_backward(arrays, causal, scale), masks, threads};
+  new (self) AttentionBackwardPlan{
+      make_backward(arrays, causal, scale, element_of(dtype), element_of(mask_dtype)), masks,
+      threads};
 }
 
 void run_plan(const AttentionBackwardPlan& plan, const std::vector<std::size_t>& addresses) {
-  if (addresses.size() != kOperands + kGradients || plan.masks != (addresses[kOperands - 1] != 0))
+  if (addresses.size() != kOperands + kGradients || plan.masks != (addresses[kMask] != 0))
     refuse("addresses: expected ten, that of a mask 0 unless the plan has one");
-  const float* operands[kOperands];
-  float* gradients[kGradients];
-  for (int i = 0; i < kOperands; ++i) operands[i] = reinterpret_cast<const float*>(addresses[i]);
+  const void* operands[kOperands];
+  void* gradients[kGradients];
+  for (int i = 0; i < kOperands; ++i) operands[i] = reinterpret_cast<const void*>(addresses[i]);
   for (int i = 0; i < kGradients; ++i)
-    gradients[i] = reinterpret_cast<float*>(addresses[kOperands + i]);
+    gradients[i] = reinterpret_cast<void*>(addresses[kOperands + i]);
   run_backward(plan.problem, call_of(operands, gradients, threads_of(plan.threads)));
 }
 
 }  // namespace
 
-bool attend_backward_by_plan(const void* address, const float* const operands[7],
-                             float* const gradients[3]) {
+bool attend_backward_by_plan(const void* address, const void* const operands[7],
+                             void* const gradients[3]) {
   const AttentionBackwardPlan& plan = *static_cast<const AttentionBackwardPlan*>(address);
   const int threads = plan.threads > 0 ? plan.threads : omp_get_max_threads();
   return descend(plan.problem, call_of(operands, gradients, threads)) == Outcome::kDone;

@@ -25,13 +25,13 @@ struct CCalls {
                    const float* bias, const void* residual, void* c);
   // Computes attention by an AttentionPlan. `mask` and `logsumexp` are null if the plan has none.
   // Returns false, and writes nothing, if memory is short.
-  bool (*attend)(const void* plan, const float* q, const float* k, const float* v,
-                 const float* mask, float* out, float* logsumexp);
+  bool (*attend)(const void* plan, const void* q, const void* k, const void* v, const void* mask,
+                 void* out, float* logsumexp);
   // Computes the gradients of q, k and v by an AttentionBackwardPlan. The operands are the gradient
   // of the result, q, k, v, the result, the logsumexp and the mask, which is null if the plan has
   // none. Returns false, and writes nothing, if memory is short.
-  bool (*attend_backward)(const void* plan, const float* const operands[7],
-                          float* const gradients[3]);
+  bool (*attend_backward)(const void* plan, const void* const operands[7],
+                          void* const gradients[3]);
 };
 
 }  // namespace bestof

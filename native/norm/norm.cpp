@@ -44,23 +44,6 @@ BESTOF_INLINE double total(VecDouble v) {
   return sum;
 }
 
-BESTOF_INLINE float value_of(float x) {
-  return x;
-}
-BESTOF_INLINE float value_of(Bfloat16 x) {
-  const unsigned bits = static_cast<unsigned>(x.bits) << 16;
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-BESTOF_INLINE void put(float* p, float x) {
-  *p = x;
-}
-BESTOF_INLINE void put(Bfloat16* p, float x) {
-  round_first(&x, p, 1);
-}
-
 // A row of x + residual; the sum is taken again in each pass.
 template <class Element>
 struct Row {

@@ -11,6 +11,9 @@ namespace BESTOF_TARGET {
 typedef unsigned short VecBits
     __attribute__((vector_size(BESTOF_VECTOR_BYTES / 2), aligned(2), may_alias));
 
+// Pairs, at the address of an element.
+typedef int VecOfPairs __attribute__((vector_size(BESTOF_VECTOR_BYTES), aligned(2), may_alias));
+
 // Two neighbours as one integer, the first in the lower half. The address is even.
 typedef int Pair __attribute__((aligned(2), may_alias));
 
@@ -24,12 +27,16 @@ BESTOF_INLINE Pair load_last(const Bfloat16* p) {
 }
 
 BESTOF_INLINE VecInt load_pairs(const Bfloat16* p) {
-  return *reinterpret_cast<const VecInt*>(p);
+  return *reinterpret_cast<const VecOfPairs*>(p);
+}
+
+// The bits of kLanes values, each in the lower half of a lane.
+BESTOF_INLINE VecInt load_bits(const Bfloat16* p) {
+  return __builtin_convertvector(*reinterpret_cast<const VecBits*>(p), VecInt);
 }
 
 BESTOF_INLINE Vec load(const Bfloat16* p) {
-  const VecBits bits = *reinterpret_cast<const VecBits*>(p);
-  return reinterpret_cast<Vec>(__builtin_convertvector(bits, VecInt) << 16);
+  return reinterpret_cast<Vec>(load_bits(p) << 16);
 }
 
 // Rounds to the nearest value, and a tie to the even one. NaN stays NaN.
@@ -48,15 +55,29 @@ BESTOF_INLINE void store(Bfloat16* p, Vec v) {
 }
 
 // Like the functions for float of these names: the first n lanes, 0 <= n <= kLanes.
-BESTOF_INLINE Vec load_first(const Bfloat16* p, long n) {
+BESTOF_INLINE VecInt load_first_bits(const Bfloat16* p, long n) {
+#if defined(__AVX512F__)
+  const auto lanes = static_cast<__mmask16>((1u << n) - 1);
+  const VecBits bits = reinterpret_cast<VecBits>(_mm256_maskz_loadu_epi16(lanes, p));
+#else
   VecBits bits = VecBits{};
   for (long i = 0; i < n; ++i) bits[i] = p[i].bits;
-  return reinterpret_cast<Vec>(__builtin_convertvector(bits, VecInt) << 16);
+#endif
+  return __builtin_convertvector(bits, VecInt);
+}
+
+BESTOF_INLINE Vec load_first(const Bfloat16* p, long n) {
+  return reinterpret_cast<Vec>(load_first_bits(p, n) << 16);
 }
 
 BESTOF_INLINE void store_first(Bfloat16* p, Vec v, long n) {
   const VecBits bits = round_to_bfloat16(v);
+#if defined(__AVX512F__)
+  const auto lanes = static_cast<__mmask16>((1u << n) - 1);
+  _mm256_mask_storeu_epi16(p, lanes, reinterpret_cast<__m256i>(bits));
+#else
   for (long i = 0; i < n; ++i) p[i].bits = bits[i];
+#endif
 }
 
 // Not inlined, like the other functions for tails.
@@ -68,6 +89,23 @@ BESTOF_INLINE void round_all(const float* from, Bfloat16* to, long count) {
   long i = 0;
   for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
   if (i < count) round_first(from + i, to + i, count - i);
+}
+
+// One value of memory, float32 or bfloat16.
+BESTOF_INLINE float value_of(float x) {
+  return x;
+}
+BESTOF_INLINE float value_of(Bfloat16 x) {
+  const unsigned bits = static_cast<unsigned>(x.bits) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+BESTOF_INLINE void put(float* p, float x) {
+  *p = x;
+}
+BESTOF_INLINE void put(Bfloat16* p, float x) {
+  round_first(&x, p, 1);
 }
 
 // Converts values of memory, float32 or bfloat16, to bfloat16.

@@ -53,6 +53,7 @@ const Kernels kKernels = {
     rest::frozen_norm_backward,
     rest::multiply_adds,
     &rest::attention,
+    &attention_bf16,
     &rest::attention_backward,
     rest::normalize,
 };

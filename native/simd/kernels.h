@@ -34,6 +34,7 @@ struct Kernels {
   FrozenNormBackward* frozen_norm_backward;
   MultiplyAdds* multiply_adds;
   const AttentionPass* attention;
+  const AttentionPass* attention_bf16;
   const AttentionBackwardPass* attention_backward;
   Normalize* normalize;
 };

@@ -41,8 +41,9 @@ bool AttentionCall::is_worth(int64_t least) const {
   double work = static_cast<double>(keys[2]);  // sizes of expanded tensors may have any product
   for (int64_t axis = 0; axis < DIMENSIONS; ++axis) work *= static_cast<double>(queries[axis]);
   int32_t dtype = 0;
-  return work >= static_cast<double>(least) && stable::aoti_torch_get_dtype(q, &dtype) == 0 &&
-         dtype == stable::FLOAT32 && (!scale.has_value() || std::isfinite(*scale));
+  if (stable::aoti_torch_get_dtype(q, &dtype) != 0) return false;
+  return (dtype == stable::FLOAT32 || dtype == stable::BFLOAT16) &&
+         work >= static_cast<double>(least) && (!scale.has_value() || std::isfinite(*scale));
 }
 
 bool AttentionCall::describe(Call& call) const {

@@ -41,8 +41,9 @@ struct AttentionCall {
     auto* tensor = const_cast<void**>(&optional_mask->tensor);
     return optional_mask->is_there ? reinterpret_cast<stable::Tensor>(tensor) : nullptr;
   }
-  // Returns whether bestof may choose what computes this call: float32 tensors of four dimensions,
-  // no dropout, a finite scale, and at least `least` multiply-adds of one of both products.
+  // Returns whether bestof may choose what computes this call: tensors of four dimensions, of
+  // float32 or bfloat16, no dropout, a finite scale, and at least `least` multiply-adds of one of
+  // both products.
   bool is_worth(int64_t least) const;
   // Adds everything that a decision depends on; false if the call has another form.
   bool describe(Call& call) const;

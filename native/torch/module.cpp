@@ -3,6 +3,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -90,12 +91,13 @@ std::shared_ptr<shim::NativeConvolution> make_native(nb::object owner, std::size
 
 using Sizes = std::vector<int64_t>;
 
-// `results` are pairs of sizes and strides.
+// `results` are sizes, strides, and whether they are of bfloat16.
 std::shared_ptr<shim::NativeAttention> make_native_attention(
     nb::object owner, std::size_t kernels, std::size_t plan,
-    const std::vector<std::pair<Sizes, Sizes>>& results) {
+    const std::vector<std::tuple<Sizes, Sizes, bool>>& results) {
   std::vector<shim::Form> forms;
-  for (const auto& [sizes, strides] : results) forms.push_back({sizes, strides});
+  for (const auto& [sizes, strides, halves] : results)
+    forms.push_back({sizes, strides, halves ? stable::BFLOAT16 : stable::FLOAT32});
   return std::make_shared<shim::NativeAttention>(
       owner.ptr(), static_cast<const bestof::CCalls*>(at(kernels)), at(plan), std::move(forms));
 }

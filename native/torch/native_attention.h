@@ -12,9 +12,10 @@
 
 namespace shim {
 
-// Sizes and strides of a new tensor.
+// Sizes, strides and dtype of a new tensor.
 struct Form {
   std::vector<int64_t> sizes, strides;
+  int32_t dtype;
 };
 
 // A forward plan has two results, which are those of Attended. A backward plan has three.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
 import pytest
 
 from bestof import kernels
 from bestof.kernels import _native
+
+ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
+BFLOAT16_ISAS = ISAS if "neon" in ISAS else ("avx512_bf16", *ISAS)
+"""With the one that multiplies bfloat16 in hardware. Its other kernels are those of avx512."""
 
 
 def forced(isa: str) -> Iterator[str]:

@@ -63,6 +63,7 @@ class Wanted:
     out_bound: Wide
     logsumexp: Wide
     logsumexp_bound: Wide
+    magnitude: Wide  # the sums of the magnitudes of the weighted values
 
 
 def wanted_of(heads: Heads) -> Wanted:
@@ -97,7 +98,8 @@ def wanted_of(heads: Heads) -> Wanted:
     out_bound = of_values + (of_sum[..., None] + 2 * UNIT * (keys + 8)) * size_of_out + lost
     sums = np.where(is_empty, 0, highest + np.log(safe))
     sums_bound = error + of_sum[..., None] + UNIT * (keys + 8 + 4 * np.abs(sums))
-    return Wanted(out, out_bound, sums[..., 0], np.where(is_empty, 0, sums_bound)[..., 0])
+    sums_bound = np.where(is_empty, 0, sums_bound)
+    return Wanted(out, out_bound, sums[..., 0], sums_bound[..., 0], size_of_out)
 
 
 def check(heads: Heads, threads: int = 2) -> None:

@@ -1,15 +1,16 @@
 """The gradients of attention against float64, element by element.
 
-The result O and the logsumexp L are those of float64, rounded. With u = eps / 2, a score s of D
-products errs by e <= u (D + 4) (sum |scale q k| + |mask|), and L by u |L|. So a weight W = exp(s -
-L) errs by the factor exp(e + u |L| + u |s - L| + 3e-7). The slope of a score is W (G V - sum G O):
-both sums of D products err by u (D + 4) times the sum of the magnitudes, and two operations round.
-dQ, dK and dV are sums of such weights or slopes. A sum of n terms errs by u (n + 8) times the sum
-of the magnitudes; the 8 covers the scale and the additions of blocks.
+The logsumexp L is that of float64, rounded. The result O is what the kernel is given. With u = eps
+/ 2, a score s of D products errs by e <= u (D + 4) (sum |scale q k| + |mask|), and L by u |L|. So a
+weight W = exp(s - L) errs by the factor exp(e + u |L| + u |s - L| + 3e-7). The slope of a score is
+W (G V - sum G O): both sums of D products err by u (D + 4) times the sum of the magnitudes, and two
+operations round. dQ, dK and dV are sums of such weights or slopes. A sum of n terms errs by u (n +
+8) times the sum of the magnitudes; the 8 covers the scale and the additions of blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +57,12 @@ class Wanted:
     bounds: tuple[Wide, Wide, Wide]
 
 
-def wanted_of(case: Case) -> Wanted:
+def narrow(x: Wide) -> Values:
+    return x.astype(np.float32)
+
+
+def wanted_of(case: Case, stored: Callable[[Wide], Values] = narrow) -> Wanted:
+    """Return the gradients for the results that were `stored`."""
     g, q, k, v = (x.astype(np.float64) for x in (case.gradient, case.q, case.k, case.v))
     (_, heads, queries, size), keys = q.shape, k.shape[2]
     sharing = heads // k.shape[1]
@@ -75,7 +81,7 @@ def wanted_of(case: Case) -> Wanted:
     total = np.exp(scores - highest).sum(-1, keepdims=True)
     sums = np.where(total == 0, 0, highest + np.log(np.where(total == 0, 1, total)))
     weights = np.exp(scores - sums)
-    out = weights @ v
+    out = stored(weights @ v)
     slopes = weights * (g @ v.mT - (g * out).sum(-1, keepdims=True))
 
     distance = np.minimum(np.abs(scores - sums), 88)
@@ -97,7 +103,7 @@ def wanted_of(case: Case) -> Wanted:
     dk_bound = shared(abs(scale) * ((of_slopes + terms[1] * large[1]).mT @ np.abs(q)))
     dv_bound = shared((of_weights + terms[1] * large[0]).mT @ np.abs(g))
     return Wanted(
-        out.astype(np.float32),
+        out,
         sums[..., 0].astype(np.float32),
         (dq, dk, dv),
         (dq_bound, dk_bound, dv_bound),

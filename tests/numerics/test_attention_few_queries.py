@@ -1,7 +1,4 @@
-"""Attention of few queries, float32 and bfloat16: nothing is packed. Bounds as in test_attention.
-
-The operands of bfloat16 are exact numbers, and sums are float32: only the result is rounded.
-"""
+"""Attention of few queries: nothing is packed. Bounds as in test_attention."""
 
 from __future__ import annotations
 
@@ -9,11 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bfloat16 import UNIT, rounded, value_of
-from test_attention import HIDDEN, Heads, check, draw, wanted_of
-
-from bestof import kernels
-from bestof.errors import KernelError
+from test_attention import HIDDEN, Heads, check, draw
 
 SHAPES = (  # batch, heads, queries, keys, size; shared heads
     ((1, 1, 1, 1, 1), 1),
@@ -46,30 +39,6 @@ def test_float32(shape: tuple[int, int, int, int, int], shared: int, causal: boo
         check(masked(heads, threads), threads)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("shape", "shared"), SHAPES, ids=str)
-def test_bfloat16(shape: tuple[int, int, int, int, int], shared: int, causal: bool) -> None:
-    plain = replace(draw(sum(shape), shape, shared=shared), causal=causal)
-    for heads in (plain, masked(plain, 5)):
-        q, k, v = map(rounded, (heads.q, heads.k, heads.v))
-        wanted = wanted_of(replace(heads, q=value_of(q), k=value_of(k), v=value_of(v)))
-        bound = wanted.out_bound * (1 + UNIT) + UNIT * np.abs(wanted.out)
-        for threads in (1, 3):
-            out = np.full(q.shape, 0x7FC0, np.uint16)  # NaN
-            sums = np.full(q.shape[:3], np.nan, np.float32)
-            kernels.attention(
-                *(q, k, v),
-                mask=heads.mask,
-                causal=causal,
-                out=out,
-                logsumexp=sums,
-                dtype="bfloat16",
-                threads=threads,
-            )
-            assert (np.abs(value_of(out) - wanted.out) <= bound).all()
-            assert (np.abs(sums - wanted.logsumexp) <= wanted.logsumexp_bound).all()
-
-
 def test_strides_of_a_cache_of_tokens() -> None:
     """Keys and values of a cache that holds the heads of a token side by side."""
     heads = draw(3, (2, 4, 1, 100, 40), shared=2)
@@ -83,11 +52,3 @@ def test_nan_reaches_its_own_query_only() -> None:
     out, _ = heads.run()
     is_nan = np.isnan(out).any(-1)
     assert is_nan.tolist() == [[[False, False], [False, True], [False, False], [False, False]]]
-
-
-def test_bfloat16_has_few_queries() -> None:
-    q = np.zeros((1, 1, kernels.FEW_QUERIES + 1, 8), np.uint16)
-    with pytest.raises(KernelError, match="at most 4 queries of bfloat16; got 5"):
-        kernels.attention(q, q, q, dtype="bfloat16")
-    with pytest.raises(KernelError, match="expected float32"):
-        kernels.attention(q[:, :, :1], q, q)

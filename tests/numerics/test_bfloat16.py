@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -13,24 +12,19 @@ import pytest
 from activation import REFERENCES
 from bfloat16 import UNIT, Bits, rounded, value_of
 from convolution import CASES, LONG, Case
-from instruction_set import forced
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
 from bestof import kernels
 from bestof.errors import KernelError
 
 NAME = "convgemm_bf16"
-ISAS = (
-    ("neon",)
-    if platform.machine() in ("aarch64", "arm64")
-    else ("avx512_bf16", "avx512", "avx2", "baseline")
-)
 EPSILON = float(np.finfo(np.float32).eps) / 2
 TINY = float(np.finfo(np.float32).tiny)  # the instruction takes subnormal numbers for zero
 POISON = 0x7FC1  # a NaN that no kernel computes
 
 
-@pytest.fixture(autouse=True, params=ISAS)
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """As that of the other numerics, and the instruction set that has the products in hardware."""
     yield from forced(request.param)

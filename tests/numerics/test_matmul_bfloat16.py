@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from bfloat16 import UNIT, rounded, value_of
+from instruction_set import BFLOAT16_ISAS, forced
 from test_matmul import EPSILON, ORDERS, check, draw, poisoned, stored, wanted_of
 
 from bestof import kernels
@@ -12,6 +15,12 @@ from bestof.errors import KernelError
 
 NAME = "blocked_bf16"
 SHAPES = ((1, 1, 1), (15, 33, 47), (40, 130, 33), (5, 700, 64), (300, 9, 70), (7, 0, 3))
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and the instruction set that has the products in hardware."""
+    yield from forced(request.param)
 
 
 @pytest.mark.parametrize("order", ORDERS)

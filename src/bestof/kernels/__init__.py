@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bestof.kernels._native import FEW_QUERIES, PackedMatrix, PackedWeights
+from bestof.kernels._native import PackedMatrix, PackedWeights
 from bestof.kernels.algorithms import Algorithm, ErrorBound, Promise, algorithms
 from bestof.kernels.attention import AttentionPlan, attention
 from bestof.kernels.attention_backward import AttentionBackwardPlan, attention_backward
@@ -33,7 +33,6 @@ from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
-    "FEW_QUERIES",
     "Algorithm",
     "AttentionBackwardPlan",
     "AttentionPlan",

@@ -134,12 +134,12 @@ def attention(
     causal: bool,
     scale: float,
     dtype: str,
+    mask_dtype: str,
     threads: int,
 ) -> None: ...
-
-FEW_QUERIES: Final[int]
-
-def attention_backward(given: Sequence[Any], causal: bool, scale: float, threads: int) -> None: ...
+def attention_backward(
+    given: Sequence[Any], causal: bool, scale: float, dtype: str, mask_dtype: str, threads: int
+) -> None: ...
 def normalize(
     x: Any,
     residual: Any,
@@ -211,6 +211,8 @@ class AttentionBackwardPlan:
         masks: bool,
         causal: bool,
         scale: float,
+        dtype: str,
+        mask_dtype: str,
         threads: int,
     ) -> None: ...
     def run(self, addresses: Sequence[int]) -> None: ...
@@ -227,6 +229,7 @@ class AttentionPlan:
         causal: bool,
         scale: float,
         dtype: str,
+        mask_dtype: str,
         threads: int,
     ) -> None: ...
     def run(self, q: int, k: int, v: int, mask: int, out: int, logsumexp: int) -> None: ...

@@ -33,16 +33,16 @@ def attention(
 
     q: [batch, heads, T, size]. k, v: [batch, shared heads, S, size]. The number of shared heads
     divides the number of heads, and head h reads shared head h // (heads / shared heads). All are
-    on the CPU: float32, or bfloat16 if T is at most FEW_QUERIES. The numbers of a token lie side by
-    side; other strides are free.
-    mask: float32, added to the scores, or boolean, true where a query sees a key. It broadcasts to
-    [batch, heads, T, S].
+    on the CPU and of one dtype. The numbers of a token lie side by side; other strides are free.
+    mask: float32 or bfloat16, added to the scores, or boolean, true where a query sees a key. It
+    broadcasts to [batch, heads, T, S].
     causal: query i sees the keys 0 to i. A mask may be given too.
     scale: by default 1 / sqrt(size).
     out: the array to write to, as q. logsumexp: [batch, heads, T], receives the logarithm of the
     sum of the exponentials of each query's scores. Neither may overlap another argument.
     dtype: of q, k, v and out, float32 or bfloat16; by default that of q. For the bits of bfloat16
-    as uint16, pass "bfloat16". Sums are float32.
+    as uint16, pass "bfloat16". Sums are float32. Some processors multiply bfloat16 at once: there
+    the weights of more than four queries are rounded to bfloat16.
     threads: by default as many as OpenMP uses, which torch shares.
 
     If a query sees no key, its result and its logsumexp are 0, as in PyTorch. Memory beside the
@@ -55,16 +55,18 @@ def attention(
     if out is None:
         out = empty_like(q, shape, dtype)
     queries, keys, values, result = map(bits_of, (q, k, v, out))
+    added = added_mask(mask)
     _native.attention(
         queries,
         keys,
         values,
-        added_mask(mask),
+        bits_of(added),
         result,
         logsumexp,
         as_truth(causal),
         as_number(scale),
         dtype,
+        dtype_of(added, None),
         threads_of(threads),
     )
     return out
@@ -74,7 +76,7 @@ class AttentionPlan:
     """Attention whose shapes and strides are checked once, at construction.
 
     This is the cheapest call. `run` takes the addresses of arrays and does not check them. q, k,
-    v and out are of `dtype`, the mask and the logsumexp of float32.
+    v and out are of `dtype`, the mask of `mask_dtype`, the logsumexp of float32.
     shapes, strides: of q, k, v, out, the mask and the logsumexp, as in `attention`; None for a mask
     or a logsumexp that is left out. Strides count elements. The mask is added.
     Construction raises KernelError for what cannot be computed.
@@ -90,6 +92,7 @@ class AttentionPlan:
         causal: bool = False,
         scale: float,
         dtype: str = "float32",
+        mask_dtype: str = "float32",
         threads: int | None = None,
     ) -> None:
         if len(shapes) != len(_OPERANDS) or len(strides) != len(_OPERANDS):
@@ -105,6 +108,7 @@ class AttentionPlan:
             as_truth(causal),
             as_number(scale),
             dtype_of(None, dtype),
+            dtype_of(None, mask_dtype),
             threads_of(threads),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.attention import added_mask, as_number, as_truth
 from bestof.kernels.pair import shape_tuple, threads_of
 
@@ -26,30 +26,35 @@ def attention_backward(
     mask: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return the gradients of q, k and v for the gradient of the result of `attention`.
 
     gradient, out: [batch, heads, T, size], and logsumexp: [batch, heads, T], as `attention` wrote
-    it. The other arguments are those of `attention`. All are float32, with the numbers of a token
-    side by side. Heads of q that share a head of k and v add to its gradients.
+    it. The other arguments are those of `attention`, with the numbers of a token side by side. All
+    but the logsumexp and the mask are of one dtype, as the results are. Products and sums are of
+    float32. Heads of q that share a head of k and v add to its gradients.
 
     A query that sees no key has gradients of 0. Memory beside the results grows with T, never with
     S * T. Raises KernelError before anything is computed.
     """
     check_detached(gradient=gradient, q=q, k=k, v=v, out=out, logsumexp=logsumexp, mask=mask)
-    shape = shape_of(q, "q")
+    shape, dtype = shape_of(q, "q"), dtype_of(q, dtype)
     if scale is None:
         scale = 1 / math.sqrt(max(shape[-1], 1)) if shape else 1.0
     results = (
-        empty_like(q, shape),
-        empty_like(k, shape_of(k, "k")),
-        empty_like(v, shape_of(v, "v")),
+        empty_like(q, shape, dtype),
+        empty_like(k, shape_of(k, "k"), dtype),
+        empty_like(v, shape_of(v, "v"), dtype),
     )
+    added = added_mask(mask)
     _native.attention_backward(
-        [gradient, q, k, v, out, logsumexp, added_mask(mask), *results],
+        [bits_of(x) for x in (gradient, q, k, v, out, logsumexp, added, *results)],
         as_truth(causal),
         as_number(scale),
+        dtype,
+        dtype_of(added, None),
         threads_of(threads),
     )
     return results
@@ -58,7 +63,8 @@ def attention_backward(
 class AttentionBackwardPlan:
     """Gradients of attention whose shapes and strides are checked once, at construction.
 
-    `run` takes the addresses of float32 arrays and does not check them.
+    `run` takes the addresses of arrays and does not check them. The mask is of `mask_dtype`, the
+    logsumexp of float32, and all others of `dtype`.
     shapes, strides: of the gradient, q, k, v, the result, the logsumexp, the mask and the gradients
     of q, k and v; None for a mask that is left out. Strides count elements. The mask is added.
     Construction raises KernelError for what cannot be computed.
@@ -73,6 +79,8 @@ class AttentionBackwardPlan:
         *,
         causal: bool = False,
         scale: float,
+        dtype: str = "float32",
+        mask_dtype: str = "float32",
         threads: int | None = None,
     ) -> None:
         if len(shapes) != len(_ARRAYS) or len(strides) != len(_ARRAYS):
@@ -86,6 +94,8 @@ class AttentionBackwardPlan:
             shapes[_MASK] is not None,
             as_truth(causal),
             as_number(scale),
+            dtype_of(None, dtype),
+            dtype_of(None, mask_dtype),
             threads_of(threads),
         )
 

@@ -48,7 +48,7 @@ class NativeAttention:
         owner: object,
         kernels: int,
         plan: int,
-        results: list[tuple[tuple[int, ...], tuple[int, ...]]],
+        results: list[tuple[tuple[int, ...], tuple[int, ...], bool]],
     ) -> None: ...
 
 class NativeProduct: ...

@@ -102,6 +102,8 @@ class Forward(AttentionPass):
             [None if x is None else x.stride() for x in arrays],
             causal=problem.causal,
             scale=_scale_of(problem, operands),
+            dtype=problem.dtype,
+            mask_dtype=_mask_dtype(operands),
             threads=problem.threads,
         )
         return NativePlan(plan, lambda *given: plan.run(*_addresses(self._arrays(*given))))
@@ -109,7 +111,7 @@ class Forward(AttentionPass):
     def tolerance(self, operands: Operands) -> Tensor:
         q, k, v = operands.tensors
         scores = q.shape[-1] * q.abs().max() * k.abs().max()
-        return 1e-6 * (1.0 + v.abs().max() + scores)
+        return torch.finfo(q.dtype).eps * 8 * (1.0 + v.abs().max() + scores).float()
 
     @staticmethod
     def _arrays(operands: Operands, results: Tensors) -> Sequence[Tensor | None]:
@@ -135,7 +137,7 @@ class Backward(AttentionPass):
         # PyTorch returns gradients token after token, whatever the layout of the operands.
         return tuple(
             torch.empty(
-                (x.shape[0], x.shape[2], x.shape[1], x.shape[3]), dtype=torch.float32, device="cpu"
+                (x.shape[0], x.shape[2], x.shape[1], x.shape[3]), dtype=x.dtype, device="cpu"
             ).transpose(1, 2)
             for x in self.keys(operands)
         )
@@ -147,6 +149,8 @@ class Backward(AttentionPass):
             [None if x is None else x.stride() for x in arrays],
             causal=problem.causal,
             scale=_scale_of(problem, operands),
+            dtype=problem.dtype,
+            mask_dtype=_mask_dtype(operands),
             threads=problem.threads,
         )
         return NativePlan(plan, lambda *given: plan.run(_addresses(self._arrays(*given))))
@@ -155,7 +159,8 @@ class Backward(AttentionPass):
         gradient, q, k, v, _, _ = operands.tensors
         largest = torch.maximum(q.abs().max(), k.abs().max())
         terms = q.shape[2] * q.shape[1] / k.shape[1]  # of a sum over the queries of shared heads
-        return 1e-6 * terms * gradient.abs().max() * (1.0 + q.shape[3] * v.abs().max() * largest)
+        size = 1.0 + q.shape[3] * v.abs().max().float() * largest
+        return torch.finfo(q.dtype).eps * 8 * terms * gradient.abs().max().float() * size
 
     @staticmethod
     def _arrays(operands: Operands, results: Tensors) -> Sequence[Tensor | None]:
@@ -164,6 +169,11 @@ class Backward(AttentionPass):
 
 def _scale_of(problem: AttentionProblem, operands: Operands) -> float:
     return problem.size**-0.5 if operands.scale is None else operands.scale
+
+
+def _mask_dtype(operands: Operands) -> str:
+    halves = operands.mask is not None and operands.mask.dtype is torch.bfloat16
+    return "bfloat16" if halves else "float32"
 
 
 def _addresses(arrays: Sequence[Tensor | None]) -> list[int]:

@@ -41,8 +41,8 @@ class AttentionOverride:
     what either alternative of the forward pass returns.
 
     C++ answers settled calls, and hands calls on to PyTorch that bestof does not choose for: those
-    that are small or invalid, that have another dtype than float32, and all calls while results
-    are to be exact or deterministic. It asks `_answer` for the others.
+    that are small or invalid, that have another dtype than float32 and bfloat16, and all
+    calls while results are to be exact or deterministic. It asks `_answer` for the others.
     """
 
     def __init__(self, attention: AttentionPass) -> None:
@@ -178,7 +178,7 @@ class AttentionOverride:
                 self._plans.clear()
                 self._natives.clear()
             self._plans[key] = native
-            forms = [(tuple(x.shape), x.stride()) for x in results]
+            forms = [(tuple(x.shape), x.stride(), x.dtype is torch.bfloat16) for x in results]
             self._natives[key] = NativeAttention(
                 native.plan, c_calls(), plan_address(native.plan), forms
             )

@@ -13,9 +13,11 @@ Layout = Literal["heads", "tokens", "strided"]
 Mask = Literal["none", "keys", "scores"]
 """Without a mask, with one that is equal for all queries, or with one of all scores."""
 
+Dtype = Literal["float32", "bfloat16"]
+
 
 class AttentionProblem(NamedTuple):
-    """One attention of float32 tensors [batch, heads, tokens, size] on the CPU.
+    """One attention of tensors [batch, heads, tokens, size] on the CPU.
 
     k and v have `shared_heads` heads of `keys` tokens. The scale makes no difference.
     """
@@ -29,6 +31,7 @@ class AttentionProblem(NamedTuple):
     layouts: tuple[Layout, Layout, Layout]
     causal: bool
     mask: Mask
+    dtype: Dtype
     threads: int
 
     @classmethod
@@ -50,6 +53,7 @@ class AttentionProblem(NamedTuple):
             (layout_of(q), layout_of(k), layout_of(v)),
             causal,
             kind,
+            "bfloat16" if q.dtype is torch.bfloat16 else "float32",
             torch.get_num_threads(),
         )
 
@@ -68,6 +72,8 @@ class AttentionProblem(NamedTuple):
             words.append("causal")
         if self.mask != "none":
             words.append(f"mask={self.mask}")
+        if self.dtype != "float32":
+            words.append(self.dtype)
         return " ".join(words)
 
 

@@ -12,7 +12,7 @@ from bestof.torch.convolution.recognition import PLAIN
 
 _deterministic = torch._C._get_deterministic_algorithms
 _tracing = torch._C._get_tracing_state
-_float32 = torch.float32
+_DTYPES = torch.float32, torch.bfloat16
 
 Lie = tuple[torch.Size, tuple[int, ...], torch.dtype]
 """Shape, strides and dtype of a tensor."""
@@ -30,14 +30,15 @@ class Look(NamedTuple):
 def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Look | None:
     """Return what a call looks like, or None if it is passed through to PyTorch.
 
-    Passed through are subclasses of Tensor, other devices, other dtypes than float32, traced calls,
-    and all calls while results are to be deterministic. C++ has passed small calls through before.
+    Passed through are subclasses of Tensor, other devices, other dtypes than float32 and bfloat16,
+    traced calls, and all calls while results are to be deterministic. C++ has passed small calls
+    through before.
     """
     if _deterministic() or _tracing() is not None:  # sizes are tensors while a call is traced
         return None
     for one in tensors:
         if (
-            one.dtype is not _float32
+            one.dtype not in _DTYPES
             or type(one) not in PLAIN
             or not one.is_cpu
             or one.layout is not torch.strided
@@ -72,7 +73,9 @@ def fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
 def fits_backward(gradient: Tensor, q: Tensor, out: Tensor, logsumexp: Tensor) -> bool:
     """Return whether the native kernel reads these, besides what `fits` asks of the others."""
     return (
-        gradient.shape == out.shape == q.shape
+        gradient.dtype is out.dtype is q.dtype
+        and logsumexp.dtype is torch.float32
+        and gradient.shape == out.shape == q.shape
         and logsumexp.shape == q.shape[:3]
         and (gradient.stride(3) == out.stride(3) == 1 or q.shape[3] == 1)
     )
@@ -80,7 +83,7 @@ def fits_backward(gradient: Tensor, q: Tensor, out: Tensor, logsumexp: Tensor) -
 
 def _is_mask(mask: Tensor, q: Tensor, k: Tensor) -> bool:
     """Return whether it is a mask that PyTorch takes for these scores."""
-    if mask.dtype is not q.dtype or mask.dim() not in (2, 4):
+    if mask.dtype not in (q.dtype, torch.float32) or mask.dim() not in (2, 4):
         return False
     scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])[-mask.dim() :]
     return all(extent in (1, of) for extent, of in zip(mask.shape, scores, strict=True))

@@ -28,6 +28,16 @@ class Order:
         return Fixed(self._name).start(alternatives)
 
 
+class OneEach:
+    """The first problem settles on the first name, the second problem on the second one."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = list(names)
+
+    def start(self, alternatives: Sequence[str]) -> Search:
+        return Fixed(self._names.pop(0)).start(alternatives)
+
+
 def override() -> AttentionOverride:
     """Return that of the forward pass."""
     return attention_overrides()[0]

@@ -25,6 +25,7 @@ def test_texts_of_different_problems_differ() -> None:
         {"causal": True},
         {"mask": "keys"},
         {"mask": "scores"},
+        {"dtype": "bfloat16"},
         {"threads": 7},
     ]
     assert len({problem(**change).canonical() for change in changes}) == len(changes)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import TorchError
-from bestof.kernels import FEW_QUERIES, AttentionPlan
+from bestof.kernels import AttentionPlan
 from bestof.torch.plan.graph import (
     MULTIPLIED,
     argument,
@@ -125,7 +125,6 @@ class Attention(Operation):
         dtypes = [val(one).dtype for one in (node, *node.args)]
         expect(dtypes[0] in MULTIPLIED and {*dtypes[:4]} == {dtypes[0]}, node.name)
         expect({*dtypes[4:]} <= {torch.float32}, node.name)
-        expect(_is_native(node.args[0]), node.name)
         expect(_fit(*(shape_of(one) for one in node.args)), node.name)
         batch, heads, queries, size = shape_of(node.args[0])
         expect(shape_of(node) == (batch, queries, heads, size), node.name)
@@ -144,11 +143,6 @@ def _fit(
         len(mask) in (2, 4)
         and all(one in (1, of) for one, of in zip(mask, scores[-len(mask) :], strict=True))
     )
-
-
-def _is_native(q: Any) -> bool:
-    """Return whether the native kernel computes attention of as many queries of this type."""
-    return val(q).dtype is torch.float32 or shape_of(q)[2] <= FEW_QUERIES
 
 
 def _checked(value: Tensor, planned: Tensor) -> Tensor:
@@ -171,7 +165,7 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
     if turned is None or turned.target is not aten.transpose.int or turned.args[1:] != (1, 2):
         return
     dtypes = {val(node).dtype} & MULTIPLIED
-    if not all(is_plain(one, 4, dtypes) for one in (node, q, k, v)) or not _is_native(q):
+    if not all(is_plain(one, 4, dtypes) for one in (node, q, k, v)):
         return
     if argument(node, "dropout_p") != 0:
         return

@@ -1,0 +1,242 @@
+"""Attention of bfloat16 against float64, element by element.
+
+The operands are exact numbers and sums are float32, so bounds are those of test_attention, and
+more: the result is rounded, and where products are of pairs each weight is rounded before it meets
+its value. Rounding to bfloat16 errs by UNIT relative to the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from bfloat16 import UNIT, Bits, rounded, value_of
+from fenced_memory import at_the_end
+from instruction_set import BFLOAT16_ISAS, forced
+from numpy.typing import NDArray
+from test_attention import HIDDEN, Heads, Values, draw, wanted_of
+from test_attention_few_queries import SHAPES, masked
+
+from bestof import kernels
+
+NAN = 0x7FC0
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and the instruction set that has the products in hardware."""
+    yield from forced(request.param)
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Operands as bits; the mask is float32, boolean, or bits."""
+
+    q: Bits
+    k: Bits
+    v: Bits
+    mask: NDArray[Any] | None = None
+    causal: bool = False
+    scale: float | None = None
+
+    def run(self, threads: int = 2) -> tuple[Values, Values]:
+        """Return the results and logsumexp, into memory that was poisoned with NaN."""
+        out = np.full(self.q.shape, NAN, np.uint16)
+        sums = np.full(self.q.shape[:3], np.nan, np.float32)
+        by_plan([self.q, self.k, self.v, out, self.mask, sums], self, threads)
+        return value_of(out), sums
+
+    def exact(self) -> Heads:
+        """Return the same numbers as float32."""
+        mask = value_of(self.mask) if has_bits(self.mask) else self.mask
+        q, k, v = map(value_of, (self.q, self.k, self.v))
+        return Heads(q, k, v, mask, self.causal, self.scale)
+
+
+def has_bits(mask: NDArray[Any] | None) -> bool:
+    return mask is not None and mask.dtype == np.uint16
+
+
+def by_plan(arrays: list[NDArray[Any] | None], given: Halves, threads: int) -> None:
+    """Run on q, k, v, out, a mask to add, and the logsumexp."""
+    mask = arrays[4]
+    if mask is not None:
+        mask = np.broadcast_to(mask, (*given.q.shape[:3], given.k.shape[2]))
+    arrays = [*arrays[:4], mask, arrays[5]]
+    plan = kernels.AttentionPlan(
+        [None if x is None else x.shape for x in arrays],
+        [None if x is None else [s // x.itemsize for s in x.strides] for x in arrays],
+        causal=given.causal,
+        scale=max(given.q.shape[3], 1) ** -0.5 if given.scale is None else given.scale,
+        dtype="bfloat16",
+        mask_dtype="bfloat16" if has_bits(mask) else "float32",
+        threads=threads,
+    )
+    q, k, v, out, added, sums = (0 if x is None else x.ctypes.data for x in arrays)
+    plan.run(q, k, v, out, added, sums)
+
+
+def halves(heads: Heads) -> Halves:
+    q, k, v = map(rounded, (heads.q, heads.k, heads.v))
+    return Halves(q, k, v, heads.mask, heads.causal, heads.scale)
+
+
+def check(given: Halves, threads: int = 2) -> None:
+    """Hold every element to the bound; NaN fails."""
+    (out, sums), wanted = given.run(threads), wanted_of(given.exact())
+    bound = wanted.out_bound + UNIT * (wanted.magnitude + wanted.out_bound)
+    bound = bound * (1 + UNIT) + UNIT * np.abs(wanted.out)
+    assert (np.abs(out - wanted.out) <= bound).all()
+    assert (np.abs(sums - wanted.logsumexp) <= wanted.logsumexp_bound).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "shared"), SHAPES, ids=str)
+def test_few_queries(shape: tuple[int, int, int, int, int], shared: int, causal: bool) -> None:
+    plain = replace(draw(sum(shape), shape, shared=shared), causal=causal)
+    for heads in (plain, masked(plain, 5)):
+        for threads in (1, 3):
+            check(halves(heads), threads)
+
+
+SIZES = [1, 2, 7, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 80, 127, 128, 130]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_odd_sizes(causal: bool) -> None:
+    """Every size of the list as number of queries, of keys and of numbers, in turn."""
+    for i, queries in enumerate(SIZES):
+        keys, size = SIZES[(5 * i + 3) % len(SIZES)], SIZES[(7 * i + 5) % len(SIZES)]
+        for order in ((queries, keys, size), (keys, size, queries), (size, queries, keys)):
+            check(replace(halves(draw(i, (2, 3, *order))), causal=causal), threads=1 + i % 3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_blocks_of_keys(causal: bool) -> None:
+    for queries, keys in ((5, 257), (300, 300), (40, 1000), (700, 513), (513, 60)):
+        for threads in (1, 5):
+            heads = draw(queries, (1, 2, queries, keys, 24))
+            check(replace(halves(heads), causal=causal), threads)
+
+
+def test_a_rising_maximum() -> None:
+    """Each block of keys raises the maximum by more than an exponential spans, or never."""
+    for step in (0.3, -0.3, 0.01):
+        heads = draw(1, (1, 1, 20, 900, 8))
+        heads.q[...] = 1
+        heads.k[...] = step * np.arange(900, dtype=np.float32)[:, None] / 8
+        check(replace(halves(heads), scale=1.0))
+
+
+@pytest.mark.parametrize("queries", [3, 40])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", ["one", "all", "heads"])
+def test_masks(rows: str, causal: bool, queries: int) -> None:
+    shape = {"one": (300,), "all": (queries, 300), "heads": (2, 1, queries, 300)}[rows]
+    given = replace(halves(draw(2, (2, 3, queries, 300, 20))), causal=causal)
+    random = np.random.default_rng(3)
+    numbers = random.standard_normal(shape).astype(np.float32) * np.float32(3)
+    hidden = np.where(random.random(shape) < 0.7, numbers, np.float32(HIDDEN))
+    for mask in (numbers, hidden, rounded(numbers), rounded(hidden)):
+        check(replace(given, mask=mask))
+
+
+def test_a_boolean_mask_and_a_mask_of_one_number() -> None:
+    given, seen = halves(draw(2, (1, 3, 40, 70, 20))), np.arange(70) % 3 > 0
+    out = np.full(given.q.shape, NAN, np.uint16)
+    operands = given.q, given.k, given.v
+    kernels.attention(*operands, mask=seen, out=out, dtype="bfloat16")
+    added = np.where(seen, 0, HIDDEN).astype(np.float32)
+    np.testing.assert_array_equal(value_of(out), replace(given, mask=added).run()[0])
+    check(replace(given, mask=np.array([[0x4000]], np.uint16)))  # 2.0
+
+
+def test_queries_that_see_nothing_give_zeros() -> None:
+    given = halves(draw(6, (1, 2, 30, 300, 16)))
+    mask = np.zeros((30, 300), np.float32)
+    mask[[0, 7, 29]] = HIDDEN
+    mask[4, :290] = HIDDEN
+    given = replace(given, mask=mask)
+    out, sums = given.run()
+    assert (out[:, :, [0, 7, 29]] == 0).all()
+    assert (sums[:, :, [0, 7, 29]] == 0).all()
+    check(given)
+
+
+@pytest.mark.parametrize("shared", [1, 2, 3])
+def test_shared_keys_and_values(shared: int) -> None:
+    check(halves(draw(12, (2, 6, 20, 40, 16), shared=shared)))
+
+
+def test_nan_spreads_to_the_queries_that_see_it() -> None:
+    usual = replace(halves(draw(11, (2, 2, 50, 300, 20))), causal=True)
+    right, _ = usual.run()
+    for operand in ("q", "k", "v"):
+        struck = getattr(usual, operand).copy()
+        struck[1, 0, 40, 3] = NAN
+        out, _ = replace(usual, **{operand: struck}).run()
+        is_nan = np.isnan(out)
+        assert is_nan[1, 0, 40 : 41 if operand == "q" else 50].any(-1).all()
+        np.testing.assert_array_equal(out[0], right[0])
+        np.testing.assert_array_equal(out[1, 1], right[1, 1])
+        if operand != "v":  # a value of weight 0 counts, as in PyTorch: 0 * NaN
+            np.testing.assert_array_equal(out[1, 0, :40], right[1, 0, :40])
+        else:
+            others = np.delete(np.arange(20), 3)
+            np.testing.assert_array_equal(out[1, 0][:, others], right[1, 0][:, others])
+
+
+def test_strides_and_what_lies_between() -> None:
+    """Operands at odd elements, heads beside one another. Nothing beside the result is written."""
+    given = halves(draw(15, (2, 3, 45, 45, 21)))
+
+    def apart(x: Bits) -> tuple[Bits, Bits]:
+        frame = np.full((2, 47, 3, 25), 7, np.uint16)
+        view = frame[:, 1:46, :, 1:22].swapaxes(1, 2)
+        view[...] = x
+        return frame, view
+
+    frame, out = apart(np.full(given.q.shape, NAN, np.uint16))
+    operands = [apart(x)[1] for x in (given.q, given.k, given.v)]
+    by_plan([*operands, out, None, None], given, 2)
+    np.testing.assert_array_equal(value_of(out.copy()), given.run()[0])
+    out[...] = 7
+    assert (frame == 7).all()
+
+
+@pytest.mark.parametrize("size", [1, 7, 33, 64, 70])
+def test_no_byte_behind_an_operand_is_touched(size: int) -> None:
+    for queries, keys in ((5, 1), (15, 33), (29, 271)):
+        given = halves(draw(size, (1, 2, queries, keys, size)))
+        numbers = np.random.default_rng(1).standard_normal((queries, keys), np.float32)
+        for mask in (None, numbers, rounded(numbers)):
+            fenced = [at_the_end(x) for x in (given.q, given.k, given.v)]
+            out = at_the_end(np.full(given.q.shape, NAN, np.uint16))
+            sums = at_the_end(np.full((1, 2, queries), np.nan, np.float32))
+            added = None if mask is None else at_the_end(mask)
+            by_plan([*fenced, out, added, sums], given, 2)
+            usual = replace(given, mask=mask).run()
+            np.testing.assert_array_equal(value_of(out), usual[0])
+            np.testing.assert_array_equal(sums, usual[1])
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    given = replace(halves(draw(3, (1, 2, 170, 470, 33))), causal=True)
+    wanted, _ = given.run(1)
+    for threads in (2, 3, 8):
+        np.testing.assert_array_equal(given.run(threads)[0], wanted)
+
+
+@pytest.mark.parametrize("axis", range(5))
+def test_nothing_to_attend_to(axis: int) -> None:
+    shape = [2, 3, 5, 6, 4]
+    shape[axis] = 0
+    out, sums = halves(draw(16, (shape[0], shape[1], shape[2], shape[3], shape[4]))).run()
+    if axis == 3:
+        assert (out == 0).all()
+        assert (sums == 0).all()
+    elif axis == 4:
+        np.testing.assert_allclose(sums, np.log(6), rtol=1e-6)
