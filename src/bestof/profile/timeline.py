@@ -127,9 +127,19 @@ def from_log(title: str, log: Log) -> Profile:
         unknown=log.unknown,
         examples=tuple(log.examples),
         refusals=tuple(log.refusals),
-        notes=tuple(log.errors),
+        notes=(*log.errors, *_elsewhere(log.lines)),
         host={"log": next((text for text in log.information if "oneDNN v" in text), "")},
     )
+
+
+def _elsewhere(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a message if lines ran on other engines than the processor."""
+    engines = Counter(line.engine for line in lines)
+    for engine in sorted(engines.keys() - {"cpu"}):
+        yield (
+            f"{engines[engine]} of {len(lines)} lines ran on {engine}, not on the processor: "
+            "bestof project does not replay them"
+        )
 
 
 def _silent(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bestof.errors import ProfileError
-from bestof.profile import read_log
+from bestof.profile import from_log, read_log
 from bestof.profile.log import read_lines
 from bestof.profile.work import bytes_of, flops_of
 
@@ -186,3 +186,11 @@ def test_bytes_that_are_not_utf8_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "verbose.log"
     path.write_bytes(b"\xff\xfe\n" + CONVOLUTIONS["3.12"].encode() + b"\n")
     assert len(read_log(path).lines) == 1
+
+
+def test_lines_of_a_gpu_are_counted_and_told() -> None:
+    texts = [CONVOLUTIONS["3.12"], CONVOLUTIONS["3.12"].replace("exec,cpu", "exec,gpu")]
+    found = from_log("log", read_lines(texts))
+    assert found.lines == 2
+    (note,) = found.notes
+    assert note.startswith("1 of 2 lines ran on gpu, not on the processor")
