@@ -52,7 +52,7 @@ import train_detector
 
 # Of the test whether a change is kept.
 LEAD = 6
-MOST = 60
+MOST = 24
 
 
 class Worker:
@@ -170,9 +170,8 @@ def profiled(step: Any, steps: int) -> Steady:
     return steady_of(captured.profile)
 
 
-def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float, ...]]]:
+def versions_of(options: argparse.Namespace, peak: Peak) -> list[tuple[Version, tuple[float, ...]]]:
     """Build, warm up and profile all versions, each with its projection from the one before."""
-    peak = measure_peak()
     found: list[tuple[Version, tuple[float, ...]]] = []
     kept: tuple[str, ...] = ()
     before: Version | None = None
@@ -187,9 +186,11 @@ def versions_of(options: argparse.Namespace) -> list[tuple[Version, tuple[float,
         steady = worker.call("profile", options.profiled)
         version = Version(change, changes, worker, steady)
         found.append((version, promised))
-        print(f"{change}: {version.steady.wall:.2f} s profiled", file=sys.stderr, flush=True)
         if before is not None:
             version.kept, version.pairs = is_kept(before, version)
+        kept_now = "kept" if version.kept else "not kept"
+        told = f"{change}: {version.steady.wall:.2f} s profiled, {kept_now}"
+        print(f"{told} after {version.pairs} pairs", file=sys.stderr, flush=True)
         if version.kept:
             kept, before = changes, version
     return found
@@ -282,13 +283,16 @@ def main() -> None:
     add_clock(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"{processor_name()}, {options.threads} threads", flush=True)
-    found = versions_of(options)
+    peak = measure_peak()
+    machine = f"{processor_name()}, {options.threads} threads, {peak.flops / 1e9:.0f} GFLOP/s"
+    print(machine, flush=True)
+    found = versions_of(options, peak)
     run_in_turn([version for version, _ in found], options.rounds)
     print(table_of(found))
     if options.picture:
         bars = [Bar(version.change, parts_of(version)) for version, _ in reversed(found)]
-        draw_stacked_bars([bars], "A detector's step after each change", options.picture)
+        title = f"A detector's step after each change\n{machine}"
+        draw_stacked_bars([bars], title, options.picture)
 
 
 if __name__ == "__main__":

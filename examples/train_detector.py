@@ -30,8 +30,8 @@ CHANGES = (
     "frozen norm",
     "focal loss",
     "optimizer",
-    "channels last",
     "bfloat16",
+    "channels last",
     "enable",
 )
 CLASSES = 90
