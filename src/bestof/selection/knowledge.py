@@ -227,10 +227,12 @@ class Knowledge:
                     tuning.asked = None
                     tuning.unsaved = True
                     search.tell(position, total)
+        if tuning.asks_ahead and tuning.lone is None:
+            tuning.asked = search.ask()
+            if tuning.asked is not None:  # so there is no winner: most trials need not ask for it
+                return
         if search.winner is not None or tuning.lone is not None:
             self.conclude(tuning)
-        elif tuning.asks_ahead:
-            tuning.asked = search.ask()
 
     def settle(self, tuning: Tuning, position: int, source: str) -> None:
         """Decide for an alternative: write the decision to the store, and publish the winner.
