@@ -120,7 +120,8 @@ def compare(name: str, dataset: Dataset[Any], rounds: int) -> None:
 def cost(dataset: Dataset[Any], rounds: int) -> None:
     """Print the time of a tuned loader's first epoch over that of an untuned one, in turn."""
     step = training(64)
-    sampler = RandomSampler(dataset, replacement=True, num_samples=10 * BATCH * BATCHES)  # type: ignore[arg-type]
+    examples: Any = dataset  # PyTorch's type of it wants a length
+    sampler = RandomSampler(examples, replacement=True, num_samples=10 * BATCH * BATCHES)
     ratios = []
     for number in range(rounds + 1):
         times = {}
