@@ -119,9 +119,9 @@ def compare(name: str, dataset: Dataset[Any], rounds: int) -> None:
 
 def cost(dataset: Dataset[Any], rounds: int) -> None:
     """Print the time of a tuned loader's first epoch over that of an untuned one, in turn."""
-    step = training(64)
+    step = training(32)
     examples: Any = dataset  # PyTorch's type of it wants a length
-    sampler = RandomSampler(examples, replacement=True, num_samples=10 * BATCH * BATCHES)
+    sampler = RandomSampler(examples, replacement=True, num_samples=5 * BATCH * BATCHES)
     ratios = []
     for number in range(rounds + 1):
         times = {}
