@@ -255,8 +255,10 @@ def project(
         *convolutions_of_step(steady, threads),
     ]
     whole = {one.key for one, call in found if isinstance(call, EnabledConvolution)}
-    found.sort(key=lambda one: -one[0].seconds)
+    # Whole convolutions come last. They have at least half of the time, if there are any.
+    found.sort(key=lambda one: (one[0].key in whole, -one[0].seconds))
     ends, watch, calls = perf_counter() + seconds, Watch(), 0
+    lines_end = ends - seconds / 2 if whole else ends
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     done = []
@@ -266,14 +268,16 @@ def project(
             if line is None:
                 done.append(problem)
                 continue
-            left = ends - perf_counter()
+            last = problem.key in whole
+            left = (ends if last else lines_end) - perf_counter()
             # The longest problems come first. Each gets its share of the remaining time.
-            rest = sum(one.seconds for one, _ in found[number:]) or 1.0
+            after = [one for one, _ in found[number:] if (one.key in whole) == last]
+            rest = sum(one.seconds for one in after) or 1.0
             if problem.key not in kept.known:
                 if left <= 0:
                     done.append(_with(problem, (), "no time was left; continue with --resume FILE"))
                     continue
-                share = left * max(problem.seconds / rest, 1.0 / (len(found) - number))
+                share = left * max(problem.seconds / rest, 1.0 / len(after))
                 try:
                     kept.add(problem.key, list(_measure(line, min(share, left, _MOST))))
                 except ProfileError as error:
@@ -286,16 +290,16 @@ def project(
         torch.set_num_threads(before)
     tell(len(found), len(found), "")
     convolutions = tuple(one for one in done if one.key in whole and one.measured)
-    others = without_convolutions(steady, {one.key.rsplit("|", 2)[0] for one in convolutions})
-    outside = [*problems_of(others, threads, None), *operations_of_step(others, threads, None)]
-    return Projection(
-        steady.wall,
-        tuple(one for one in done if one.key not in whole),
-        watch.read(calls),
-        threads,
-        convolutions,
-        {one.key: one.seconds for one, _ in outside},
-    )
+    problems = tuple(one for one in done if one.key not in whole)
+    outside = _outside(steady, threads, convolutions)
+    return Projection(steady.wall, problems, watch.read(calls), threads, convolutions, outside)
+
+
+def _outside(steady: Steady, threads: int, convolutions: Sequence[Problem]) -> Mapping[str, float]:
+    """Return the observed seconds of each problem outside of these convolutions, by its key."""
+    rest = without_convolutions(steady, {one.key.rsplit("|", 2)[0] for one in convolutions})
+    found = [*problems_of(rest, threads, None), *operations_of_step(rest, threads, None)]
+    return {one.key: one.seconds for one, _ in found}
 
 
 def _with(problem: Problem, measured: tuple[Measured, ...], reason: str) -> Problem:
