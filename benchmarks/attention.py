@@ -8,7 +8,7 @@ with its quartiles. The peak that was measured in the same run stands above the 
 native kernel's share of it (one multiply-add counts as two; a causal mask halves the work) in its
 last column. bfloat16 has the peak of float32: a processor with an instruction for it may exceed 1.
 
-    python benchmarks/attention.py                             # four minutes
+    python benchmarks/attention.py                             # two minutes
     python benchmarks/attention.py --threads 1 --cpu-time      # on a busy machine
 """
 
