@@ -145,22 +145,18 @@ def _jobs(
         if size is not None:
             model.check_size(size)
     cores = len(os.sched_getaffinity(0))
-    jobs = []
-    for train in modes or (options.train,):
-        for name in names:
-            for batch in numbers_of(options.batch, "--batch"):
-                for threads in numbers_of(options.threads or str(cores), "--threads"):
-                    if threads > cores:
-                        print(
-                            f"bestof: {threads} threads are left out: {cores} cores are here",
-                            file=sys.stderr,
-                        )
-                        continue
-                    jobs.append(
-                        Job(
-                            name, batch, threads, train, size, options.narrow, device=options.device
-                        )
-                    )
+    counts = numbers_of(options.threads or str(cores), "--threads")
+    for threads in (one for one in counts if one > cores):
+        print(f"bestof: {threads} threads are left out: {cores} cores are here", file=sys.stderr)
+    jobs = [
+        Job(name, batch, threads, train, size, options.narrow, device=options.device, dtype=dtype)
+        for train in modes or (options.train,)
+        for name in names
+        for batch in numbers_of(options.batch, "--batch")
+        for threads in counts
+        if threads <= cores
+        for dtype in options.dtype.split(",")
+    ]
     if not jobs:
         raise InvalidArgument(f"--threads: no number of threads is left that {cores} cores can run")
     return jobs

@@ -24,6 +24,7 @@ what only the preparation took.
 
   bestof bench model vgg16 resnet50 --peers --batch 1,8 --threads 1,2
   bestof bench model vgg16-cifar --train --batch 64 --steps 60 --png training.png
+  bestof bench model bert-base vit-b convnext --batch 1,8 --dtype float32,bfloat16 --peers
   bestof bench model --reach --keep models.jsonl --png models.png
   bestof bench model --matrix --batch 8 --size 64 --keep matrix.jsonl
   bestof bench model resnet50 --batch 32 --train --device cuda
@@ -56,7 +57,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"check that no model runs below {PROMISE} of its speed without bestof",
     )
-    add("--reach", action="store_true", help="every model with a promise, by every peer")
+    add("--reach", action="store_true", help="every convolutional model with a promise")
     add("--layers", action="store_true", help="keep what was measured for each convolution")
 
 
@@ -65,6 +66,12 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     add("--batch", default="1", metavar="LIST", help="images a call (default: %(default)s)")
     add("--device", default="cpu", metavar="NAME", help="cpu or cuda (default: %(default)s)")
     add("--threads", metavar="LIST", help="(default: one for each core)")
+    add(
+        "--dtype",
+        default="float32",
+        metavar="LIST",
+        help="float32, bfloat16 or both; bfloat16 for inference only (default: %(default)s)",
+    )
     add("--size", metavar="N or RxC", help="rows and columns of the images (default: the model's)")
     add("--narrow", action="store_true", help="the small form of the models, as tests run them")
 

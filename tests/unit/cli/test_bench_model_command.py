@@ -145,6 +145,13 @@ def test_a_failure_of_bestof_exits_with_1_and_one_of_a_peer_with_0(
     assert "wrong by 1e+00" in capsys.readouterr().out
 
 
+def test_models_in_both_types(asked: list[Any], capsys: Any) -> None:
+    assert main(["bench", "model", "vgg16", "--dtype", "float32,bfloat16"]) == 0
+    printed = capsys.readouterr().out
+    assert "vgg16 inference, batch 1" in printed
+    assert "vgg16 inference in bfloat16, batch 1" in printed
+
+
 def test_csv(asked: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "times.csv"
     assert main(["bench", "model", "vgg16", "--batch", "1,8", "--csv", str(file)]) == 0
@@ -220,6 +227,8 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str, capsys: Any) -
         (["vgg16", "--batch", "1,x"], "--batch: expected positive numbers"),
         (["vgg16", "--batch", "0"], "--batch: expected positive numbers such as 1,2; got '0'"),
         (["vgg16", "--threads", "99"], "no number of threads is left"),
+        (["vgg16", "--dtype", "bfloat16,half"], "dtype: expected one of float32, bfloat16; got"),
+        (["vgg16", "--dtype", "bfloat16", "--train"], "training steps are measured in float32"),
         (["vgg16", "--size", "64y"], "--size: expected such as 224"),
         (
             ["vgg16", "resnet18", "--size", "65"],

@@ -7,13 +7,16 @@ from typing import Any
 
 from bestof.errors import InvalidArgument
 
+DTYPES = ("float32", "bfloat16")
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A model on a batch of images: inference, or training steps if `train`.
 
     `size`: rows and columns of the images, None for the model's own. `narrow`: the model's small
-    form. `device`: cpu or cuda. Raises InvalidArgument for numbers below 1.
+    form. `device`: cpu or cuda. `dtype`: of the weights and the images; only inference runs in
+    bfloat16. Raises InvalidArgument for numbers below 1, and for other types.
     """
 
     model: str
@@ -24,11 +27,18 @@ class Job:
     narrow: bool = False
     peer: str = "eager"
     device: str = "cpu"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("threads", self.threads)):
             if value < 1:
                 raise InvalidArgument(f"{name}: expected at least 1; got {value}")
+        if self.dtype not in DTYPES:
+            raise InvalidArgument(f"dtype: expected one of {', '.join(DTYPES)}; got {self.dtype!r}")
+        if self.train and self.dtype != "float32":
+            raise InvalidArgument(
+                f"dtype: training steps are measured in float32; got {self.dtype}"
+            )
 
     def by(self, peer: str) -> Job:
         return replace(self, peer=peer)
@@ -47,4 +57,5 @@ class Job:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         where = "" if self.device == "cpu" else f", on {self.device}"
         mode = "training" if self.train else "inference"
+        mode += "" if self.dtype == "float32" else f" in {self.dtype}"
         return f"{self.model}{size} {mode}, batch {self.batch}, {threads}{where}"

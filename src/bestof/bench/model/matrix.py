@@ -30,7 +30,7 @@ def measure_matrix(
     `kept` holds rows that need not be measured again; of equal rows the last one counts. `keep` is
     called with every new row that has a time.
     """
-    pairs = [(job, peer) for job in jobs for peer in peers if _can(peer, job)]
+    pairs = [(job, peer) for job in jobs for peer in peers if peer.ours and peer.runs(job)]
     known = {(row.job, row.name): row for row in kept}
     rows = []
     for number, (job, peer) in enumerate(pairs):
@@ -44,10 +44,6 @@ def measure_matrix(
                 row = MatrixRow(job, peer.name, reason=str(error))
         rows.append(row)
     return tuple(rows)
-
-
-def _can(peer: ModelPeer, job: Job) -> bool:
-    return peer.ours and job.device in peer.devices and (peer.trains or not job.train)
 
 
 def _row(job: Job, peer: ModelPeer, effort: Effort, alone: Alone) -> MatrixRow:

@@ -15,7 +15,7 @@ import numpy as np
 from bestof.bench.model.error import relative_error
 from bestof.bench.model.job import Job
 from bestof.bench.model.layers import layer_times
-from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, ModelPeer
+from bestof.bench.model.peers.table import OVER_AUTOCAST, REFERENCE, RELAXED, ModelPeer
 from bestof.bench.model.process import start_peer
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.bench.process import PeerProcess
@@ -106,9 +106,7 @@ def measure_model(
     fails or is wrong has a reason instead of a time. With `layers`, the measurements of the first
     peer of bestof for each convolution are kept too.
     """
-    peers = [
-        peer for peer in peers if job.device in peer.devices and (peer.trains or not job.train)
-    ]
+    peers = [peer for peer in peers if peer.runs(job)]
     runners = [_Runner(peer) for peer in ([] if REFERENCE in peers else [REFERENCE]) + peers]
     steps = len(runners) * 2 + effort.rounds
     with ExitStack() as stack, TemporaryDirectory() as folder:
@@ -155,15 +153,19 @@ def _prepare(
         runner.reason = f"not installed: {', '.join(missing)}"
         return
     runner.process = stack.enter_context(start_peer(job.by(runner.peer.name)))
+    if runner.peer is REFERENCE and job.dtype != "float32":
+        runner.ask("exact", effort.patience, file=str(reference))
     answer = runner.ask("prepare", effort.patience)
-    file = reference if runner.peer is REFERENCE else folder / f"{runner.peer.name}.npy"
+    file = folder / f"{runner.peer.name}.npy"
+    if runner.peer is REFERENCE:
+        file = reference if job.dtype == "float32" else reference.with_name(_ROUNDED)
     first = runner.ask("first", effort.patience, file=str(file), calls=_COMPARED_STEPS)
     if answer is None or first is None:
         return
     runner.facts["prepare_seconds"] = answer["seconds"] + first["seconds"][0]
     runner.facts["prepare_bytes"] = answer["peak"]
     runner.first = first["seconds"]
-    if runner.peer is REFERENCE and not job.train:
+    if runner.peer is REFERENCE and not job.train and job.dtype == "float32":
         runner.ask("rounded", effort.patience, file=str(reference.with_name(_ROUNDED)))
         runner.reason = None  # the model is measured even if autocast cannot run it
     _compare(runner, job, file, reference)
@@ -201,9 +203,9 @@ def _compare(runner: _Runner, job: Job, file: Path, reference: Path) -> None:
         return
     error = relative_error(got.reshape(expected.shape), expected)
     runner.facts["error"] = max(error, runner.facts.get("error", 0.0))
-    allowed = runner.peer.tolerance_on(job.device)
-    rounded = reference.with_name(_ROUNDED)
-    if runner.peer.rounds and rounded.exists():
+    rounded, rounds = reference.with_name(_ROUNDED), job.dtype != "float32" or runner.peer.rounds
+    allowed = max(runner.peer.tolerance_on(job.device), RELAXED if rounds else 0.0)
+    if rounds and rounded.exists():
         lost = relative_error(np.load(rounded).astype(np.float64).reshape(expected.shape), expected)
         allowed = max(allowed, OVER_AUTOCAST * lost)
     if not error <= allowed:

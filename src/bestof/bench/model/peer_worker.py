@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from statistics import median
@@ -35,9 +36,11 @@ class PeerWorker:
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)
         self.job = job
-        row = find_model(job.model)
-        self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device)
-        self._images = row.inputs(job.batch, job.size, narrow=job.narrow).to(job.device)
+        row, self._dtype = find_model(job.model), getattr(torch, job.dtype)
+        self._model: nn.Module = row.build(job.size, narrow=job.narrow).to(job.device, self._dtype)
+        images = row.inputs(job.batch, job.size, narrow=job.narrow).to(job.device)
+        # Tokens keep their type.
+        self._images = images.to(self._dtype) if images.is_floating_point() else images
         self._prepared: Prepared | None = None
 
     def prepare(self) -> dict[str, Any]:
@@ -77,6 +80,14 @@ class PeerWorker:
         """Write the model's result under PyTorch's autocast to bfloat16 to a .npy file."""
         with torch.autocast(self.job.device, dtype=torch.bfloat16):
             np.save(file, _array(self._timed()[0].float()))
+        return {}
+
+    def exact(self, file: str) -> dict[str, Any]:
+        """Write the result of the same weights and images in float32 to a .npy file."""
+        images = self._images.float() if self._images.is_floating_point() else self._images
+        model = copy.deepcopy(self._model).float().eval()
+        with torch.no_grad():
+            np.save(file, _array(model(images)))
         return {}
 
     def again(self, file: str) -> dict[str, Any]:
@@ -164,7 +175,11 @@ class PeerWorker:
 
 def _array(result: Any) -> Any:
     """Return the result of a call in a form that NumPy can read."""
-    return np.asarray(result.cpu() if isinstance(result, torch.Tensor) else result)
+    if isinstance(result, torch.Tensor):
+        result = result.cpu()
+        # NumPy has no bfloat16.
+        result = result.float() if result.dtype is torch.bfloat16 else result
+    return np.asarray(result)
 
 
 def _times(run: Run, seconds: float, least: int) -> list[float]:

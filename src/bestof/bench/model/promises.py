@@ -30,8 +30,10 @@ class Promise:
     against: tuple[str, ...] = ()
 
 
-def _inference(model: str, batch: int, ratio: float, peer: str = "optimize") -> Promise:
-    return Promise(Job(model, batch, THREADS), (peer,), ratio)
+def _inference(
+    model: str, batch: int, ratio: float, peer: str = "optimize", dtype: str = "float32"
+) -> Promise:
+    return Promise(Job(model, batch, THREADS, dtype=dtype), (peer,), ratio)
 
 
 def _training(model: str, batch: int, ratio: float) -> Promise:
@@ -54,11 +56,18 @@ PROMISES = (
     _training("vgg16", 8, 2.2),
     _training("resnet34", 8, 1.6),
 )
+# Models of linear layers. `--reach` leaves them out: it would take twice as long.
+LINEAR_PROMISES = tuple(
+    _inference(model, batch, ratio, dtype=dtype)
+    for model in ("bert-base", "vit-b", "convnext")
+    for batch in (1, 8)
+    for dtype, ratio in (("float32", 1.1), ("bfloat16", 1.05))
+)
 PRICED = Job("vgg16-cifar", 64, THREADS, train=True)
 
 
 def promised_jobs() -> tuple[Job, ...]:
-    """Return every job that has a promise, once."""
+    """Return every job that `--reach` measures, once."""
     return tuple(dict.fromkeys(promise.job for promise in PROMISES))
 
 
@@ -68,7 +77,7 @@ def reaches(results: Iterable[ModelTimes]) -> tuple[Reach, ...]:
 
 
 def _reaches(times: ModelTimes) -> Iterator[Reach]:
-    for promise in PROMISES:
+    for promise in (*PROMISES, *LINEAR_PROMISES):
         if promise.job == times.job:
             found = _ratio(times, promise)
             if found is not None:

@@ -43,7 +43,7 @@ _MATRIX_COLUMNS = (
     "error",
     "reason",
 )
-_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device")
+_JOB_COLUMNS = ("model", "batch", "threads", "train", "size", "narrow", "device", "dtype")
 
 
 def to_dict(times: Any) -> dict[str, Any]:
@@ -132,4 +132,5 @@ def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextI
 
 def _job(job: Job) -> list[object]:
     size = "" if job.size is None else f"{job.size[0]}x{job.size[1]}"
-    return [job.model, job.batch, job.threads, job.train, size, job.narrow, job.device]
+    what = [job.model, job.batch, job.threads, job.train, size]
+    return [*what, job.narrow, job.device, job.dtype]

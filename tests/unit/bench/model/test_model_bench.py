@@ -57,7 +57,7 @@ class FakeProcess:
         if self.script.fails.get(self.peer) == order:
             raise BenchError("it did not\nwork")
         if "file" in arguments:
-            of = "autocast" if order == "rounded" else self.peer
+            of = {"rounded": "autocast", "exact": "exact"}.get(order, self.peer)
             np.save(arguments["file"], self.script.results.get(of, LOGITS))
         if order == "time":
             self.rounds += 1
@@ -69,6 +69,7 @@ class FakeProcess:
             "settle": {"seconds": [2.0, 1.0], "settled": self.peer != "enable", "trials": 5},
             "pair": {"own": [2.0, 1.0, 1.0], "replaced": [1.0, 2.0, 3.0], "difference": 1e-6},
             "again": {},
+            "exact": {},
             "rounded": {},
         }[order]
 
@@ -118,6 +119,22 @@ def test_what_rounds_to_bfloat16_may_lose_what_autocast_loses(
     (relaxed,) = find_peers(("optimize-relaxed",))
     (_, time) = measure(script, (EAGER, relaxed)).peers
     assert (time.reason is None) == right
+
+
+@pytest.mark.parametrize(("lost", "right"), [(0.0, False), (0.2, False), (0.25, True)])
+def test_models_of_bfloat16_are_compared_with_their_result_in_float32(
+    script: Script, lost: float, right: bool
+) -> None:
+    """Every peer may lose 1.5 times what PyTorch loses; those of float32 alone are left out."""
+    script.seconds = {"eager": [1, 1, 1], "openvino": [1, 1, 1]}
+    size = np.sqrt(np.mean(np.square(LOGITS)))
+    script.results = {"openvino": LOGITS + 0.33 * size, "eager": LOGITS + lost * size}
+    peers = (EAGER, *find_peers(("openvino",)), NCNN)
+    found = measure(script, peers, dtype="bfloat16").peers
+    assert [one.name for one in found] == ["eager", "openvino"]
+    assert found[0].error == pytest.approx(lost)
+    assert (found[1].reason is None) == right
+    assert ("rounded", "eager") not in script.asked
 
 
 def test_memory_is_weighed_last_and_no_reason_to_lose_a_time(script: Script) -> None:

@@ -37,6 +37,14 @@ def test_inference_is_held_against_the_best_of_all_by_the_rounds() -> None:
     )
 
 
+@pytest.mark.parametrize(("dtype", "ratio"), [("float32", 1.1), ("bfloat16", 1.05)])
+def test_models_of_linear_layers_have_a_promise_for_each_type(dtype: str, ratio: float) -> None:
+    job = Job("vit-b", 8, THREADS, dtype=dtype)
+    (reach,) = reaches([ModelTimes(job, "compile", (EAGER, COMPILED, OPTIMIZE))])
+    assert (reach.reach, reach.reached) == (ratio, 2.1)
+    assert job not in promised_jobs()
+
+
 def test_a_plan_is_to_take_no_more_memory_than_pytorch_as_it_is() -> None:
     eager, ours = replace(EAGER, peak_bytes=1000), replace(OPTIMIZE, peak_bytes=1200)
     what = (

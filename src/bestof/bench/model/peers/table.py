@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bestof.bench.model.job import DTYPES, Job
 from bestof.bench.peer import Peer, find_rows
 
 # The largest difference from PyTorch's logits, in units of their root mean square. Peers that sum
@@ -24,6 +25,7 @@ OVER_AUTOCAST = 1.5
 TF32 = 1e-2
 
 _ANYWHERE = ("cpu", "cuda")
+_FLOAT32 = ("float32",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,21 @@ class ModelPeer(Peer):
     """A way to run models.
 
     `trains`: whether the module has `prepare_training`. `tolerance`: the largest difference from
-    PyTorch's results that is allowed. `devices`: where the peer runs. A peer that `rounds` to
-    bfloat16 inside may differ as much as PyTorch's autocast does.
+    PyTorch's results that is allowed. `devices`: where the peer runs. `dtypes`: of the models that
+    it runs. A peer that `rounds` to bfloat16 inside may differ as much as PyTorch's autocast does;
+    so may every peer on a model of bfloat16, whose results are compared with those in float32.
     """
 
     trains: bool = False
     tolerance: float = FLOAT32
     devices: tuple[str, ...] = ("cpu",)
+    dtypes: tuple[str, ...] = DTYPES
     rounds: bool = False
+
+    def runs(self, job: Job) -> bool:
+        """Return whether the peer can run a job."""
+        trains = self.trains or not job.train
+        return trains and job.device in self.devices and job.dtype in self.dtypes
 
     def tolerance_on(self, device: str) -> float:
         """Return the largest difference there: on CUDA PyTorch itself computes convolutions in
@@ -96,8 +105,9 @@ PEERS = (
         "ONNX Runtime",
         "#5aa9c7",
         ("onnx", "onnxscript", "onnxruntime"),
+        dtypes=_FLOAT32,
     ),
-    ModelPeer("ncnn", f"{_HERE}.ncnn", "ncnn", "#6a5fa8", ("ncnn", "pnnx")),
+    ModelPeer("ncnn", f"{_HERE}.ncnn", "ncnn", "#6a5fa8", ("ncnn", "pnnx"), dtypes=_FLOAT32),
     ModelPeer(
         "enable",
         f"{_HERE}.enabled",
@@ -126,6 +136,7 @@ PEERS = (
         options={"accuracy": "relaxed"},
         ours=True,
         tolerance=RELAXED,
+        dtypes=_FLOAT32,
         rounds=True,
     ),
 )
