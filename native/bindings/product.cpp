@@ -96,16 +96,27 @@ std::vector<ProductPromise> promises(const Product& p, int threads) {
   return promised;
 }
 
-void matmul(nb::handle a, nb::handle b, nb::handle bias, nb::handle residual, nb::handle out,
-            const std::string& algorithm, const std::string& dtype, const std::string& activation,
-            float slope, int threads) {
+// Reads an operand that lies as the result does.
+Array read_alike(nb::handle given, const char* name, const Array& result, Element element) {
+  const Array found = read_strided(given, name, element);
+  expect_shape(found, name, result.shape);
+  if (found.count() > 0 && found.strides != result.strides) {
+    refuse(std::string(name) + ": expected the strides of out, " + describe(result.strides) +
+           "; got " + describe(found.strides));
+  }
+  return found;
+}
+
+void matmul(nb::handle a, nb::handle b, nb::handle bias, nb::handle residual, nb::handle factor,
+            nb::handle out, const std::string& algorithm, const std::string& dtype,
+            const std::string& activation, float slope, int threads) {
   const Element element = element_of(dtype);
   const Activation function = activation_of(activation);
   threads = threads_of(threads);
   const PackedMatrix* packed = nullptr;
   const bool is_packed = nb::try_cast<PackedMatrix*>(b, const_cast<PackedMatrix*&>(packed));
   const Array left = read_strided(a, "a", element), result = write_strided(out, "out", element);
-  Array right, offsets, addend;
+  Array right, offsets, addend, factors;
   if (is_packed) {
     right.shape = packed->shape;
     right.strides = {packed->shape[1], 1};
@@ -126,18 +137,17 @@ void matmul(nb::handle a, nb::handle b, nb::handle bias, nb::handle residual, nb
     expect_apart(result, "out", offsets, "bias");
   }
   if (!residual.is_none()) {
-    addend = read_strided(residual, "residual", element);
-    expect_shape(addend, "residual", result.shape);
-    if (addend.count() > 0 && addend.strides != result.strides) {
-      refuse("residual: expected the strides of out, " + describe(result.strides) + "; got " +
-             describe(addend.strides));
-    }
+    addend = read_alike(residual, "residual", result, element);
     // Each element is read just before it is written.
     if (addend.data != result.data) expect_apart(result, "out", addend, "residual");
   }
+  if (!factor.is_none()) {
+    factors = read_alike(factor, "factor", result, element);
+    expect_apart(result, "out", factors, "factor");
+  }
   run_product(row, p,
               {left.data, right.data, is_packed ? packed->memory.get() : nullptr, result.data,
-               offsets.floats(), addend.data, function, slope, nullptr, threads});
+               offsets.floats(), addend.data, factors.data, function, slope, nullptr, threads});
 }
 
 void bind_rows(nb::module_& m) {
@@ -188,8 +198,8 @@ void bind_product(nb::module_& m) {
         [](nb::handle b, const std::string& algorithm, const std::string& dtype, int threads) {
           return pack_matrix(b, algorithm, dtype, threads_of(threads));
         });
-  m.def("matmul", &matmul, nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
-        nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+  m.def("matmul", &matmul, nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(),
+        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace bestof

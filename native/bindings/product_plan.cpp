@@ -29,14 +29,22 @@ struct ProductPlan {
         threads(count) {}
 
   ProductCall call(const void* a, const void* b, const PackedMatrix* packed, const float* bias,
-                   const void* residual, void* c) const {
-    return {
-        a,     b,       packed ? packed->memory.get() : nullptr,      c, bias, residual, activation,
-        slope, nullptr, threads > 0 ? threads : omp_get_max_threads()};
+                   const void* residual, const void* factor, void* c) const {
+    return {a,
+            b,
+            packed ? packed->memory.get() : nullptr,
+            c,
+            bias,
+            residual,
+            factor,
+            activation,
+            slope,
+            nullptr,
+            threads > 0 ? threads : omp_get_max_threads()};
   }
 
-  void run(std::size_t a, nb::handle b, std::size_t out, std::size_t bias,
-           std::size_t residual) const {
+  void run(std::size_t a, nb::handle b, std::size_t out, std::size_t bias, std::size_t residual,
+           std::size_t factor) const {
     PackedMatrix* packed = nullptr;
     std::size_t address = 0;
     if (nb::try_cast<PackedMatrix*>(b, packed)) {
@@ -44,10 +52,11 @@ struct ProductPlan {
     } else {
       address = nb::cast<std::size_t>(b);
     }
-    run_product(*row, product,
-                call(reinterpret_cast<const void*>(a), reinterpret_cast<const void*>(address),
-                     packed, reinterpret_cast<const float*>(bias),
-                     reinterpret_cast<const void*>(residual), reinterpret_cast<void*>(out)));
+    run_product(
+        *row, product,
+        call(reinterpret_cast<const void*>(a), reinterpret_cast<const void*>(address), packed,
+             reinterpret_cast<const float*>(bias), reinterpret_cast<const void*>(residual),
+             reinterpret_cast<const void*>(factor), reinterpret_cast<void*>(out)));
   }
 };
 
@@ -58,7 +67,7 @@ bool multiply_by_plan(const void* address, const void* a, const void* b, const v
   const ProductPlan& plan = *static_cast<const ProductPlan*>(address);
   const auto* kept = static_cast<const PackedMatrix*>(packed);
   if (plan.isa != kernels().isa || (kept && !fits(*kept, *plan.row, plan.product))) return false;
-  return multiply(*plan.row, plan.product, plan.call(a, b, kept, bias, residual, c)) ==
+  return multiply(*plan.row, plan.product, plan.call(a, b, kept, bias, residual, nullptr, c)) ==
          Outcome::kDone;
 }
 

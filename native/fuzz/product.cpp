@@ -55,7 +55,7 @@ struct Sums {
 };
 
 Sums naive(const Product& p, const float* a, const float* b, const float* bias,
-           const float* residual) {
+           const float* residual, const float* factor) {
   Sums sums;
   for (long matrix = 0; matrix < p.batch; ++matrix) {
     for (long i = 0; i < p.rows; ++i) {
@@ -68,8 +68,9 @@ Sums naive(const Product& p, const float* a, const float* b, const float* bias,
           value += product;
           magnitude += std::fabs(product);
         }
-        sums.value.push_back(value);
-        sums.magnitude.push_back(magnitude);
+        const double times = factor ? factor[place(p.c, matrix, i, j)] : 1.0;
+        sums.value.push_back(times * value);
+        sums.magnitude.push_back(std::fabs(times) * magnitude);
       }
     }
   }
@@ -84,7 +85,7 @@ bool close(const Product& p, const float* c, const Sums& wanted, bool rounds) {
         const double error = c[place(p.c, matrix, i, j)] - wanted.value[at];
         // Rounding errs by 2^-24 for each sum and each product, and by 2^-8 for each operand of
         // bfloat16.
-        const double bound = std::ldexp(static_cast<double>(p.depth + 3), -24) +
+        const double bound = std::ldexp(static_cast<double>(p.depth + 4), -24) +
                              (rounds ? 2.02 * std::ldexp(1.0, -8) : 0.0);
         if (!(std::fabs(error) <= bound * wanted.magnitude[at])) return false;
       }
@@ -114,10 +115,12 @@ int try_product(const Kernels& kernels, std::mt19937& random, std::vector<long>&
   p.c = result.strides;
   const Buffer a = exact(left.count, random, true), b = exact(right.count, random, true);
   const Buffer bias = exact(p.columns, random, true), residual = exact(result.count, random, true);
+  const Buffer factor = exact(result.count, random, true);
+  const bool multiply = pick(random, 0, 3) == 0;
   const bool add = pick(random, 0, 1) == 1, offset = pick(random, 0, 1) == 1;
   const int threads = static_cast<int>(pick(random, 1, 3));
-  const Sums wanted =
-      naive(p, a.get(), b.get(), offset ? bias.get() : nullptr, add ? residual.get() : nullptr);
+  const Sums wanted = naive(p, a.get(), b.get(), offset ? bias.get() : nullptr,
+                            add ? residual.get() : nullptr, multiply ? factor.get() : nullptr);
   for (int i = 0; i < kernels.product_count; ++i) {
     const ProductAlgorithm& row = kernels.products[i];
     if (!applies(row, p)) continue;
@@ -126,9 +129,10 @@ int try_product(const Kernels& kernels, std::mt19937& random, std::vector<long>&
     if (packs) row.pass->pack(p, b.get(), packed.get(), threads);
     const Buffer scratch = exact(row.pass->scratch_floats(p, packs, threads), random, false);
     const Buffer c = exact(result.count, random, false);
-    row.pass->run(p, {a.get(), b.get(), packs ? packed.get() : nullptr, c.get(),
-                      offset ? bias.get() : nullptr, add ? residual.get() : nullptr,
-                      Activation::kNone, 0.0f, scratch.get(), threads});
+    row.pass->run(
+        p, {a.get(), b.get(), packs ? packed.get() : nullptr, c.get(),
+            offset ? bias.get() : nullptr, add ? residual.get() : nullptr,
+            multiply ? factor.get() : nullptr, Activation::kNone, 0.0f, scratch.get(), threads});
     ++computed[i];
     if (!close(p, c.get(), wanted, row.rounds == Rounds::kBoth)) return fail(kernels, row.name, p);
   }

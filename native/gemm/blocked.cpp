@@ -209,6 +209,7 @@ void multiply_depth(const Part& part, long k, long depth, long first, long last)
   if (k > 0) target.added = target.c;
   if (k + depth < part.depth) {
     target.bias = nullptr;
+    target.factor = nullptr;
     target.activation = Activation::kNone;
   }
   // Panels that one block of rows uses follow each other in one place.
@@ -254,7 +255,8 @@ void add_parts(const Orientation& o, const ProductCall& call, long parts) {
       const long at = matrix * o.c_batch + i * o.c_row + j * o.c_column;
       if (call.residual) sum += floats(call.residual)[at];
       if (call.bias) sum += call.bias[o.swapped ? i : j];
-      floats(call.c)[at] = activate(broadcast(sum), call.activation, call.slope)[0];
+      const float result = activate(broadcast(sum), call.activation, call.slope)[0];
+      floats(call.c)[at] = call.factor ? result * floats(call.factor)[at] : result;
     }
   }
 }
@@ -285,13 +287,15 @@ Part part_of(const Orientation& o, const ProductCall& call, const Cut& cut, cons
   part.column_count = smaller(end, o.columns) - j;
   part.depth = k_end - k;
   part.length = call.packed ? length : block_length(part.depth);
-  Target<float> target = {floats(call.c), o.c_stride(), o.turned(),      floats(call.residual),
-                          call.bias,      o.swapped,    call.activation, call.slope};
+  Target<float> target = {floats(call.c),        o.c_stride(),    o.turned(),
+                          floats(call.residual), call.bias,       o.swapped,
+                          floats(call.factor),   call.activation, call.slope};
   target.c += matrix * o.c_batch;
   if (target.added) target.added += matrix * o.c_batch;
+  if (target.factor) target.factor += matrix * o.c_batch;
   if (cut.depth > 1) {
     float* sums = call.scratch + (depth_part * o.batch + matrix) * o.rows * o.columns;
-    target = {sums, o.columns, false, nullptr, nullptr, false, Activation::kNone, 0.0f};
+    target = {sums, o.columns, false, nullptr, nullptr, false, nullptr, Activation::kNone, 0.0f};
   }
   part.target = target_at(target, i, j);
   part.row_buffer = call.scratch + s.sums + omp_get_thread_num() * s.thread();

@@ -136,10 +136,12 @@ void run_all(const Product& p, const ProductCall& call) {
                               nullptr,
                               call.bias,
                               false,
+                              nullptr,
                               call.activation,
                               call.slope};
     if (call.residual)
       target.added = static_cast<const Element*>(call.residual) + matrix * p.c.batch;
+    if (call.factor) target.factor = static_cast<const Element*>(call.factor) + matrix * p.c.batch;
     run_matrix(p, static_cast<const Element*>(call.a) + matrix * p.a.batch, halves(packed), target,
                rows, call.threads);
   }

@@ -128,9 +128,11 @@ void run(const Product& p, const ProductCall& call) {
                             o.column_side.along};
       const float* x = call.scratch + matrix * s.rows;
       const long at = matrix * o.c_batch + first * o.c_column;
-      Target<float> target = {floats(call.c) + at, o.c_stride(), o.turned(),      nullptr,
-                              call.bias,           o.swapped,    call.activation, call.slope};
+      Target<float> target = {floats(call.c) + at, o.c_stride(), o.turned(), nullptr,
+                              call.bias,           o.swapped,    nullptr,    call.activation,
+                              call.slope};
       if (call.residual) target.added = floats(call.residual) + at;
+      if (call.factor) target.factor = floats(call.factor) + at;
       if (call.bias && !o.swapped) target.bias += first;
       if (way == Way::kDots) {
         dot_all(o, x, columns, first, last, target);

@@ -19,7 +19,7 @@ struct Product {
   Element element = Element::kFloat32;  // of A, B and C
 };
 
-// C = activation(A B + bias + residual); a null pointer leaves its part out.
+// C = activation(A B + bias + residual) * factor; a null pointer leaves its part out.
 struct ProductCall {
   const void* a;
   const void* b;        // unused if `packed` is given
@@ -27,6 +27,7 @@ struct ProductCall {
   void* c;
   const float* bias;     // [columns]
   const void* residual;  // at the strides of C; may be C
+  const void* factor;    // at the strides of C; not C, which holds sums before they are complete
   Activation activation;
   float slope;     // of kLeakyRelu below zero
   float* scratch;  // 64-byte aligned, scratch_floats long

@@ -32,6 +32,7 @@ struct Target {
   const Out* added;   // added to the results, at the strides of c; or null
   const float* bias;  // of the columns of the tile, or if `bias_of_rows` of its rows; or null
   bool bias_of_rows;
+  const Out* factor;  // multiplies what the activation returns, at the strides of c; or null
   Activation activation;
   float slope;
 };
@@ -97,6 +98,7 @@ BESTOF_INLINE Target<Out> target_at(const Target<Out>& t, long i, long j) {
   const long at = t.turned ? j * t.stride + i : i * t.stride + j;
   moved.c += at;
   if (t.added) moved.added += at;
+  if (t.factor) moved.factor += at;
   if (t.bias) moved.bias += t.bias_of_rows ? i : j;
   return moved;
 }
@@ -128,11 +130,14 @@ BESTOF_INLINE void finish_run(Vec v, const Target<Out>& t, long i, long j, long 
       v += broadcast(t.bias[t.turned ? j : i]);
     }
   }
-  store_first(t.c + at, activate(v, t.activation, t.slope), n);
+  v = activate(v, t.activation, t.slope);
+  if (t.factor) v *= load_first(t.factor + at, n);
+  store_first(t.c + at, v, n);
 }
 
 // Finishes rows x columns sums that were stored `sums_stride` apart: of tiles that are turned, end
-// in the middle of a vector, or have an activation that is seldom. Reads whole vectors of sums.
+// in the middle of a vector, are multiplied, or have an activation that is seldom. Reads whole
+// vectors of sums.
 template <class Out>
 __attribute__((noinline)) inline void finish_stored(const float* sums, long sums_stride, long rows,
                                                     long columns, const Target<Out>& given) {
@@ -162,8 +167,8 @@ __attribute__((noinline)) inline void finish_stored(const float* sums, long sums
 
 template <int R, class Out>
 BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, long columns) {
-  const bool plain = t.activation == Activation::kRelu || t.activation == Activation::kNone;
-  if (t.turned || t.bias_of_rows || columns < kPanel || !plain) {
+  const bool bounded = t.activation == Activation::kRelu || t.activation == Activation::kNone;
+  if (t.turned || t.bias_of_rows || columns < kPanel || !bounded || t.factor) {
     float sums[R * kPanel];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {

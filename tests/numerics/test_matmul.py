@@ -186,6 +186,37 @@ def test_epilogues(name: str, activation: Activation) -> None:
             assert (error <= reference.steepest * EPSILON * (k + 8) * (wanted.magnitude + 1)).all()
 
 
+@pytest.mark.parametrize("name", FLOAT32)
+@pytest.mark.parametrize("activation", [None, "relu", "silu", "gelu_tanh"])
+def test_factors_multiply_what_the_activation_returns(name: str, activation: Activation) -> None:
+    """Errors of the result before grow by the factor, which is rounded in once."""
+    reference = REFERENCES[activation]
+    random = draw(14)
+    for m, k, n in ((16, 20, 50), (9, 1700, 33), (2, 1, 64), (15, 0, 40), (4, 30, 3)):
+        for order in ORDERS:
+            a, b = stored(random, order[0], m, k), stored(random, order[1], k, n)
+            bias = random.standard_normal(n, np.float32)
+            residual, factor = (random.standard_normal((m, n), np.float32) for _ in range(2))
+            wanted = wanted_of(a, b, bias, residual)
+            value = reference.value(wanted.value) * factor
+            sums = reference.steepest * EPSILON * (k + 9) * (wanted.magnitude + 1)
+            allowed = sums * np.abs(factor)
+            for turned, threads in ((False, 2), (True, 5)):
+                out = poisoned(n, m).T if turned else poisoned(m, n)
+                alike = [np.asfortranarray(one) if turned else one for one in (residual, factor)]
+                given = kernels.matmul(
+                    *(a, b, bias),
+                    residual=alike[0],
+                    factor=alike[1],
+                    out=out,
+                    activation=activation,
+                    algorithm=name,
+                    threads=threads,
+                )
+                assert given is out
+                assert (np.abs(out - value) <= allowed).all()
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_few_tiles_share_the_depth(order: str) -> None:
     """A small result of a long sum: threads share the depth, also of packed columns."""
@@ -198,6 +229,11 @@ def test_few_tiles_share_the_depth(order: str) -> None:
         for threads in (4, 7):
             result = kernels.matmul(a, columns, bias, residual=residual, threads=threads)
             check(result, wanted, k)
+            times = kernels.matmul(
+                a, columns, bias, residual=residual, factor=2 * residual, threads=threads
+            )
+            doubled = Wanted(2 * residual * wanted.value, 2 * abs(residual) * wanted.magnitude)
+            check(times, doubled, k + 1)
     few = kernels.matmul_algorithms(a.shape, b.shape, threads=1)["blocked"].scratch_bytes
     assert kernels.matmul_algorithms(a.shape, b.shape, threads=7)["blocked"].scratch_bytes > few
 

@@ -65,6 +65,24 @@ def test_matrices_of_bfloat16(shape: tuple[int, int, int], order: str) -> None:
         assert (error <= bound).all()
 
 
+def test_a_factor_of_bfloat16_is_rounded_with_the_sum() -> None:
+    """silu is 1.1-Lipschitz; the result is rounded once, after the multiplication."""
+    random = draw(15)
+    for m, k, n in SHAPES:
+        a, b, factor = (
+            rounded(random.standard_normal(shape, np.float32)) for shape in ((m, k), (k, n), (m, n))
+        )
+        wanted = wanted_of(value_of(a), value_of(b))
+        expected = wanted.value / (1 + np.exp(-wanted.value)) * value_of(factor)
+        out = np.full((m, n), 0x7FC0, np.uint16)
+        kernels.matmul(
+            *(a, b), factor=factor, out=out, activation="silu", dtype="bfloat16", threads=2
+        )
+        error = np.abs(value_of(out) - expected)
+        sums = 1.1 * EPSILON * (k + 9) * (wanted.magnitude + 1) * np.abs(value_of(factor))
+        assert (error <= UNIT * np.abs(expected) + 1.01 * sums).all()
+
+
 def test_a_promise_of_its_own() -> None:
     random = draw(3)
     a, b = stored(random, "N", 40, 2000), stored(random, "T", 2000, 60)

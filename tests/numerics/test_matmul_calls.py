@@ -49,12 +49,15 @@ def test_plans() -> None:
     assert (plan.algorithm, plan.out_shape) == ("blocked", (20, 40))
     out = poisoned(20, 40)
     addresses = out.ctypes.data, bias.ctypes.data, residual.ctypes.data
+    factor = random.standard_normal((20, 40), np.float32)
     plan.run(a.ctypes.data, b.ctypes.data, *addresses)
     wanted = kernels.matmul(a, b, bias, residual=residual, activation="relu")
     np.testing.assert_array_equal(out, wanted)
     out[:] = np.nan
     plan.run(a.ctypes.data, kernels.pack_matrix(b), *addresses)
     check(out, Wanted(wanted.astype(np.float64), wanted_of(a, b, bias, residual).magnitude), 30)
+    plan.run(a.ctypes.data, b.ctypes.data, *addresses, factor.ctypes.data)
+    np.testing.assert_array_equal(out, wanted * factor)
     for wrong in ((a, 1, 2), (1, "b", 2), (-1, 2, 3)):
         with pytest.raises(KernelError, match="addresses: expected integers"):
             plan.run(*wrong)  # type: ignore[arg-type]
@@ -129,6 +132,8 @@ def ones(*shape: int) -> Matrix:
         ("bias: expected a C-contiguous", (ones(2, 3), ones(3, 4), ones(8)[::2]), {}),
         ("residual: expected shape", (ones(2, 3), ones(3, 4)), {"residual": ones(2, 3)}),
         ("residual: expected the strides", (ones(2, 3), ones(3, 4)), {"residual": ones(4, 2).T}),
+        ("factor: expected shape", (ones(2, 3), ones(3, 4)), {"factor": ones(2, 3)}),
+        ("factor: expected the strides", (ones(2, 3), ones(3, 4)), {"factor": ones(4, 2).T}),
         ("out: expected shape", (ones(2, 3), ones(3, 4)), {"out": ones(4, 2)}),
         ("out: expected contiguous rows", (ones(2, 3), ones(3, 4)), {"out": ones(4, 8)[::2, ::2]}),
     ],
@@ -155,6 +160,8 @@ def test_a_result_of_its_own() -> None:
         kernels.matmul(
             ones(6, 6), ones(6, 6), out=area[:36].reshape(6, 6), residual=area[6:42].reshape(6, 6)
         )
+    with pytest.raises(KernelError, match="it overlaps factor"):
+        kernels.matmul(ones(6, 6), ones(6, 6), out=square, factor=square)
     repeated = np.lib.stride_tricks.as_strided(area, (6, 6), (0, 4))
     folded = np.lib.stride_tricks.as_strided(area, (2, 6, 6), (4 * 5, 4 * 6, 4))
     for a, out in ((ones(6, 6), repeated), (ones(2, 6, 6), folded)):

@@ -257,7 +257,9 @@ class ProductPlan:
     def __init__(
         self, product: Product, algorithm: str, activation: str, slope: float, threads: int
     ) -> None: ...
-    def run(self, a: int, b: int | PackedMatrix, out: int, bias: int, residual: int) -> None: ...
+    def run(
+        self, a: int, b: int | PackedMatrix, out: int, bias: int, residual: int, factor: int
+    ) -> None: ...
     algorithm: Final[str]
     address: Final[int]
 
@@ -286,6 +288,7 @@ def matmul(
     b: Any,
     bias: Any,
     residual: Any,
+    factor: Any,
     out: Any,
     algorithm: str,
     dtype: str,

@@ -73,35 +73,37 @@ def matmul(
     algorithm: str | None = None,
     activation: Activation = None,
     residual: Array | None = None,
+    factor: Array | None = None,
     out: Array | None = None,
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Return activation(a @ b + bias + residual).
+    """Return activation(a @ b + bias + residual) * factor.
 
     b: an array, or a matrix from `pack_matrix`. bias: [N].
     algorithm: a name of `matmul_algorithms`. By default the first that applies, or that of the
     packed matrix.
     activation: as in `conv2d`.
-    residual: an array like out, at its strides. out: the array to write to, with contiguous rows or
-    columns; it may be `residual`, and must not overlap any other argument.
-    dtype: of a, b, residual and out, float32 or bfloat16; by default that of a.
+    residual, factor: arrays like out, at its strides. out: the array to write to, with contiguous
+    rows or columns; it may be `residual`, and must not overlap any other argument.
+    dtype: of a, b, residual, factor and out, float32 or bfloat16; by default that of a.
     threads: by default as many as OpenMP uses, which torch shares.
     Raises KernelError before anything is written.
     """
-    check_detached(a=a, b=b, bias=bias, residual=residual, out=out)
+    check_detached(a=a, b=b, bias=bias, residual=residual, factor=factor, out=out)
     dtype = dtype_of(a, dtype)
     name, slope = activation_of(activation)
     if out is None:
         b_shape = b.shape if isinstance(b, PackedMatrix) else shape_of(b, "b")
         shape = _native.product_shape(shape_tuple(shape_of(a, "a"), "a"), b_shape)
         out = empty_like(a, shape, dtype)
-    a, b, bias, residual, result = map(bits_of, (a, b, bias, residual, out))
+    a, b, bias, residual, factor, result = map(bits_of, (a, b, bias, residual, factor, out))
     _native.matmul(
         a,
         b,
         bias,
         residual,
+        factor,
         result,
         _name_of(algorithm),
         dtype,
@@ -197,17 +199,26 @@ class MatmulPlan:
         )
 
     def run(
-        self, a: int, b: int | PackedMatrix, out: int, bias: int = 0, residual: int = 0
+        self,
+        a: int,
+        b: int | PackedMatrix,
+        out: int,
+        bias: int = 0,
+        residual: int = 0,
+        factor: int = 0,
     ) -> None:
-        """Run it on addresses; 0 leaves out the bias or the residual. b may be a packed matrix."""
+        """Run it on addresses; 0 leaves out the bias, the residual or the factor.
+
+        b may be a packed matrix.
+        """
         try:
-            self._plan.run(a, b, out, bias, residual)
+            self._plan.run(a, b, out, bias, residual, factor)
         except KernelError:
             raise
         except (TypeError, ValueError, RuntimeError):  # arrays have no truth value
             raise KernelError(
                 f"addresses: expected integers from 0 on, or a packed matrix; "
-                f"got {(a, b, out, bias, residual)}"
+                f"got {(a, b, out, bias, residual, factor)}"
             ) from None
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
+
 from bestof.torch.plan.algorithms.algorithm import Bound, Runner, Site
 from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.choice import Choice
@@ -84,9 +88,14 @@ class ConvolutionStep:
     def _bind(self, name: str) -> Bound:
         row, site = algorithm(name), self.site
         bound = row.bind(site)
-        if not site.layer.pooled or row.pools(site.problem):
+        second: Runner
+        if site.layer.pooled and not row.pools(site.problem):
+            second = pooling_runner(MAX_2X2, site.unpooled, site.out)
+        elif site.gate is not None and not row.gates(site.problem):
+            second = partial(torch.mul, site.out, site.gate, out=site.out)
+        else:
             return bound
-        first, second = bound.run, pooling_runner(MAX_2X2, site.unpooled, site.out)
+        first = bound.run
 
         def run() -> None:
             first()

@@ -16,7 +16,8 @@ from bestof.torch.plan.graph import Pair
 class Layer:
     """activation(x * w + bias + residual), then the largest of each 2x2 results if `pooled`.
 
-    x, residual: (N, C, H, W), and (rows, features) if `linear`.
+    x, residual: (N, C, H, W), and (rows, features) if `linear`. gated: the result is multiplied by
+    a gate, (rows, features) too. Gated layers are linear, and have no residual.
     weights: folded with the batch norm that follows. slope: of the activation, below zero.
     """
 
@@ -29,6 +30,7 @@ class Layer:
     slope: float = 0.0
     linear: bool = False
     pooled: bool = False
+    gated: bool = False
 
     @property
     def geometry(self) -> tuple[Pair, Pair, Pair, int]:
@@ -46,7 +48,7 @@ class Layer:
         return activation_of(self.activation).apply(y, self.slope)
 
     def apply(self, x: Tensor, residual: Tensor | None, weight: Tensor) -> Tensor:
-        """Return the results before pooling, by PyTorch, with the folded `weight`."""
+        """Return the results before pooling or the gate, by PyTorch, with the folded `weight`."""
         y = self.product(x, weight, self.weights.bias)
         if residual is not None:
             y = y.add_(residual)

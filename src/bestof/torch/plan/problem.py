@@ -20,7 +20,7 @@ class FusedProblem(NamedTuple):
     """The problem of a fused layer: a convolution with its epilogue.
 
     A linear layer is a convolution of one image, whose pixels are the rows. `pooled`: the result is
-    the largest of each 2x2 results.
+    the largest of each 2x2 results. `gated`: it is multiplied by a gate.
     """
 
     convolution: ConvProblem
@@ -29,6 +29,7 @@ class FusedProblem(NamedTuple):
     accuracy: Accuracy
     linear: bool
     pooled: bool = False
+    gated: bool = False
 
     def canonical(self) -> str:
         """Return the text that identifies the problem in the store."""
@@ -42,6 +43,7 @@ class FusedProblem(NamedTuple):
         words += ["residual"] if self.residual else []
         words += [self.activation] if self.activation else []
         words += ["max 2x2"] if self.pooled else []
+        words += ["gate"] if self.gated else []
         return " ".join(words)
 
     @property
@@ -72,6 +74,16 @@ class FusedProblem(NamedTuple):
         """The number of products in each sum."""
         _, channels, height, width = self.convolution.weight_shape
         return channels * height * width
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is one matrix product: a linear layer, or a convolution of single pixels.
+
+        In channels last the pixels of all images are the rows, whichever it is.
+        """
+        one = self.convolution
+        whole = one.stride == (1, 1) and one.padding == (0, 0) and one.groups == 1
+        return whole and one.weight_shape[2:] == (1, 1)
 
     @property
     def only_streams(self) -> bool:
@@ -110,5 +122,6 @@ def problem_of(
         threads=torch.get_num_threads(),
     )
     return FusedProblem(
-        convolution, residual, layer.activation, accuracy, layer.linear, layer.pooled
+        *(convolution, residual, layer.activation, accuracy),
+        *(layer.linear, layer.pooled, layer.gated),
     )

@@ -23,7 +23,8 @@ def operations(plan: OptimizedModel, *inputs: Tensor) -> list[str]:
     for node in program.nodes:
         operation = operation_of(node)
         if isinstance(operation, Linear):
-            words = ["linear", operation.layer.activation, "residual" * (len(node.args) > 1)]
+            residual = len(node.args) > 1 and not operation.gated
+            words = [operation.name, operation.layer.activation, "residual" * residual]
             found.append(" ".join(filter(None, words)))
         elif node.op == "call_function":
             found.append(str(node.target) if operation is None else operation.name)

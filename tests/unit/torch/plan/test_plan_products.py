@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
+from bestof.kernels import matmul_algorithms
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.product import Product, products
-from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.problem import problem_of
 
@@ -54,4 +56,38 @@ def test_a_product_leaves_exact_layers_and_other_types_alone() -> None:
         ]
         for accuracy in ("exact", "float32", "relaxed")
     }
-    assert names == {"exact": [], "float32": ["blocked"], "relaxed": ["blocked"]}
+    emulated = matmul_algorithms((1, 1), (1, 1))["blocked_bf16"].algorithm.emulated
+    rounding = [] if emulated else ["blocked_bf16"]
+    assert names == {"exact": [], "float32": ["blocked"], "relaxed": ["blocked", *rounding]}
+
+
+@pytest.mark.parametrize("row", products(), ids=lambda row: row.name)
+@pytest.mark.parametrize("image", [(3, 7, 5), (1, 1, 1), (2, 1, 40)], ids=str)
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("normed", [False, True])
+def test_a_product_computes_convolutions_of_single_pixels(
+    row: Product, image: tuple[int, int, int], added: bool, normed: bool
+) -> None:
+    """The reference rounds the operands where the row does."""
+    torch.manual_seed(image[0])
+    batch, height, width = image
+    x, more = (_rows(batch, channels, height, width) for channels in (INS, OUTS))
+    norm = Norm(*(torch.rand(OUTS) + 0.5 for _ in range(4)), 1e-5) if normed else None
+    weights = FrozenWeights(torch.randn(OUTS, INS, 1, 1), torch.randn(OUTS), norm, 1)
+    layer = Layer(weights, activation="relu6" if added else "")
+    problem = problem_of(layer, "relaxed", tuple(x.shape), added)
+    assert row.can_run(problem)
+    out = torch.full_like(more, float("nan"))
+    row.bind(Site(layer, problem, x, out, more if added else None, out)).run()
+    weight = weights.folded()
+    operands = (x.bfloat16(), weight.bfloat16()) if row.rounds == "both" else (x, weight)
+    assert weights.bias is not None
+    sums = F.conv2d(*(one.double() for one in operands), weights.bias.double())
+    expected = F.relu6(sums + more.double()) if added else sums
+    magnitude = F.conv2d(*(one.double().abs() for one in operands)) + 10
+    bound = (INS + 4) * 2.0**-24 * magnitude
+    assert ((out.double() - expected).abs() <= bound).all()
+
+
+def _rows(*shape: int) -> Tensor:
+    return torch.randn(shape).contiguous(memory_format=torch.channels_last)

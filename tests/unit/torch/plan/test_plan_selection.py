@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.accuracy import Accuracy
 from bestof.errors import BestofWarning
-from bestof.kernels import algorithms, build
+from bestof.kernels import algorithms, build, matmul_algorithms
 from bestof.selection import BestOf, Fixed
 from bestof.selection.registry import Defaults
 from bestof.torch.convolution.layer import ConvolutionLayer
@@ -43,6 +44,17 @@ def linear(rows: int, ins: int, outs: int, accuracy: Accuracy = "float32") -> Fu
     return problem_of(Layer(weights, linear=True), accuracy, (rows, ins), False)
 
 
+def fast_products() -> set[str]:
+    """Return the product that rounds its operands, if this machine has its instructions."""
+    row = matmul_algorithms((1, 1), (1, 1))["blocked_bf16"].algorithm
+    return set() if row.emulated else {row.name}
+
+
+def pointwise(accuracy: Accuracy = "float32", **geometry: Any) -> FusedProblem:
+    weights = FrozenWeights(torch.empty(8, 8, 1, 1), None, None, 1)
+    return problem_of(Layer(weights, **geometry), accuracy, (2, 8, 12, 12), False)
+
+
 def applying(one: FusedProblem) -> set[str]:
     return {
         alternative.name
@@ -58,6 +70,7 @@ def test_every_field_counts() -> None:
         problem(activation="").canonical(),
         problem(x=(3, 8, 12, 12)).canonical(),
         problem()._replace(residual=True).canonical(),
+        problem()._replace(gated=True).canonical(),
         linear(2, 3, 4).canonical(),
     ]
     assert len(set(texts)) == len(texts)
@@ -90,6 +103,21 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
     assert linear(1, 64, 32).native["convgemm"].packs
 
 
+def test_convolutions_of_single_pixels_are_products_too() -> None:
+    assert "blocked" in applying(pointwise())
+    found = applying(pointwise("relaxed"))
+    assert {one for one in found if one.startswith("blocked")} == {"blocked"} | fast_products()
+    assert "blocked" not in applying(pointwise("exact"))
+    grouped = FrozenWeights(torch.empty(8, 4, 1, 1), None, None, 2)
+    others = [
+        pointwise(stride=(2, 2)),
+        pointwise(padding=(0, 1)),
+        problem_of(Layer(grouped, groups=2), "float32", (2, 8, 12, 12), False),
+        problem(),
+    ]
+    assert not [one for one in others if any(name.startswith("blocked") for name in applying(one))]
+
+
 @pytest.mark.parametrize("fast", [False, True])
 def test_bfloat16_weights_are_used_only_on_request(
     fast: bool, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +129,7 @@ def test_bfloat16_weights_are_used_only_on_request(
     assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
     assert (
         applying(linear(8, 64, 32, "relaxed"))
-        == {"pytorch", "matvec", "matvec_bf16", "convgemm", "blocked"} | pairs
+        == {"pytorch", "matvec", "matvec_bf16", "convgemm", "blocked"} | pairs | fast_products()
     )
     assert applying(problem("relaxed")) & {"convgemm_bf16"} == pairs
     assert not {

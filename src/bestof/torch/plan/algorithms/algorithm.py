@@ -24,7 +24,8 @@ class Site:
 
     x, out, residual: (N, C, H, W) in channels last; (rows, features) if the layer is linear.
     There x may also be a function that finds the input at each call. unpooled: where the results
-    before pooling may lie; the same as `out` if nothing is pooled.
+    before pooling may lie; the same as `out` if nothing is pooled. gate: of a gated layer, apart
+    from `out`.
     """
 
     layer: Layer
@@ -33,6 +34,7 @@ class Site:
     out: Tensor
     residual: Tensor | None
     unpooled: Tensor
+    gate: Tensor | None = None
 
     @property
     def images(self) -> Tensor:
@@ -88,7 +90,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def bind(self, site: Site) -> Bound:
-        """Pack the weights, and bind to memory; without pooling if it does not pool."""
+        """Pack the weights, and bind to memory; without the pooling or gate that it leaves out."""
 
     @abstractmethod
     def error(self, problem: FusedProblem) -> float:
@@ -100,6 +102,10 @@ class Algorithm(ABC):
 
     def pools(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that pool
         """Return whether it pools what it computes, if the problem is pooled."""
+        return False
+
+    def gates(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # for those that do
+        """Return whether it multiplies by the gate, if the problem is gated."""
         return False
 
     def unpacked(self, problem: FusedProblem) -> Algorithm | None:  # noqa: ARG002  # some pack

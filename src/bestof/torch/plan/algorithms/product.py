@@ -1,4 +1,4 @@
-"""The native matrix products, each as an algorithm for linear layers of its type."""
+"""The native matrix products, each as an algorithm for layers that are one product."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from bestof.accuracy import allows
-from bestof.kernels import MatmulPlan, isa, matmul_algorithms, pack_matrix
+from bestof.kernels import (
+    MatmulAlgorithm,
+    MatmulPlan,
+    isa,
+    matmul_algorithms,
+    pack_matrix,
+)
 from bestof.torch.convolution.alternative import ROUNDED
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site, checked_rows
 from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
@@ -18,7 +24,9 @@ BFLOAT16 = "bfloat16"
 
 
 class Product(Algorithm):
-    """A product of rows and packed weights of one type. It sums in float32, and rounds once.
+    """A product of rows and packed weights. It sums in float32, and rounds once.
+
+    It computes linear layers, and convolutions of single pixels, whose rows are the pixels.
 
     float32: the kernel that computes linear layers as convolutions takes 1.02 to 1.22 times as long
     for 32 to 1,024 rows of 768 and 3,072 features (one and two threads of a Zen 5, cold weights).
@@ -28,47 +36,56 @@ class Product(Algorithm):
     processor without instructions for bfloat16 races it too: PyTorch has none there either.
     """
 
-    def __init__(self, kernel: str, dtype: str) -> None:
-        self.name, self._dtype = kernel, dtype
+    def __init__(self, kernel: MatmulAlgorithm) -> None:
+        self.name, self._kernel = kernel.name, kernel
+        self.rounds = "both" if kernel.relaxed else "nothing"
 
     def supports(self, problem: FusedProblem) -> bool:
-        """Return whether the layer is of the type, and the product may be the fastest."""
-        return self.can_run(problem) and (self._dtype == BFLOAT16 or not problem.only_streams)
+        """Return whether the product may be the fastest."""
+        if not self.can_run(problem):
+            return False
+        # The instruction set in use may have changed since the table was made.
+        emulated = matmul_algorithms((1, 1), (1, 1))[self.name].algorithm.emulated
+        return _dtype(problem) == BFLOAT16 or not (emulated or problem.only_streams)
 
     def can_run(self, problem: FusedProblem) -> bool:
-        """Return whether the layer is linear and of the type, and the accuracy allows it."""
-        if not problem.linear or problem.convolution.dtype != self._dtype:
+        """Return whether the layer is a product of the right type, and the accuracy allows it."""
+        if not problem.is_product or _dtype(problem) not in self._kernel.dtypes:
             return False
-        return self._dtype == BFLOAT16 or allows(problem.accuracy, "float32")
+        rounds = self._kernel.relaxed and _dtype(problem) != BFLOAT16
+        return allows(problem.accuracy, "relaxed" if rounds else "float32")
 
     def bind(self, site: Site) -> Bound:
         """Pack the weights, and bind the kernel to the addresses of a site."""
-        layer, residual = site.layer, site.residual
-        (rows, outer), inner = site.out.shape, site.problem.terms
+        layer, dtype = site.layer, _dtype(site.problem)
+        (rows, inner), outer = _rows_shape(site.problem), layer.weights.weight.shape[0]
         plan = MatmulPlan(
             (rows, inner),
             (inner, outer),
             algorithm=self.name,
             activation=(layer.activation, layer.slope) if layer.activation else None,
-            dtype=self._dtype,
+            dtype=dtype,
         )
         packed = self._weights(site)
         bias = None if layer.weights.bias is None else layer.weights.bias.float()
-        out, added = site.out.data_ptr(), 0 if residual is None else residual.data_ptr()
-        find, matrix = self._finder(site, (rows, inner)), packed.layout
+        out, added, gate = map(_address, (site.unpooled, site.residual, site.gate))
+        find, matrix = _finder(site), packed.layout
 
         def run() -> None:
             x = find()  # kept until the kernel is done
-            plan.run(x.data_ptr(), matrix, out, 0 if bias is None else bias.data_ptr(), added)
+            plan.run(x.data_ptr(), matrix, out, _address(bias), added, gate)
 
         return Bound(run, packed)
 
+    def gates(self, problem: FusedProblem) -> bool:
+        return problem.gated
+
     def error(self, problem: FusedProblem) -> float:
         """Return the rms error of the sums, and of the result if it is rounded."""
-        one = problem.convolution
-        shapes = (one.input_shape[3], problem.terms), (problem.terms, one.weight_shape[0])
-        promise = matmul_algorithms(*shapes, dtype=self._dtype)[self.name]
-        return promise.error_bound + (ROUNDED.rms if self._dtype == BFLOAT16 else 0.0)
+        dtype, (rows, inner) = _dtype(problem), _rows_shape(problem)
+        shapes = (rows, inner), (inner, problem.convolution.weight_shape[0])
+        promise = matmul_algorithms(*shapes, dtype=dtype)[self.name]
+        return promise.error_bound + (ROUNDED.rms if dtype == BFLOAT16 else 0.0)
 
     def weight_bytes(self, site: Site) -> int:
         """Return the bytes of the packed weights."""
@@ -76,26 +93,38 @@ class Product(Algorithm):
 
     def _weights(self, site: Site) -> Packed:
         weights: FrozenWeights = site.layer.weights
+        dtype = _dtype(site.problem)
 
         def pack() -> Packed:
-            matrix = weights.folded().t()
-            bits = matrix.view(torch.uint16) if self._dtype == BFLOAT16 else matrix
-            return Packed(pack_matrix(bits.numpy(), algorithm=self.name, dtype=self._dtype))
+            matrix = weights.folded().flatten(1).t()
+            bits = matrix.view(torch.uint16) if dtype == BFLOAT16 else matrix
+            return Packed(pack_matrix(bits.numpy(), algorithm=self.name, dtype=dtype))
 
         return weights.kept((self.name, isa()), pack)
 
-    def _finder(self, site: Site, shape: tuple[int, int]) -> Callable[[], Tensor]:
-        x, dtype = site.x, getattr(torch, self._dtype)
-        if isinstance(x, Tensor):
-            return lambda: x
-        return lambda: checked_rows(x(), dtype, shape)
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _dtype(problem: FusedProblem) -> str:
+    return problem.convolution.dtype
+
+
+def _rows_shape(problem: FusedProblem) -> tuple[int, int]:
+    """Return (rows, terms) of the product; the pixels of all images are the rows."""
+    images, _, height, width = problem.convolution.input_shape
+    return images * height * width, problem.terms
+
+
+def _finder(site: Site) -> Callable[[], Tensor]:
+    x, dtype, shape = site.x, getattr(torch, _dtype(site.problem)), _rows_shape(site.problem)
+    if isinstance(x, Tensor):
+        return lambda: x
+    return lambda: checked_rows(x(), dtype, shape)
 
 
 def products() -> list[Product]:
-    """Return an algorithm for each native product of packed weights that rounds no operand."""
-    return [
-        Product(name, dtype)
-        for dtype in ("float32", BFLOAT16)
-        for name, promise in matmul_algorithms((1, 1), (1, 1), dtype=dtype).items()
-        if promise.packs and not (dtype == "float32" and promise.algorithm.relaxed)
-    ]
+    """Return an algorithm for each native product of packed weights."""
+    promises = matmul_algorithms((1, 1), (1, 1)).values()
+    return [Product(promise.algorithm) for promise in promises if promise.packs]

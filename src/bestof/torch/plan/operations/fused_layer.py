@@ -22,13 +22,14 @@ from bestof.torch.plan.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class FusedLayer(Operation):
-    """A layer whose algorithm is chosen. Its node's arguments: x, and the residual if any."""
+    """A layer whose algorithm is chosen. Its node's arguments: x, and the residual or gate."""
 
     layer: Layer
 
     def problem(self, node: Node, accuracy: Accuracy) -> FusedProblem:
         """Return what the algorithm is chosen for."""
-        return problem_of(self.layer, accuracy, self._input_shape(node), len(node.args) > 1)
+        residual = len(node.args) > 1 and not self.layer.gated
+        return problem_of(self.layer, accuracy, self._input_shape(node), residual)
 
     def _input_shape(self, node: Node) -> tuple[int, ...]:
         return shape_of(node.args[0])
@@ -54,6 +55,7 @@ class FusedLayer(Operation):
         expect(right, "bias")
         activation_of(layer.activation)
         expect(isinstance(layer.slope, float | int), "slope")
+        expect(isinstance(layer.gated, bool), "gate")
 
     def check_types(self, node: Node) -> None:
         """Raise ValueError if the input or the result has another type than the weight."""

@@ -30,6 +30,7 @@ class Linear(FusedLayer):
     """A linear layer: a convolution of one pixel a row. Its input may come from PyTorch."""
 
     name: ClassVar[str] = "linear"
+    gated: ClassVar[bool] = False
     overwrites_last: ClassVar[bool] = True
 
     @classmethod
@@ -68,8 +69,9 @@ class Linear(FusedLayer):
                 )
 
             x = contiguous
-        residual = place.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
-        site = Site(self.layer, place.fused_problem, x, out, residual, out)
+        rest = place.tensor(node.args[1]).view(-1, outer) if len(node.args) > 1 else None
+        residual, gate = (None, rest) if self.layer.gated else (rest, None)
+        site = Site(self.layer, place.fused_problem, x, out, residual, out, gate)
         step = ConvolutionStep(site, place.choice)
         return place.step(str(step.problem), step.run, step)
 
@@ -78,8 +80,10 @@ class Linear(FusedLayer):
         self.check_layer(dim=2)
         self.check_types(node)
         expect(self.layer.linear and not self.layer.pooled and len(node.args) < 3, node.name)
-        for residual in node.args[1:]:
-            expect(is_dense(residual) and val(residual).shape == val(node).shape, node.name)
+        expect(self.layer.gated is self.gated, node.name)
+        expect(len(node.args) == 2 or not self.gated, node.name)
+        for rest in node.args[1:]:
+            expect(is_dense(rest) and val(rest).shape == val(node).shape, node.name)
         outer, inner = self.layer.weights.weight.shape
         x = val(node.args[0]).shape
         expect(0 not in x and x[-1] == inner, node.name)

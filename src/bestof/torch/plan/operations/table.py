@@ -12,6 +12,7 @@ from bestof.torch.plan.operations.attention import Attention
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.operations.gated_linear import GatedLinear
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pooling import Pooling
@@ -22,6 +23,7 @@ from bestof.torch.plan.rewriter import Rewriter
 OPERATIONS: tuple[type[Operation], ...] = (
     Convolution,
     Linear,
+    GatedLinear,
     Dense,
     RowNorm,
     Attention,
