@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import torch
 
 from bestof.torch.plan.algorithms.algorithm import Bound, Runner, Site
-from bestof.torch.plan.algorithms.table import algorithm
+from bestof.torch.plan.algorithms.table import algorithm, applicable
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.layer import Layer
@@ -52,6 +53,22 @@ class ConvolutionStep:
     def packed(self) -> tuple[Packed, ...]:
         """The weights in layouts of their own that it holds."""
         return tuple(one.packed for one in self._bound.values() if one.packed is not None)
+
+    @property
+    def raced_bytes(self) -> int:
+        """About the bytes of the weights that are packed for a race.
+
+        Twice the weight for each algorithm: F(6) takes seven times as much, F(4) four times, most
+        others as much.
+        """
+        return 2 * len(applicable(self.problem)) * self.layer.weights.weight.nbytes
+
+    def prepare(self) -> None:
+        """Pack the weights for all algorithms that race: packing is no part of a call's time."""
+        for name in applicable(self.problem):
+            # It fails again at its trial, where the selector disqualifies it and reports why.
+            with suppress(Exception):
+                self.runner(name)
 
     def runner(self, name: str) -> Runner:
         """Return the function that runs the layer by one algorithm.

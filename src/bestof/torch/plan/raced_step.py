@@ -60,6 +60,14 @@ class RacedStep:
         """Return the function that runs the step by one alternative."""
         return self._runners[name]
 
+    @property
+    def raced_bytes(self) -> int:
+        """Neither alternative packs weights."""
+        return 0
+
+    def prepare(self) -> None:
+        """Do nothing: both alternatives are bound already."""
+
     def settle(self, name: str) -> None:
         """Choose an alternative."""
         self.choice.settle(name)

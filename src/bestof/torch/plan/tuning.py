@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
 
-from bestof.torch.plan.algorithms.table import PYTORCH, applicable
+from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.program import Program
@@ -17,8 +16,7 @@ from bestof.torch.plan.raced_step import RacedStep
 
 _MOST_RUNS = 1000
 
-# The packed weights of the layers that race at once, estimated as twice the weight for each
-# algorithm: F(6) takes seven times as much, F(4) four times, most others as much.
+# Of the packed weights of the layers that race at once.
 _RACED_BYTES = 2**29
 
 
@@ -53,8 +51,7 @@ def tune(program: Program, inputs: Sequence[Tensor]) -> None:
                         break
                     if turn == 0:  # neither an earlier run nor an order has decided
                         for one in undecided:
-                            if isinstance(one, ConvolutionStep):
-                                _prepare(one)
+                            one.prepare()
                 else:
                     break  # the policy does not end its search within these calls
         binding.refresh()
@@ -72,24 +69,13 @@ def _heats(binding: Binding) -> Iterator[list[ConvolutionStep | RacedStep]]:
     heat: list[ConvolutionStep | RacedStep] = []
     taken = 0
     for one in first.values():
-        size = 0
-        if isinstance(one, ConvolutionStep):
-            size = 2 * len(applicable(one.problem)) * one.layer.weights.weight.nbytes
-        if heat and taken + size > _RACED_BYTES:
+        if heat and taken + one.raced_bytes > _RACED_BYTES:
             yield heat
             heat, taken = [], 0
         heat.append(one)
-        taken += size
+        taken += one.raced_bytes
     if heat:
         yield heat
-
-
-def _prepare(one: ConvolutionStep) -> None:
-    """Pack the weights for all algorithms that race: packing is no part of a call's time."""
-    for algorithm in applicable(one.problem):
-        # It fails again at its trial, where the selector disqualifies it and reports why.
-        with suppress(Exception):
-            one.runner(algorithm)
 
 
 def _runs(
