@@ -88,6 +88,7 @@ class Search:
         self._tell = tell
         self._clock = clock
         self._standing: Turns | None = None
+        self._reached: list[Comparison] = []
 
     def run(self, parts: Sequence[Part]) -> None:
         """Try all parts. Raises ScriptFailed if the script fails, or has no steps, as it stands.
@@ -109,6 +110,7 @@ class Search:
                         until = self._clock() + (self._deadline - self._clock()) / share
                         effort = FLOOR_EFFORT if part.floor else EFFORT
                         self._try(part.name, recipe.settings, made, until, effort)
+            self._forget_undecided()
             if all(one.kept is not None for one in recipe.comparisons):
                 self._check_measured()
                 recipe.complete = self._total()
@@ -117,6 +119,14 @@ class Search:
         finally:
             self._close()
             self._save()
+
+    def _forget_undecided(self) -> None:
+        """Drop undecided comparisons that this search did not come to: none will decide them.
+
+        An earlier search made them with other standing settings, or an earlier bestof did.
+        """
+        comparisons, reached = self._recipe.comparisons, {id(one) for one in self._reached}
+        comparisons[:] = [one for one in comparisons if one.kept is not None or id(one) in reached]
 
     def _check_measured(self) -> None:
         """Raise ScriptFailed if every candidate failed before a pair was measured."""
@@ -147,6 +157,7 @@ class Search:
     ) -> Comparison:
         """Compare, and take the candidate if it is confirmed."""
         comparison = self._known(part, standing, made)
+        self._reached.append(comparison)
         if comparison.kept is None:
             comparison.why = ""
             try:
