@@ -93,8 +93,10 @@ class COutput:
             self.closed = True
 
     def _read(self, file: int) -> None:
-        # Reading allocates the whole chunk, so do not read if nothing has arrived.
-        while os.fstat(file).st_size > self._place:
+        # Up to the present end: a thread that prints on must not keep this one here. Reading
+        # allocates the whole chunk, so do not read if nothing has arrived.
+        end = os.fstat(file).st_size
+        while self._place < end:
             data = os.pread(file, _CHUNK, self._place)
             if not data:
                 return
