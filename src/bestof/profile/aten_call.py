@@ -18,6 +18,7 @@ import torch
 
 from bestof.errors import ProfileError
 from bestof.profile.aten_work import flops_of_call
+from bestof.profile.operation import CONVOLUTIONS
 from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 
@@ -28,9 +29,6 @@ _TYPES = {
 }
 # The profiler does not record the types inside of a list. Lists hold parameters and gradients.
 _LISTED = torch.float32
-
-# The operations whose calls are kept although they contain lines.
-CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
 # Reasons why an operation is not replayed.
 AROUND = "work and dispatch of PyTorch around calls that have lines"

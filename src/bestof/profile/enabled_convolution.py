@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.profile.aten_call import CONVOLUTIONS, AtenCall
+from bestof.profile.aten_call import AtenCall
 from bestof.profile.measured import Measured
+from bestof.profile.operation import CONVOLUTIONS
 from bestof.profile.span import Span
 from bestof.profile.steady import Steady
 from bestof.profile.stopwatch import Times, least, times_of

@@ -12,6 +12,9 @@ MODULE = "bestof.module:"
 KERNEL = "bestof.kernel:"
 THREAD = "bestof.thread:"
 
+# The operations whose calls are kept although they contain lines.
+CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+
 BACKWARD = "autograd::engine::evaluate_function: "
 
 

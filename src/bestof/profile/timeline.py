@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bestof.profile.aten_call import CONVOLUTIONS
 from bestof.profile.attribution import NO_MODULE, Module, modules_of
 from bestof.profile.between import Reading, spans_between
 from bestof.profile.line import Line
 from bestof.profile.log import Log
 from bestof.profile.mkl import dtype_of
-from bestof.profile.operation import KERNEL, MODULE, THREAD, Operation
+from bestof.profile.operation import CONVOLUTIONS, KERNEL, MODULE, THREAD, Operation
 from bestof.profile.own_lines import Decisions, own_lines
 from bestof.profile.phases import phases_of
 from bestof.profile.placement import Placed, place
