@@ -11,7 +11,7 @@ from bestof.selection.policies.fixed import Fixed
 from bestof.selection.policies.race import Race
 from bestof.selection.policies.rounds import Rounds
 from bestof.selection.policies.window import Window
-from bestof.selection.policy import Policy
+from bestof.selection.policy import Policy, searches_at_any_time
 
 
 def _settings(kind: type[Rounds] | type[Race], text: str) -> Policy:
@@ -48,7 +48,7 @@ def _window(text: str) -> Policy:
     if not inner:
         return Window(start, stop)
     policy = parse_policy(inner)
-    if not isinstance(policy, (Rounds, Race)):
+    if not searches_at_any_time(policy):
         raise InvalidArgument(f"Window: expected rounds or race inside the window, got {inner!r}")
     return Window(start, stop, policy)
 

@@ -12,8 +12,7 @@ from typing import Any, cast
 import torch
 import torch.distributed
 
-from bestof.selection.policies import Fixed, Window
-from bestof.selection.policy import Policy, SearchingPolicy
+from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.problem import canonical
 from bestof.selection.registry import AgreeingSelector
 from bestof.torch.ranks.agreed_search import AgreedPolicy
@@ -68,7 +67,7 @@ class Agreement:
 
         reopens: this rank withdraws the decision that all ranks have taken.
         """
-        if isinstance(policy, (Fixed, Window)) or self._process != os.getpid():
+        if not searches_at_any_time(policy) or self._process != os.getpid():
             return policy
         text = canonical(problem)
         if text is None:
@@ -82,7 +81,7 @@ class Agreement:
         log = courier.log(key)
         if self._background:
             courier.start()
-        return AgreedPolicy(cast("SearchingPolicy", policy), log, self._step, reopens)
+        return AgreedPolicy(policy, log, self._step, reopens)
 
     def look(self) -> None:
         """Exchange what there is with the log, in this thread; raise what the store raises."""
