@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 from bestof import BestOf
 selector = BestOf("sum", [("a", sum), ("b", lambda x: sum(list(x)))], len)
@@ -35,3 +37,13 @@ def test_the_second_run_starts_settled_and_names_the_store_that_was_given(tmp_pa
 def test_a_store_that_is_off_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     assert "the store is off" in run(tmp_path, "--store", "off").stderr
+
+
+@pytest.mark.long
+def test_a_server_that_is_away_is_not_said_to_keep_decisions(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    told = run(tmp_path, "--store", "postgresql://nobody@127.0.0.1:1/decisions").stderr
+    assert "not kept" in told
+    assert "kept in" not in told
+    assert "decisions are lost: 1" in told

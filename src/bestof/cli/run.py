@@ -64,6 +64,7 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
 
 
 # The options with a value. They are needed to find the script after them.
+_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
 
 
@@ -170,7 +171,9 @@ def _summary(name: str, file: ReportFile | None, seconds: float) -> list[str]:
         store = selection.shared_store() if report.selectors or torch is not None else None
     except StoreError:  # BESTOF_STORE is wrong; the first call has told it
         store = None
-    lines = summary_lines(name, seconds, report, torch, None if store is None else store.url)
+    url = None if store is None else store.url
+    written = store is None or store.flush(_WRITE_SECONDS)
+    lines = summary_lines(name, seconds, report, torch, url, written=written)
     loaders = sys.modules.get("bestof.torch.data_loading.interception")
     if loaders is not None:
         lines.extend(f"  {line}" for line in loaders.data_loading_lines())

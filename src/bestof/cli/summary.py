@@ -56,11 +56,18 @@ class TorchSummary(Protocol):
 
 
 def summary_lines(
-    script: str, seconds: float, report: Report, torch: TorchSummary | None, store: str | None
+    script: str,
+    seconds: float,
+    report: Report,
+    torch: TorchSummary | None,
+    store: str | None,
+    *,
+    written: bool = True,
 ) -> list[str]:
     """Return the lines for a program that ran for `seconds`.
 
-    `store` is the URL of the store, or None if decisions are not kept.
+    `store` is the URL of the store, or None if decisions are not kept. `written` says whether the
+    store has all of them.
     """
     title = f"bestof: {printable(script)} ran {duration(seconds)}"
     if torch is not None and torch.layers:
@@ -74,7 +81,10 @@ def summary_lines(
         rows.append(
             ("drift", f"{plural(drifted, 'problem')} searched again: the winner's time had changed")
         )
-    rows.append(("kept in", store or "this process only: the store is off"))
+    if store is not None and not written:
+        rows.append(("not kept", f"{store} is not written yet; the last try is at exit"))
+    else:
+        rows.append(("kept in", store or "this process only: the store is off"))
     rows = [(printable(label, _LABEL), printable(text)) for label, text in rows]
     width = max(len(label) for label, _ in rows)
     return [title, *(f"  {label:<{width}}  {text}" for label, text in rows)]

@@ -182,7 +182,7 @@ class Search:
         after = self._make(comparison.candidate)
         settled = self._clock() + effort.settling * (until - self._clock())
         try:
-            if self._settle(after, settled) and self._has_nothing(before, after, until):
+            if self._settle(after, settled) and self._has_nothing(before, after):
                 comparison.kept, comparison.why = False, "the step has nothing of it to choose"
             while comparison.kept is None:
                 self._check_time(until)
@@ -202,10 +202,11 @@ class Search:
             else:
                 after.close()
 
-    def _has_nothing(self, before: Turns, after: Turns, until: float) -> bool:
+    def _has_nothing(self, before: Turns, after: Turns) -> bool:
         """Return whether both choose for the same operations, and differ in nothing else.
 
-        The candidate has LOOKS turns to show the contrary.
+        The candidate has LOOKS turns to show the contrary, even beyond the time of its part. If
+        they ended with it, a script of long steps would leave each such part undecided.
         """
         changed = after.settings.differences(before.settings)
         if not CHOOSING.issuperset(changed):
@@ -215,8 +216,8 @@ class Search:
         for _ in range(LOOKS):
             if before.chosen != after.chosen:
                 return False
-            self._check_time(until)
-            _turn(after, until)
+            self._check_time(self._deadline)
+            _turn(after, self._deadline)
         return before.chosen == after.chosen
 
     def _check_time(self, until: float) -> None:

@@ -34,6 +34,10 @@ class Selector(Protocol):
     alternative_names: tuple[str, ...]
     versions: tuple[str, ...]
 
+    @property
+    def trials(self) -> int:
+        """The number of timed calls."""
+
     def report(self) -> SelectorReport:
         """Return what is known of every problem."""
 
@@ -207,6 +211,12 @@ def use_first_only(on: bool) -> None:
 def report_all() -> Report:
     """Return what is known of every live selector, oldest first."""
     return Report(tuple(selector.report() for selector in selectors()))
+
+
+def trials_of_all() -> int:
+    """Return the number of timed calls of every live selector. It costs no report."""
+    with _lock:
+        return sum(selector.trials for selector in _selectors)
 
 
 def _flush_all() -> None:

@@ -62,3 +62,12 @@ def test_problems_that_were_searched_again_are_counted() -> None:
     assert drift(steady) == []
     (line,) = drift(steady, drifted)
     assert line.endswith("1 problem searched again: the winner's time had changed")
+
+
+def test_a_store_that_is_not_written_keeps_nothing() -> None:
+    def last(written: bool) -> list[str]:
+        url = "postgresql://ada@db/decisions"
+        return summary_lines("x.py", 1.0, Report(()), Tuned(), url, written=written)[-1].split()
+
+    assert last(True) == ["kept", "in", "postgresql://ada@db/decisions"]
+    assert last(False)[:3] == ["not", "kept", "postgresql://ada@db/decisions"]

@@ -19,8 +19,7 @@ machine is shared, trials of equal settings differ by at most 3 %."""
 
 SURE = 0.50
 """If the best setting costs less than this part of the own setting, it needs no second trial. The
-first trial, that of the own setting, is slow: files are read for the first time, and kernels are
-still being chosen."""
+first trial, that of the own setting, is slow: files are read for the first time."""
 
 PREFETCH = 2
 """PyTorch's default prefetch factor."""

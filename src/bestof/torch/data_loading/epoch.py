@@ -21,21 +21,19 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from bestof.selection.registry import trials_of_all
 from bestof.torch.data_loading.breakdown import profiled
 from bestof.torch.data_loading.computing_threads import ComputingThreads
 from bestof.torch.data_loading.room import batch_bytes, private_bytes
 from bestof.torch.data_loading.segment import OwnSampler, sampler_name, segment
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.tap import Gate, Tap
-from bestof.torch.data_loading.trial_times import TrialTimes
+from bestof.torch.data_loading.trial_times import TrialTimes, most_batches
 from bestof.torch.data_loading.tuning import Iterate, Tuning
 
 TRIAL_TIMEOUT = 60.0
 """Seconds after which a worker on trial counts as hung. A worker hangs, for example, if it was
 forked while another thread held a lock."""
-
-MOST_BATCHES = 40
-"""A trial of few workers ends after this many batches, however short they are."""
 
 
 class _ReturnedOnly(Gate):
@@ -78,8 +76,8 @@ class Epoch:
         times = self._times
         if times is not None:
             if times.batches:  # the request for the first batch was noted when the trial began
-                times.ask(perf_counter())
-            if times.complete or (times.batches and self._tuning.over(times)):
+                times.ask(perf_counter(), trials_of_all())
+            if times.complete or (times.batches and self._tuning.over(self._setting, times)):
                 self._end_trial(times)
         batch, samples = self._deliver()
         if self._times is not None:
@@ -133,9 +131,9 @@ class Epoch:
 
     def _begin_trial(self, setting: Setting) -> None:
         left = max(1, self._tuning.bounds.steps - self._tuning.batches)
-        most = max(MOST_BATCHES, 4 * setting.workers)
-        self._times = TrialTimes(setting.workers, min(left, most))
-        self._times.ask(perf_counter())
+        most, skipped = most_batches(setting.workers), self._tuning.may_choose(setting)
+        self._times = TrialTimes(setting.workers, min(left, most), skipped, trials_of_all())
+        self._times.ask(perf_counter(), trials_of_all())
         self._setting = setting
         self._threads.use(setting.threads)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from bestof.selection.registry import trials_of_all
 from bestof.torch.data_loading.computing_threads import ComputingThreads
 from bestof.torch.data_loading.room import batch_bytes
 from bestof.torch.data_loading.setting import Setting
@@ -29,11 +30,11 @@ class StreamEpoch:
         self._tuning = tuning
         asked = tuning.ask()
         self._setting = asked or tuning.chosen or tuning.own
-        self._times = None if asked is None else TrialTimes(self._setting.workers, _MOST_NOTED)
+        self._times = None if asked is None else self._begun()
         self._threads = ComputingThreads()
         self._threads.use(self._setting.threads)
         if self._times is not None:
-            self._times.ask(perf_counter())
+            self._times.ask(perf_counter(), trials_of_all())
         tuning.epochs += 1
         self._source = started(loader, self._setting, iterate)
 
@@ -46,7 +47,7 @@ class StreamEpoch:
     def __next__(self) -> Any:
         times = self._times
         if times is not None and times.batches:
-            times.ask(perf_counter())
+            times.ask(perf_counter(), trials_of_all())
         try:
             batch = next(self._source)
         except StopIteration:
@@ -72,6 +73,10 @@ class StreamEpoch:
     @property
     def tries(self) -> bool:
         return self._times is not None
+
+    def _begun(self) -> TrialTimes:
+        skipped = self._tuning.may_choose(self._setting)
+        return TrialTimes(self._setting.workers, _MOST_NOTED, skipped, trials_of_all())
 
     def _close(self) -> None:
         self._times = None

@@ -8,6 +8,14 @@ from statistics import median
 LEAST_SECONDS = 0.25
 """The least seconds of a trial. A shorter one measures the scheduler of the system."""
 
+MOST_BATCHES = 40
+"""A trial of few workers ends after this many batches, however short they are."""
+
+
+def most_batches(workers: int) -> int:
+    """Return how many batches a trial takes at most."""
+    return max(MOST_BATCHES, 4 * workers)
+
 
 @dataclass(slots=True)
 class TrialTimes:
@@ -17,17 +25,29 @@ class TrialTimes:
     together, so single batches are late and early in turn, and only whole groups can be compared.
     The first group contains the start of the workers, so it does not count for the steady time. It
     counts for the cost of an epoch, which starts workers once.
+
+    A step in which bestof tries kernels is slower than later ones, and waits for less of its time.
+    So batches up to the last trial of a kernel do not count either, but at most `most_skipped`.
     """
 
     workers: int
     most_batches: int
+    most_skipped: int = 0
+    kernel_trials: int = 0
+    skipped: int = 0
     asked: list[float] = field(default_factory=list)
     got: list[float] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
 
-    def ask(self, now: float) -> None:
-        """Note that the loop asks for a batch, which ends the time of the previous batch."""
+    def ask(self, now: float, kernel_trials: int = 0) -> None:
+        """Note that the loop asks for a batch, which ends the time of the previous batch.
+
+        kernel_trials: how many trials of kernels the program has made so far.
+        """
         self.asked.append(now)
+        if kernel_trials != self.kernel_trials and self._ended() <= self.most_skipped:
+            self.skipped = self._ended()
+        self.kernel_trials = kernel_trials
 
     def get(self, now: float, samples: int) -> None:
         """Note that the loop got the batch, with this many samples."""
@@ -45,14 +65,14 @@ class TrialTimes:
         groups = self._groups()
         if not groups:
             return False
-        if self._ended() >= self.most_batches:
+        if self._ended() - self.skipped >= self.most_batches:
             return True
         # A group of one batch is small, so more groups are needed.
         least = 5 if self._size() == 1 else 3 if self._size() <= 8 else 2
         return len(groups) >= least and sum(seconds for seconds, _ in groups) >= LEAST_SECONDS
 
     def seconds_a_sample(self) -> float | None:
-        """The median over the groups, or None without a whole group after the first."""
+        """The median over the groups that count, or None without one."""
         groups = self._groups()
         return median(seconds / samples for seconds, samples in groups) if groups else None
 
@@ -71,23 +91,28 @@ class TrialTimes:
 
     def waiting(self) -> float:
         """The part of the steady time that the loop waited for batches."""
-        size, ended = self._size(), self._ended()
-        if ended <= size:
+        first, ended = self._first(), self._ended()
+        if ended <= first:
             return 0.0
-        waited = sum(self.got[i] - self.asked[i] for i in range(size, ended))
-        return waited / max(1e-9, self.asked[ended] - self.asked[size])
+        waited = sum(self.got[i] - self.asked[i] for i in range(first, ended))
+        return waited / max(1e-9, self.asked[ended] - self.asked[first])
 
     def _size(self) -> int:
         return max(1, self.workers)
+
+    def _first(self) -> int:
+        """Return the first batch that counts. It begins a group."""
+        size = self._size()
+        return size * max(1, -(-self.skipped // size))
 
     def _ended(self) -> int:
         """Return how many batches the loop has got and used."""
         return min(len(self.asked) - 1, len(self.got)) if self.asked else 0
 
     def _groups(self) -> list[tuple[float, int]]:
-        """Return the seconds and samples of each whole group after the first."""
+        """Return the seconds and samples of each whole group that counts."""
         size = self._size()
         return [
             (self.asked[i + size] - self.asked[i], max(1, sum(self.samples[i : i + size])))
-            for i in range(size, self._ended() - size + 1, size)
+            for i in range(self._first(), self._ended() - size + 1, size)
         ]

@@ -57,12 +57,12 @@ def tune_dataloader(
     if step is not None:
         with _same_random_state(loader):
             while tuning.chosen is None:
-                before = tuning.batches
+                before = tuning.batches, tuning.choosing.total()
                 for batch in loader:
                     step(batch)
                     if tuning.chosen is not None:
                         break
-                if tuning.batches == before:
+                if (tuning.batches, tuning.choosing.total()) == before:
                     tuning.leave("an epoch has too few batches to measure")
     return loader
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -17,7 +18,7 @@ from bestof.torch.data_loading.decoders import FasterDecoder, faster_decoder
 from bestof.torch.data_loading.room import objection
 from bestof.torch.data_loading.segment import OwnSampler
 from bestof.torch.data_loading.setting import Setting
-from bestof.torch.data_loading.trial_times import TrialTimes
+from bestof.torch.data_loading.trial_times import TrialTimes, most_batches
 
 Iterate: TypeAlias = Callable[[DataLoader[Any]], Iterator[Any]]
 """Makes the loader's own iterator."""
@@ -27,6 +28,10 @@ NO_BOTTLENECK = 0.03
 is too little to gain."""
 
 MOST_FAILURES = 2
+
+MOST_CHOOSING = 200
+"""The own setting is judged after so many batches at the latest, even if kernels are still being
+chosen."""
 
 PREFETCH = 2  # PyTorch's default
 
@@ -135,6 +140,7 @@ class Tuning:
     trials: list[LoaderTrial] = field(default_factory=list)
     batches: int = 0
     seconds: float = 0.0
+    choosing: Counter[Setting] = field(default_factory=Counter)  # batches while kernels were chosen
     failures: int = 0
     breakdown: Breakdown | None = None
     decoder: FasterDecoder | None = None
@@ -210,6 +216,14 @@ class Tuning:
             self.climb.tell(FAILED)
         return None
 
+    def may_choose(self, setting: Setting) -> int:
+        """Return how many more batches need not count because kernels are being chosen.
+
+        Another number of threads needs other kernels.
+        """
+        most = MOST_CHOOSING if setting == self.own else most_batches(setting.workers)
+        return max(0, most - self.choosing[setting])
+
     @property
     def without_workers(self) -> Setting:
         """The setting to profile a batch with."""
@@ -227,26 +241,29 @@ class Tuning:
         `epoch_samples` is the number of samples over which the start of the workers is spread. It
         is None if workers outlive epochs.
         """
+        self._count(setting, times)
+        self.choosing[setting] += times.skipped
         seconds = times.seconds_a_sample()
+        if seconds is None and times.skipped and self.may_choose(setting) and not self._spent():
+            return  # the next epoch tries it again, with more kernels chosen
         if seconds is None:
             seconds = times.seconds_of_all()
         elif epoch_samples and setting.workers:
             seconds += times.start() / epoch_samples
         if seconds is None:
             return
-        self._count(times)
         waiting = times.waiting()
         self.trials.append(LoaderTrial(setting, seconds, waiting))
         if len(self.trials) == 1 and waiting < NO_BOTTLENECK:
             self.leave("the loader is no bottleneck")
             return
         self.climb.tell(seconds)
-        if self.batches >= self.bounds.steps or self.seconds >= self.bounds.seconds:
+        if self._spent():
             self.climb.stop()
 
     def fail(self, setting: Setting, times: TrialTimes, error: BaseException) -> None:
         """Note that a setting failed. After the second failure, the best one so far is chosen."""
-        self._count(times)
+        self._count(setting, times)
         reason = _reason(error)
         self.trials.append(LoaderTrial(setting, None, reason=reason))
         self.failures += 1
@@ -259,9 +276,10 @@ class Tuning:
         if self.failures >= MOST_FAILURES:
             self.climb.stop()
 
-    def over(self, times: TrialTimes) -> bool:
+    def over(self, setting: Setting, times: TrialTimes) -> bool:
         """Return whether the current trial uses up what all trials may take."""
-        took = perf_counter() - times.asked[0] if times.asked else 0.0
+        free = self._free(setting, times)
+        took = perf_counter() - times.asked[free] if free < len(times.asked) else 0.0
         return self.seconds + took >= self.bounds.seconds
 
     def leave(self, reason: str) -> None:
@@ -284,10 +302,21 @@ class Tuning:
             *(self.seconds, self.reason, self.breakdown, self.decoder),
         )
 
-    def _count(self, times: TrialTimes) -> None:
-        self.batches += times.batches
+    def _spent(self) -> bool:
+        """Return whether the trials have used up what they may take together."""
+        return self.batches >= self.bounds.steps or self.seconds >= self.bounds.seconds
+
+    def _free(self, setting: Setting, times: TrialTimes) -> int:
+        """Return the number of batches that cost the search nothing: the program would run them
+        the same, and choose its kernels."""
+        return times.skipped if setting == self.own else 0
+
+    def _count(self, setting: Setting, times: TrialTimes) -> None:
+        free = self._free(setting, times)
+        self.batches += times.batches - free
         if times.asked:
-            self.seconds += max(times.asked[-1], times.got[-1] if times.got else 0) - times.asked[0]
+            ended = max(times.asked[-1], times.got[-1] if times.got else 0)
+            self.seconds += ended - times.asked[free]
 
     def _settle(self) -> None:
         self.chosen = self.climb.best

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from bestof.selection.paired import judge, speedup
-from bestof.selection.registry import report_all
+from bestof.selection.registry import trials_of_all
 from bestof.torch.layout.weights import Weights
 
 TURN = 4  # steps; the first one after a change of layout is not counted
@@ -160,7 +160,7 @@ class ModelLayout:
         """Take the time of a turn. Choose the layout of the next one."""
         present = self._weights.channels_last
         if self._settling[present] > 0:
-            trials = sum(one.trials for one in report_all().selectors)
+            trials = trials_of_all()
             self._settling[present] -= TURN
             if trials == self._trials:
                 self._settling[present] = 0

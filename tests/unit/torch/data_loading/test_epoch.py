@@ -338,3 +338,37 @@ def test_a_batch_is_profiled_though_each_trial_takes_a_whole_epoch() -> None:
     assert found.profiled
     assert found.breakdown is not None
     assert sum(found.breakdown.shares.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("batches", [75, 3])
+def test_the_own_setting_is_judged_once_kernels_are_chosen(
+    batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    monkeypatch.setattr(epoch, "trials_of_all", lambda: min(steps, 30))
+    loader = DataLoader(Numbers(4 * batches), 4)
+    found = arm(loader, Bounds(steps=1000))
+    counts = []
+    while not found.trials:
+        for _ in loader:
+            steps += 1
+            counts.append(len(found.trials))
+    assert counts[:30] == [0] * 30
+    assert found.trials[0].setting == found.own
+    assert found.choosing[found.own] == 30
+    assert counts.index(1) < 40 if batches == 75 else len(counts) == 33
+    assert found.batches == len(counts) - 30 or batches == 75
+
+
+def test_kernels_that_are_chosen_for_ever_do_not_stop_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = 0
+    monkeypatch.setattr(epoch, "trials_of_all", lambda: steps)
+    monkeypatch.setattr(tuning, "MOST_CHOOSING", 20)
+    loader = DataLoader(Numbers(), 4)
+    found = arm(loader, Bounds())
+    for _ in loader:
+        steps += 1
+    assert found.choosing[found.own] == 20
+    assert len(found.trials) > 1

@@ -71,3 +71,26 @@ def test_the_start_is_what_the_first_group_waits_beyond_a_usual_one() -> None:
     times = TrialTimes(3, 100)
     loop(times, [5.0, 0.0, 0.0, 0.6, 0.0, 0.0, 0.6, 0.0, 0.0, 0.6, 0.0, 0.0], 0.1)
     assert times.start() == pytest.approx(5.0 - 0.6)
+
+
+def test_batches_before_the_last_trial_of_a_kernel_do_not_count() -> None:
+    times, now = TrialTimes(2, 100, most_skipped=20, kernel_trials=7), 0.0
+    for batch in range(12):
+        times.ask(now, 7 + min(batch, 5))  # the steps of five batches have trials, and take long
+        now += 0.25
+        times.get(now, 4)
+        now += 10.0 if batch < 5 else 0.75
+    times.ask(now, 12)
+    assert times.skipped == 5
+    assert times.seconds_a_sample() == pytest.approx(0.25)
+    assert times.waiting() == pytest.approx(0.25)
+    assert times.complete
+
+
+def test_a_trial_waits_for_kernels_no_longer_than_it_may() -> None:
+    times = TrialTimes(0, 10, most_skipped=3)
+    for batch in range(15):
+        times.ask(float(batch), batch)
+        times.get(batch + 0.5, 1)
+        assert times.skipped == min(batch, 3)
+    assert times.complete
