@@ -76,6 +76,7 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
     assert compared['{"fused_optimizer": true}']["kept"] is True
     assert "optimizer (fused_optimizer=true): kept; speed-up " in done.stdout
     applied = bestof(tmp_path, "run", "--recipe", "recipe.json", "train.py", "3")
+    assert "the recipe recipe.json sets fused_optimizer=true" in applied.stderr
     assert applied.stdout == "words of the script\nfused True threads 2\n"
     again = bestof(tmp_path, "tune", "train.py", "7")
     assert again.returncode == 2

@@ -53,18 +53,22 @@ def call(argv: Sequence[str]) -> Callable[[], int]:
     if options.store is not None:
         selection.use_store(named(options.store))
     report = None if options.report is None else ReportFile.at(options.report)
+    told: list[str] = []  # lines behind the summary
     configuration = None if options.config is None else parse_configuration(options.config)
     if options.recipe is None:
         tune = partial(_tune_torch, configuration, options.accuracy)
     elif options.config is not None or options.accuracy is not None:
         raise InvalidArgument("--recipe sets what --config and --accuracy set; pass one of them")
     else:
-        tune = partial(_apply, read_recipe(Path(options.recipe)).settings)
-    return partial(script.run, partial(_prepare, script, report, tune))
+        recipe = read_recipe(Path(options.recipe))
+        tune = partial(_apply, recipe.settings)
+        told.append(f"  the recipe {options.recipe} sets {recipe.chosen() or 'nothing'}")
+    return partial(script.run, partial(_prepare, script, report, told, tune))
 
+
+_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 
 # The options with a value. They are needed to find the script after them.
-_WRITE_SECONDS = 1.0  # the summary waits at most so long for the store to be written
 _VALUED = ("--report", "--store", "--policy", "--accuracy", "--config", "--recipe")
 
 
@@ -102,11 +106,12 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare(
     script: Script,
     report: ReportFile | None,
+    told: list[str],
     tune: Callable[[], None],
 ) -> None:
     # Handlers run last in, first out. So those of the program and its imports run before the
     # summary.
-    atexit.register(_finish, script.name, report, os.getpid(), perf_counter())
+    atexit.register(_finish, script.name, report, told, os.getpid(), perf_counter())
     after_import("torch", tune)
 
 
@@ -143,7 +148,9 @@ def _tells() -> bool:
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
-def _finish(name: str, file: ReportFile | None, process: int, began: float) -> None:
+def _finish(
+    name: str, file: ReportFile | None, told: list[str], process: int, began: float
+) -> None:
     if not _tells():
         return
     if os.getpid() != process:
@@ -154,7 +161,7 @@ def _finish(name: str, file: ReportFile | None, process: int, began: float) -> N
         # Both streams often go to one place; the summary must come after the program's last output.
         sys.stdout.flush()
     try:
-        text = "\n".join(_summary(name, file, seconds))
+        text = "\n".join([*_summary(name, file, seconds), *told])
     except BestofError as error:
         text = f"bestof: there is no summary: {error}"
     with suppress(OSError, ValueError, AttributeError):

@@ -70,10 +70,13 @@ class Recipe:
     complete: bool = False
     machine: dict[str, str] = field(default_factory=this_machine)
 
+    def chosen(self) -> str:
+        """Return the settings in one line; empty without any."""
+        changes = self.settings.changes()
+        return ", ".join(f"{name}={json.dumps(value)}" for name, value in changes.items())
+
     def lines(self) -> list[str]:
         """Return what each part has gained."""
-        changes = self.settings.changes()
-        chosen = ", ".join(f"{name}={json.dumps(value)}" for name, value in changes.items())
         state = "" if self.complete else " so far"
         nothing = "none"
         if self.complete:
@@ -82,7 +85,7 @@ class Recipe:
             nothing = f"none; {fastest if measured else 'nothing that could be compared is faster'}"
         return [
             *(comparison.line() for comparison in self.comparisons),
-            f"settings{state}: {chosen or nothing}",
+            f"settings{state}: {self.chosen() or nothing}",
         ]
 
     def save(self, path: Path) -> None:
