@@ -14,7 +14,6 @@ scikit-learn and scikit-image.
 import argparse
 import math
 import random
-from contextlib import nullcontext
 
 import torch
 from pytorchcv.models.resnext import ResNeXt
@@ -234,22 +233,21 @@ class Training:
                 (images, torch.stack(classes), torch.stack(positive), torch.cat(offsets))
             )
         self.steps = 0
+        if "enable" in self.changes:
+            bt.enable()  # the whole process
 
     def __call__(self):
         images, classes, positive, offsets = self.batches[self.steps % len(self.batches)]
         self.steps += 1
         half = "bfloat16" in self.changes
-        with bt.enabled() if "enable" in self.changes else nullcontext():
-            self.optimizer.zero_grad(set_to_none=True)
-            with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                logits, boxes = self.model(images)
-            # The loss stays in float32.
-            loss = self.loss(logits.float(), classes)
-            loss = loss + functional.smooth_l1_loss(
-                boxes.float()[positive], offsets, reduction="sum"
-            )
-            (loss / positive.sum()).backward()
-            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            logits, boxes = self.model(images)
+        # The loss stays in float32.
+        loss = self.loss(logits.float(), classes)
+        loss = loss + functional.smooth_l1_loss(boxes.float()[positive], offsets, reduction="sum")
+        (loss / positive.sum()).backward()
+        self.optimizer.step()
         return loss.item() / positive.sum().item()
 
 

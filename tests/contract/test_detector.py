@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("pytorchcv")
 
+import bestof.torch as bt
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_detector.py"
 
 
@@ -24,7 +26,10 @@ def losses(detector: dict[str, Any], *changes: str) -> list[float]:
     # gradient of PyTorch 2.13 in bfloat16 and channels last reads uninitialised memory. It returned
     # NaN in 73 of 200 calls, without bestof, after freed memory had been filled with NaN.
     step = detector["Training"](changes, small=True, size=128, batch=1)
-    return [step() for _ in range(3)]
+    try:
+        return [step() for _ in range(3)]
+    finally:
+        bt.disable()
 
 
 @pytest.mark.long

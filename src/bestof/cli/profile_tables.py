@@ -162,7 +162,10 @@ def _tail(profile: Profile) -> Iterator[str]:
 
 
 def _table(steady: Steady, rows: Sequence[Row], by: Sequence[str], limit: int) -> Iterator[str]:
-    cells = [(*(_key(key) for key in row.keys), *_cells(row)) for row in rows[:limit]]
+    cells = [
+        (*(_key(name, key) for name, key in zip(by, row.keys, strict=True)), *_cells(row))
+        for row in rows[:limit]
+    ]
     rest = rows[limit:]
     if rest:
         seconds = sum(row.seconds for row in rest)
@@ -181,7 +184,9 @@ def _table(steady: Steady, rows: Sequence[Row], by: Sequence[str], limit: int) -
     yield from columns((*by, *_HEADINGS), cells, left=len(by))
 
 
-def _key(text: str) -> str:
+def _key(field: str, text: str) -> str:
+    if not text and field == "module":
+        return "(outside of modules)"
     return text if len(text) <= 70 else f"{text[:69]}…"
 
 

@@ -17,6 +17,7 @@ from torch._C._profiler import _ExperimentalConfig
 import bestof.torch
 from bestof.errors import ProfileError
 from bestof.profile.c_output import COutput
+from bestof.profile.foreign_profiler import ForeignProfiler
 from bestof.profile.log import contains_line, read_lines
 from bestof.profile.module_names import ModuleNames
 from bestof.profile.operation import operations_of
@@ -24,6 +25,7 @@ from bestof.profile.own_lines import decisions_of
 from bestof.profile.plan_steps import watch_plan_steps
 from bestof.profile.profile import Profile
 from bestof.profile.selectors import Selectors
+from bestof.profile.stopwatch import Watch
 from bestof.profile.thread_clocks import ThreadClocks
 from bestof.profile.timeline import merge
 
@@ -36,10 +38,18 @@ _LOST = (
     "the program, or record other steps (--skip, --steps)"
 )
 
+_INTERRUPTED = (
+    "the program started PyTorch's profiler, of which there is one in a process: the recording "
+    "ends there; record other steps (--skip, --steps), or switch that profiler off"
+)
+
 _CLOSED = (
     "the program closed the file that takes the lines of oneDNN and MKL, by closing C's stdout or "
     "all descriptors; lines after that are lost"
 )
+
+# Above this share of the processors, other processes have disturbed the recording.
+_OTHERS = 0.1
 
 # Only one capture at a time: verbose levels, hooks and the profiler belong to the process.
 _running = threading.Lock()
@@ -60,14 +70,18 @@ class Recorder:
         self._output = COutput(self._take)
         self._clocks = ThreadClocks()
         self._names = ModuleNames(self._clocks)
+        self._foreign = ForeignProfiler(self._interrupt)
         self._selectors = Selectors()
         self._profiler: torch.profiler.profile | None = None
+        self._watch = Watch()
         self._began = 0
         self._forwards = False
         self._environment: str | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self._stop_draining = threading.Event()
         self._profile: Profile | None = None
+        # Another thread may start PyTorch's profiler while this one ends the capture.
+        self._ending = threading.Lock()
 
     @property
     def profile(self) -> Profile:
@@ -110,18 +124,36 @@ class Recorder:
             self._environment, os.environ[_VERBOSE] = os.environ.get(_VERBOSE), _DISPATCH
         _set_verbose(1, onednn=not self._dispatch and not _asks_for_executions())
         self._profiler.start()
+        self._foreign.start()
+        self._watch = Watch()
         self._began = time.time_ns()
         self._clocks.start()
 
     def stop(self) -> Profile:
-        if self._profiler is None:
+        """End the capture and return its profile, also if the program's own profiler ended it."""
+        if self._profiler is None and self._profile is None:
             raise ProfileError("the capture was not started")
+        with self._ending:
+            self._end(())
+        return self.profile
+
+    def _interrupt(self) -> None:
+        with self._ending:
+            self._end((_INTERRUPTED,))
+
+    def _end(self, notes: tuple[str, ...]) -> None:
+        """End the capture, unless it has ended. `notes` come first in the profile."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
         ended = time.time_ns()
+        others = self._watch.read(1).others
+        self._foreign.stop()
         self._clocks.stop()
         self._names.stop()
         self._unwatch()
         self._selectors.stop()
-        self._profiler.stop()
+        profiler.stop()
         if self._dispatch:
             os.environ.pop(_VERBOSE, None)
             if self._environment is not None:
@@ -130,7 +162,7 @@ class Recorder:
         self._stop_draining.set()
         self._output.stop()
         _running.release()
-        results = self._profiler.profiler
+        results = profiler.profiler
         assert results is not None
         assert results.kineto_results is not None
         operations = operations_of(results.kineto_results.events())
@@ -148,10 +180,9 @@ class Recorder:
             self._clocks.readings_of,
         )
         marks = self._selectors.marks(operations, self._began)
-        notes = [_LOST] * ended_by_program + [_CLOSED] * self._output.closed + [*profile.notes]
-        self._profile = replace(profile, marks=tuple(marks), notes=tuple(notes))
-        self._profiler = None
-        return self._profile
+        told = [_LOST] * ended_by_program + [_CLOSED] * self._output.closed
+        told = [*notes, *told, *profile.notes, *_disturbed(others)]
+        self._profile = replace(profile, marks=tuple(marks), notes=tuple(told))
 
     def enter(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         """Note a module whose call began before `start`."""
@@ -182,6 +213,16 @@ class Recorder:
         small."""
         while not self._stop_draining.wait(0.02):
             self._output.drain()
+
+
+def _disturbed(others: float) -> list[str]:
+    """Return a note if other processes took this much of the processors, as a share."""
+    if others <= _OTHERS:
+        return []
+    return [
+        f"other processes, workers of a DataLoader among them, took {others:.0%} of the "
+        "processors: without them, steps may be shorter and their shares different"
+    ]
 
 
 def _level() -> int:

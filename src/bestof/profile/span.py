@@ -44,10 +44,15 @@ class Span:
         return self.start + self.seconds
 
     @property
+    def call(self) -> tuple[str, ...]:
+        """What `key` contains, without the sizes."""
+        return (
+            *(self.source, self.name, self.module, self.phase, self.operation, self.direction),
+            *(self.dtype, self.attributes, self.auxiliary),
+        )
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Spans of different steps with equal keys are the same. The key leaves out times and
         the implementation."""
-        return (
-            *(self.source, self.name, self.module, self.phase, self.operation, self.direction),
-            *(self.dtype, self.problem, self.attributes, self.auxiliary),
-        )
+        return (*self.call, self.problem)

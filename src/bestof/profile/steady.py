@@ -1,17 +1,23 @@
 """The steady step of a profile: the time of a step without disturbances.
 
-Steps with the same spans in the same order are combined, with the least time of each position. If
-all steps differ, the step of median time is used. Without steps, the whole profile is used.
+Steps with the same calls in the same order are combined, with the least time of each position. The
+sizes may differ in a few places, such as a loss over a varying number of boxes: of such a position
+only the most usual size counts. If all steps differ, the step of median time is used. Without
+steps, the whole profile is used.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import ne
 
 from bestof.profile.profile import Profile
 from bestof.profile.span import Span
+
+# Two steps are the same if at most this share of their calls has other sizes.
+_OTHER_SIZES = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,9 @@ def steady_of(profile: Profile) -> Steady:
             by_step[span.step].append(span)
     # The first step makes what the others use: compiled kernels, memory, the optimizer's state.
     numbers = list(range(1 if len(by_step) > 1 else 0, len(by_step)))
-    keys = {number: tuple(span.key for span in by_step[number]) for number in numbers}
-    usual, count = Counter(keys.values()).most_common(1)[0]
-    if count > 1:
-        numbers = [number for number in numbers if keys[number] == usual]
+    alike = _alike({number: by_step[number] for number in numbers})
+    if len(alike) > 1:
+        numbers = alike
         spans = [_least(own) for own in zip(*(by_step[number] for number in numbers), strict=True)]
     else:
         numbers = [sorted(numbers, key=lambda one: profile.steps[one].seconds)[len(numbers) // 2]]
@@ -78,8 +83,34 @@ def steady_of(profile: Profile) -> Steady:
     )
 
 
+def _alike(steps: Mapping[int, Sequence[Span]]) -> list[int]:
+    """Return the numbers of the largest set of steps with the same calls."""
+    calls = {number: tuple(span.call for span in own) for number, own in steps.items()}
+    usual, _ = Counter(calls.values()).most_common(1)[0]
+    keys = {
+        number: [span.key for span in own]
+        for number, own in steps.items()
+        if calls[number] == usual
+    }
+    middle = [_most(column) for column in zip(*keys.values(), strict=True)]
+    return [
+        number
+        for number, own in keys.items()
+        if sum(map(ne, own, middle)) <= _OTHER_SIZES * len(middle)
+    ]
+
+
+def _most(keys: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return Counter(keys).most_common(1)[0][0]
+
+
 def _least(spans: Sequence[Span]) -> Span:
-    """Return the span of one position with the least times of all steps."""
+    """Return the span of one position with the least times of all steps.
+
+    Only steps with the most usual size of this position count.
+    """
+    usual = _most([span.key for span in spans])
+    spans = [span for span in spans if span.key == usual]
     return replace(
         min(spans, key=lambda one: one.self_seconds), seconds=min(one.seconds for one in spans)
     )

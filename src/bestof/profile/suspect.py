@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from bestof.profile.profile import Profile
 from bestof.profile.span import Span
@@ -45,7 +46,11 @@ _ELEMENTWISE = frozenset(
     )
 )
 _SLOW_CONVOLUTIONS = ("aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward")
+# The place of the weight among the arguments of the operations that reorder it.
+_WEIGHTS = {"aten::mkldnn_convolution": 1, "aten::convolution_backward": 2}
 _NORMS = ("native_batch_norm", "batch_norm", "native_layer_norm", "native_group_norm", "layer_norm")
+# Of these, the dtype is that of the operand.
+_CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::copy_")
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 
@@ -67,19 +72,47 @@ def suspects_between(first: Steady, second: Steady) -> list[Suspect]:
 
 def _reorders(steady: Steady) -> Iterator[Suspect]:
     convolutions = [span for span in steady.spans if span.name == "convolution"]
-    reorders = [
-        span for span in steady.spans if span.name == "reorder" and "conv" in span.operation
-    ]
-    if convolutions and len(reorders) >= len(convolutions):
-        yield Suspect(
-            "reorders around every convolution",
-            _seconds(reorders),
-            f"{len(reorders)} reorders stand around {len(convolutions)} convolutions: "
-            "activations or weights change their layout at each call",
+    weights: list[Span] = []
+    images: list[Span] = []
+    sizes = 0
+    for span in steady.spans:
+        if span.kind == "operation" and span.name in _WEIGHTS:
+            sizes = _weight_size(span)
+        elif span.name == "reorder" and "conv" in span.operation:
+            (weights if _elements(span.problem) == sizes else images).append(span)
+    if not convolutions or len(weights) + len(images) < len(convolutions):
+        return
+    counts = f"{len(weights)} of weights and {len(images)} of images, stand around "
+    counts += f"{len(convolutions)} convolutions: they change their layout at each call"
+    if _seconds(images) >= _seconds(weights):
+        remedy = (
             "bring model and input into memory_format=torch.channels_last; or "
-            "bestof.torch.enable(), whose kernels read both layouts; for inference "
-            "bestof.torch.optimize(), which packs the weights once",
+            "bestof.torch.enable(), whose kernels read both layouts"
         )
+    else:
+        remedy = (
+            "larger batches or images, as weights take the same time with any number of images; "
+            "or bestof.torch.enable(), some of whose kernels need no such reorder"
+        )
+    yield Suspect(
+        "reorders around every convolution",
+        _seconds(weights) + _seconds(images),
+        f"{len(weights) + len(images)} reorders, {counts}",
+        f"{remedy}; for inference bestof.torch.optimize(), which packs the weights once",
+    )
+
+
+def _weight_size(operation: Span) -> int:
+    """Return the elements of the weight of an operation, by the shapes of its arguments."""
+    shapes = operation.problem.split(":")
+    place = _WEIGHTS[operation.name]
+    return _elements(shapes[place]) if place < len(shapes) else 0
+
+
+def _elements(shape: str) -> int:
+    """Return the elements of a shape as a reorder prints it: `8x16x3x3`. 0 for other text."""
+    axes = shape.split("x")
+    return prod(map(int, axes)) if all(one.isdecimal() for one in axes) else 0
 
 
 def _references(steady: Steady) -> Iterator[Suspect]:
@@ -139,7 +172,9 @@ def _norms(steady: Steady) -> Iterator[Suspect]:
 
 def _half_loss(steady: Steady) -> Iterator[Suspect]:
     spans = [
-        span for span in steady.spans if span.phase == "loss" and span.dtype in ("bf16", "f16")
+        span
+        for span in steady.spans
+        if span.phase == "loss" and span.dtype in ("bf16", "f16") and span.name not in _CONVERSIONS
     ]
     if spans:
         yield Suspect(

@@ -71,6 +71,30 @@ def test_steps_that_are_alike_are_aligned_at_their_least_times() -> None:
     assert steady.wall == pytest.approx(0.6)
 
 
+def test_steps_with_a_few_other_sizes_are_aligned() -> None:
+    def steps_of(*others: int) -> Profile:
+        """100 calls a step, of which each step has so many of sizes of its own."""
+        spans = [
+            operation(
+                "aten::add",
+                0.1 - step / 100,
+                step=step,
+                problem=f"{step if place < others[step] else 7}",
+            )
+            for step in range(len(others))
+            for place in range(100)
+        ]
+        steps = tuple(Step(float(n), n + 1.0, 4) for n in range(len(others)))
+        return Profile("fake", float(len(others)), tuple(spans), steps, 1)
+
+    few, many = steady_of(steps_of(0, 2, 2, 0)), steady_of(steps_of(0, 3, 3, 3))
+    assert (few.aligned, many.aligned) == (3, 1)
+    # The sizes differ in all steps: those of the first count, and of others the usual ones.
+    assert {span.problem for span in few.spans[:2]} == {"1"}
+    assert {span.problem for span in few.spans[2:]} == {"7"}
+    assert few.spans[2].self_seconds == pytest.approx(0.07)
+
+
 def test_a_breakdown_sums_work_and_time() -> None:
     spans = [
         forward(flops=2 * 10**9, bytes=10**6, seconds=0.5, self_seconds=0.5),
@@ -160,7 +184,10 @@ SUSPECTS: dict[str, tuple[Sequence[Span], Sequence[Span]]] = {
         [norm("aten::mul"), norm("aten::add")],
         [norm("aten::mul"), norm("aten::add"), norm("aten::native_batch_norm")],
     ),
-    "loss in half precision": ([replace(FOCAL[0], dtype="bf16")], [FOCAL[0]]),
+    "loss in half precision": (
+        [replace(FOCAL[0], dtype="bf16")],
+        [replace(elementwise("_to_copy"), dtype="bf16"), FOCAL[0]],
+    ),
     "optimizer without fused=True": (updates(), [*updates(), *updates("aten::_fused_adam_")]),
     "chain bound by memory": (FOCAL, [*FOCAL[:3], forward(), *FOCAL[3:]]),
 }
@@ -175,6 +202,17 @@ def test_a_suspect_is_named_where_it_is(name: str) -> None:
     assert found[name].reason
     assert found[name].remedy
     assert name not in {one.name for one in suspects_of(profile_of(*innocent))}
+
+
+@pytest.mark.parametrize(("weights", "told"), [(2, "larger batches"), (1, "channels_last")])
+def test_reorders_of_weights_and_images_have_remedies_of_their_own(weights: int, told: str) -> None:
+    # The convolution has a weight of 8x4x3x3, and an image of 2x4x9x9.
+    call = operation("aten::mkldnn_convolution", problem="2x4x9x9:8x4x3x3:8")
+    own = [line("reorder", problem="8x4x3x3") for _ in range(weights)]
+    images = [line("reorder", problem="2x4x9x9") for _ in range(3 - weights)]
+    (found,) = suspects_of(profile_of(call, *own, *images, forward()))
+    assert f"3 reorders, {weights} of weights and {3 - weights} of images" in found.reason
+    assert told in found.remedy
 
 
 @pytest.mark.parametrize(

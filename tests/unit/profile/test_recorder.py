@@ -16,8 +16,10 @@ from torch import nn  # noqa: E402
 
 from bestof import profile  # noqa: E402
 from bestof.errors import ProfileError  # noqa: E402
+from bestof.profile import recorder  # noqa: E402
 from bestof.profile.schedule import Schedule  # noqa: E402
 from bestof.profile.steady import steady_of  # noqa: E402
+from bestof.profile.stopwatch import Disturbance  # noqa: E402
 
 
 class Block(nn.Module):
@@ -41,6 +43,12 @@ def train(steps: int, model: nn.Module | None = None) -> None:
         loss = nn.functional.cross_entropy(model(torch.ones(5, 3, 12, 12)), torch.zeros(5).long())
         loss.backward()
         optimizer.step()
+
+
+@pytest.fixture(autouse=True)
+def _on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add no note on other processes, such as those of other tests."""
+    monkeypatch.setattr(recorder, "_OTHERS", 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +237,15 @@ def test_a_module_that_raises_leaves_no_open_range() -> None:
     ]
 
 
+def test_other_processes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "_OTHERS", 0.1)
+    monkeypatch.setattr(recorder.Watch, "read", lambda _watch, _calls: Disturbance(0.43, 0.0))
+    with profile.capture() as captured:
+        train(1)
+    (note,) = captured.profile.notes
+    assert "took 43% of the processors" in note
+
+
 def test_a_program_that_switches_the_lines_off_gets_a_message() -> None:
     with profile.capture() as captured:
         train(1)
@@ -238,12 +255,37 @@ def test_a_program_that_switches_the_lines_off_gets_a_message() -> None:
     assert "2 of 4 calls of oneDNN printed no line" in note
 
 
-def test_a_program_that_runs_pytorchs_profiler_gets_a_message() -> None:
+@pytest.mark.parametrize("own", [torch.profiler.profile, torch.autograd.profiler.profile])
+def test_a_capture_ends_where_the_program_starts_pytorchs_profiler(own) -> None:
     with profile.capture() as captured:
-        train(1)
-        with torch.profiler.profile():
+        train(2)
+        with own() as recorded:
             train(1)
-    assert "the program ran PyTorch's profiler" in captured.profile.notes[0]
+        train(1)
+    found = captured.profile
+    assert "the program started PyTorch's profiler" in found.notes[0]
+    assert len(found.steps) == 2
+    assert found.lines > 0
+    assert found.unattributed == 0
+    # The program's own recording is complete, and free of our ranges.
+    recorded = getattr(recorded, "profiler", recorded)
+    names = [one.name for one in recorded.function_events]
+    assert names.count("aten::mkldnn_convolution") == 2
+    assert not any(name.startswith("bestof") for name in names)
+    with profile.capture() as again:
+        train(1)
+    assert not again.profile.notes
+
+
+def test_a_schedule_keeps_what_it_recorded_before_pytorchs_profiler() -> None:
+    schedule = Schedule("program", skip=0, steps=5)
+    schedule.start()
+    train(2)
+    with torch.profiler.profile():
+        train(4)
+    found = schedule.stop()
+    assert found is not None
+    assert len(found.steps) == 2
 
 
 def test_a_recording_that_cannot_begin_leaves_the_program_alone() -> None:

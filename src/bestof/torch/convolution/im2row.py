@@ -12,6 +12,7 @@ from bestof.torch.convolution.estimate import MATRIX, converted, dense, touched
 from bestof.torch.convolution.lowered import MATRIX_LIMIT, gradient_rows, lower, matrix_bytes
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
 
 
@@ -22,6 +23,16 @@ def supports(problem: ConvProblem) -> bool:
         and problem.dtype in ("float32", "float64")
         and matrix_bytes(problem) <= MATRIX_LIMIT
     )
+
+
+def supports_weight_gradient(problem: ConvProblem) -> bool:
+    """Return the same, and for bfloat16 whether PyTorch's product sums in float32.
+
+    The other passes round bfloat16 more than once: they add a bias, or the taps of a gradient.
+    """
+    if problem.dtype != "bfloat16":
+        return supports(problem)
+    return has_bfloat16() and not problem.empty and matrix_bytes(problem) <= MATRIX_LIMIT
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -51,7 +62,8 @@ def product(lowered: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvP
 def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S) from the lowered matrix."""
     k, c, r, s = problem.weight_shape
-    gradient = torch.bmm(gradient_rows(grad_output, problem).transpose(1, 2), lowered)
+    rows = gradient_rows(grad_output, problem).transpose(1, 2)
+    gradient = torch.bmm(rows, lowered) if len(rows) > 1 else torch.mm(rows[0], lowered[0])
     return in_format(gradient.reshape(k, r, s, c).permute(0, 3, 1, 2), problem.channels_last)
 
 

@@ -13,10 +13,10 @@ MATRIX_LIMIT = 1 << 30
 
 
 def matrix_bytes(problem: ConvProblem) -> int:
-    """Return the bytes of the lowered matrix of a float32 or float64 problem."""
+    """Return the bytes of the lowered matrix of a problem."""
     _, c, r, s = problem.weight_shape
     p, q = problem.output_size
-    width = 8 if problem.dtype == "float64" else 4
+    width = {"bfloat16": 2, "float64": 8}.get(problem.dtype, 4)
     return problem.input_shape[0] * p * q * c * problem.groups * r * s * width
 
 

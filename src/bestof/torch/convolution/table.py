@@ -108,7 +108,7 @@ ROWS = (
         "im2row",
         Way(im2row.forward, im2row.supports, im2row.estimate),
         Way(im2row.input_gradient, im2row.supports, im2row.estimate),
-        Way(im2row.weight_gradient, im2row.supports, im2row.estimate),
+        Way(im2row.weight_gradient, im2row.supports_weight_gradient, im2row.estimate),
         DIRECT,
     ),
     Row(
