@@ -33,8 +33,12 @@ ErrorBound promised_error(const Algorithm& algorithm, const Problem& p, Directio
   if (direction == Direction::kBackwardWeight)
     terms = 1.0 * p.batch * p.out_height * p.out_width / 9.0;
   const double growth = std::fmax(1.0, std::sqrt(terms / 512.0));
-  return {algorithm.rounding.rms + algorithm.error.rms * growth,
-          algorithm.rounding.maximum + algorithm.error.maximum * growth};
+  ErrorBound rounding = algorithm.rounding;
+  // Results of bfloat16 are rounded also by algorithms that round no operand.
+  if (p.element == Element::kBfloat16 && algorithm.rounds == Rounds::kNothing)
+    rounding = kRoundedResult;
+  return {rounding.rms + algorithm.error.rms * growth,
+          rounding.maximum + algorithm.error.maximum * growth};
 }
 
 std::vector<Promise> promises(const Problem& p, const std::string& direction_name, int threads) {

@@ -2,6 +2,7 @@
 #include "pool/pool.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <omp.h>
 
@@ -10,6 +11,7 @@
 
 #include "bindings/array.h"
 #include "bindings/module.h"
+#include "bindings/problem.h"
 
 namespace bestof {
 namespace {
@@ -32,7 +34,7 @@ long pooled_extent(const char* axis, long extent, long kernel, long stride, long
 
 // `numbers`: kernel y, x; stride y, x; padding y, x.
 PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& numbers, bool maximum,
-                         bool count_padding) {
+                         bool count_padding, Element element = Element::kFloat32) {
   if (x.size() != 4) refuse("x: expected 4 dimensions (N, H, W, C); got shape " + describe(x));
   if (numbers.size() != 6) refuse("numbers: expected 6; got " + std::to_string(numbers.size()));
   double elements =
@@ -57,6 +59,7 @@ PoolProblem make_problem(const std::vector<long>& x, const std::vector<long>& nu
   p.pad_left = numbers[5];
   p.maximum = maximum;
   p.count_padding = count_padding;
+  p.element = element;
   p.out_height = pooled_extent("height", p.in_height, p.kernel_height, p.stride_y, p.pad_top);
   p.out_width = pooled_extent("width", p.in_width, p.kernel_width, p.stride_x, p.pad_left);
   return p;
@@ -67,15 +70,15 @@ std::vector<long> pooled_shape(const PoolProblem& p) {
 }
 
 void pool(nb::handle x, nb::handle out, const std::vector<long>& numbers, bool maximum,
-          bool count_padding, int threads) {
-  const Array from = read_array(x, "x", 4), to = write_array(out, "out", 4);
-  const PoolProblem p = make_problem(from.shape, numbers, maximum, count_padding);
+          bool count_padding, const std::string& dtype, int threads) {
+  const Element element = element_of(dtype);
+  const Array from = read_array(x, "x", 4, element), to = write_array(out, "out", 4, element);
+  const PoolProblem p = make_problem(from.shape, numbers, maximum, count_padding, element);
   expect_shape(to, "out", pooled_shape(p));
   expect_apart(to, "out", from, "x");
   if (to.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().pool_forward(p, from.floats(), to.floats(),
-                         threads > 0 ? threads : omp_get_max_threads());
+  kernels().pool_forward(p, from.data, to.data, threads > 0 ? threads : omp_get_max_threads());
 }
 
 // A pooling whose problem was checked once. It runs on addresses, which it does not check.
@@ -85,7 +88,7 @@ struct PoolPlan {
   void run(std::size_t x, std::size_t y) const {
     if (problem.batch == 0) return;
     nb::gil_scoped_release release;
-    kernels().pool_forward(problem, reinterpret_cast<const float*>(x), reinterpret_cast<float*>(y),
+    kernels().pool_forward(problem, reinterpret_cast<const void*>(x), reinterpret_cast<void*>(y),
                            omp_get_max_threads());
   }
 };
@@ -114,8 +117,9 @@ void bind_pool(nb::module_& m) {
   nb::class_<PoolPlan>(m, "PoolPlan")
       .def("__init__",
            [](PoolPlan* self, const std::vector<long>& x, const std::vector<long>& numbers,
-              bool maximum, bool count_padding) {
-             new (self) PoolPlan{make_problem(x, numbers, maximum, count_padding)};
+              bool maximum, bool count_padding, const std::string& dtype) {
+             new (self)
+                 PoolPlan{make_problem(x, numbers, maximum, count_padding, element_of(dtype))};
            })
       .def_prop_ro(
           "y_shape",

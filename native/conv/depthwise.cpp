@@ -1,98 +1,223 @@
 // Depthwise convolution: each group has one input and one output channel, so a vector of channels
-// shares every step. Memory is the limit, not arithmetic: each row of the result is made from rows
-// that stay in L1.
+// shares every step. The forward pass keeps the image rows that a row of results reads as float32
+// in L1, one vector of channels wide, with their padding. So an element of bfloat16 is widened
+// once, not once for each tap, and no result is at an edge.
 #include <omp.h>
 
 #include "conv/algorithms.h"
 #include "conv/epilogue.h"
+#include "conv/operands.h"
 #include "conv/weights.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
 
-constexpr int kPixels = 8;  // results of a row that are summed at once
+constexpr int kPixels = 7;  // results of a row that are summed at once: 7, 14, 28, 56 are multiples
+constexpr long kBlock = 16;  // channels whose weights lie side by side
 
 long taps_of(const Problem& p) {
   return p.kernel_height * p.kernel_width;
 }
-long padded_channels(const Problem& p) {
-  return round_up(p.in_channels, 16);
-}
 
-// Packed as [tap][channels], the channels filled up with zeros to a cache line.
+// Packed as [block of channels][tap][kBlock], filled up with zeros. As [tap][channels], the 49 taps
+// of 768 channels fell into 4 sets of L1.
 long weight_floats(const Problem& p) {
-  return taps_of(p) * padded_channels(p);
+  return taps_of(p) * round_up(p.in_channels, kBlock);
 }
 
-void pack(const Problem& p, const void* weights, float* packed, int) {
-  const float* w = floats(weights);
-  const long taps = taps_of(p), channels = padded_channels(p);
-  for (long tap = 0; tap < taps; ++tap) {
-    for (long c = 0; c < channels; ++c)
-      packed[tap * channels + c] = c < p.in_channels ? w[c * taps + tap] : 0.0f;
+// The weights of one tap, from channel c to the end of its block.
+template <class Floats>
+BESTOF_INLINE Floats* weights_at(const Problem& p, Floats* packed, long tap, long c) {
+  return packed + (c / kBlock * taps_of(p) + tap) * kBlock + c % kBlock;
+}
+
+template <class Element>
+void pack_all(const Problem& p, const Element* w, float* packed) {
+  const long taps = taps_of(p);
+  for (long c = 0; c < round_up(p.in_channels, kBlock); ++c) {
+    for (long tap = 0; tap < taps; ++tap)
+      *weights_at(p, packed, tap, c) = c < p.in_channels ? value_of(w[c * taps + tap]) : 0.0f;
   }
 }
 
-long no_scratch(const Problem&, int) {
-  return 0;
+void pack(const Problem& p, const void* weights, float* packed, int) {
+  if (p.element == Element::kFloat32) return pack_all(p, floats(weights), packed);
+  pack_all(p, halves(weights), packed);
 }
 
-BESTOF_INLINE Vec read(const float* from, long lanes) {
+template <class Element>
+BESTOF_INLINE Vec read(const Element* from, long lanes) {
   return lanes == kLanes ? load(from) : load_first(from, lanes);
 }
 
-// One row of results, for channels [c, c + lanes).
-void forward_row(const Problem& p, const float* image, const float* packed, long oy, long c,
-                 long lanes, const Epilogue& epilogue, float* y_row, const float* result) {
-  const long channels = padded_channels(p), reach = (p.kernel_width - 1) * p.dilation_x;
-  for (long first = 0; first < p.out_width; first += kPixels) {
-    const long count = smaller(p.out_width - first, kPixels), x0 = first * p.stride_x - p.pad_left;
-    const bool inside = count == kPixels && lanes == kLanes && x0 >= 0 &&
-                        x0 + (kPixels - 1) * p.stride_x + reach < p.in_width;
-    Vec sum[kPixels];
-#pragma GCC unroll 8
-    for (int i = 0; i < kPixels; ++i) sum[i] = Vec{};
-    for (long r = 0; r < p.kernel_height; ++r) {
-      const long iy = oy * p.stride_y - p.pad_top + r * p.dilation_y;
-      if (iy < 0 || iy >= p.in_height) continue;
-      const float* line = image + iy * p.in_width * p.in_channels + c;
-      for (long s = 0; s < p.kernel_width; ++s) {
-        const Vec w = load(packed + (r * p.kernel_width + s) * channels + c);
-        const long from = x0 + s * p.dilation_x;
-        if (inside) {
-#pragma GCC unroll 8
-          for (int i = 0; i < kPixels; ++i)
-            sum[i] += w * load(line + (from + i * p.stride_x) * p.in_channels);
-        } else {
-#pragma GCC unroll 8
-          for (int i = 0; i < kPixels; ++i) {
-            const long ix = from + i * p.stride_x;
-            if (i < count && ix >= 0 && ix < p.in_width)
-              sum[i] += w * read(line + ix * p.in_channels, lanes);
-          }
-        }
+// Rows of an image, kLanes channels wide, as the results of one row read them: pixel j of a line is
+// column j - pad_left of the image, and zero outside of it. Row y lies in line y modulo `lines`.
+struct Lines {
+  long lines, pixels;
+
+  explicit Lines(const Problem& p)
+      : lines(smaller((p.kernel_height - 1) * p.dilation_y + 1, p.in_height)),
+        pixels((round_up(p.out_width, kPixels) - 1) * p.stride_x +
+               (p.kernel_width - 1) * p.dilation_x + 1) {}
+
+  long line_floats() const { return pixels * kLanes; }
+  long floats() const { return lines * line_floats(); }
+};
+
+long forward_scratch(const Problem& p, int threads) {
+  return threads * Lines(p).floats();
+}
+
+// Copies channels [c, c + lanes) of a row, `from` on, and prefetches those of the row behind it.
+template <class Element>
+void copy_row(const Problem& p, const Element* from, long lanes, const Lines& lines, float* to) {
+  const long first = larger(p.pad_left, 0), end = smaller(lines.pixels, p.pad_left + p.in_width);
+  for (long j = first; j < end; ++j) {
+    const Element* pixel = from + (j - p.pad_left) * p.in_channels;
+    __builtin_prefetch(pixel + p.in_width * p.in_channels, 0, 2);
+    store(to + j * kLanes, read(pixel, lanes));
+  }
+}
+
+// Adds one row of taps to kPixels results. kWidth taps and kStride are constants where both are
+// usual and registers are many: then each pixel is loaded once. They are 0 otherwise.
+template <int kWidth, int kStride>
+BESTOF_INLINE void add_taps(const Problem& p, const float* x, const float* w, Vec* sum) {
+  if constexpr (kWidth > 0) {
+    constexpr int kRead = (kPixels - 1) * kStride + kWidth;
+    Vec pixel[kRead];
+#pragma GCC unroll 19
+    for (int j = 0; j < kRead; ++j) pixel[j] = load(x + j * kLanes);
+#pragma GCC unroll 7
+    for (int s = 0; s < kWidth; ++s) {
+      const Vec weight = load(w + s * kBlock);
+#pragma GCC unroll 7
+      for (int i = 0; i < kPixels; ++i) sum[i] += weight * pixel[i * kStride + s];
+    }
+  } else {
+    const long step = p.stride_x * kLanes;
+    for (long s = 0; s < p.kernel_width; ++s, x += p.dilation_x * kLanes, w += kBlock) {
+      const Vec weight = load(w);
+#pragma GCC unroll 7
+      for (int i = 0; i < kPixels; ++i) sum[i] += weight * load(x + i * step);
+    }
+  }
+}
+
+// What all results of one image and one vector of channels, [c, c + lanes), share.
+template <class Element>
+struct Strip {
+  const Problem& p;
+  const Epilogue& epilogue;
+  const float* packed;   // the weights of channel c
+  const Element* image;  // its channel c
+  Element *y, *result;   // the image's results, and those of the whole batch
+  float* memory;         // the lines
+  long c, lanes;
+
+  // Writes one row of results from lines in memory. Rows outside of the image add nothing.
+  template <int kWidth, int kStride>
+  void row(const Lines& lines, long oy) const {
+    const long top = oy * p.stride_y - p.pad_top, step = p.dilation_y % lines.lines;
+    // The first row of taps inside of the image; the taps from `last` on are below it.
+    const long skipped = top < 0 ? divide_up(-top, p.dilation_y) : 0;
+    const long last = smaller(p.kernel_height, divide_up(p.in_height - top, p.dilation_y));
+    const long begin = (top + skipped * p.dilation_y) % lines.lines;
+    for (long first = 0; first < p.out_width; first += kPixels) {
+      Vec sum[kPixels];
+#pragma GCC unroll 7
+      for (int i = 0; i < kPixels; ++i) sum[i] = Vec{};
+      long line = begin;
+      for (long r = skipped; r < last; ++r) {
+        const float* x = memory + line * lines.line_floats() + first * p.stride_x * kLanes;
+        add_taps<kWidth, kStride>(p, x, packed + r * p.kernel_width * kBlock, sum);
+        line += step;
+        line -= line < lines.lines ? 0 : lines.lines;
+      }
+      Element* to = y + (oy * p.out_width + first) * p.out_channels + c;
+      const long count = smaller(p.out_width - first, kPixels);
+#pragma GCC unroll 7
+      for (int i = 0; i < kPixels; ++i) {
+        if (i < count) finish(sum[i], to + i * p.out_channels, lanes, c, epilogue, result);
       }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < kPixels; ++i) {
-      if (i < count)
-        finish(sum[i], y_row + (first + i) * p.out_channels + c, lanes, c, epilogue, result);
+  }
+
+  template <int kWidth, int kStride>
+  void rows(long begin, long end) const {
+    const Lines lines(p);
+    long copied = 0;  // rows of the image before this one are copied, or not read any more
+    for (long oy = begin; oy < end; ++oy) {
+      const long top = oy * p.stride_y - p.pad_top;
+      const long behind = smaller(top + (p.kernel_height - 1) * p.dilation_y + 1, p.in_height);
+      for (copied = larger(copied, top); copied < behind; ++copied) {
+        copy_row(p, image + copied * p.in_width * p.in_channels, lanes, lines,
+                 memory + copied % lines.lines * lines.line_floats());
+      }
+      row<kWidth, kStride>(lines, oy);
+    }
+  }
+
+  void compute(long begin, long end) const {
+    if constexpr (kLanes == 16) {  // and 32 registers
+      const long width = p.dilation_x == 1 && p.stride_x <= 2 ? p.kernel_width : 0;
+      const bool single = p.stride_x == 1;
+      if (width == 3) return single ? rows<3, 1>(begin, end) : rows<3, 2>(begin, end);
+      if (width == 5) return single ? rows<5, 1>(begin, end) : rows<5, 2>(begin, end);
+      if (width == 7) return single ? rows<7, 1>(begin, end) : rows<7, 2>(begin, end);
+    }
+    rows<0, 0>(begin, end);
+  }
+};
+
+// Returns the parts into which the rows of an image are cut: so that all threads work if there are
+// few images and channels, and what one part reads and writes stays in L2 while its channels pass.
+// A part copies the rows that it shares with its neighbour once more.
+long parts_of(const Problem& p, const Call& call, long blocks) {
+  constexpr long kKeptBytes = 512 * 1024;
+  const long for_threads = call.threads == 1 ? 1 : divide_up(4 * call.threads, p.batch * blocks);
+  const long elements = (p.in_height * p.in_width + p.out_height * p.out_width) * p.in_channels;
+  const long bytes = elements * (p.element == Element::kFloat32 ? 4 : 2);
+  return smaller(larger(for_threads, divide_up(bytes, kKeptBytes)), divide_up(p.out_height, 4));
+}
+
+template <class Element>
+void run(const Problem& p, const Call& call) {
+  const long blocks = divide_up(p.in_channels, kLanes), parts = parts_of(p, call, blocks);
+#pragma omp parallel num_threads(call.threads)
+  {
+    const long floats_each = Lines(p).floats();
+    float* memory = call.scratch + omp_get_thread_num() * floats_each;
+    for (long i = 0; i < floats_each; ++i) memory[i] = 0.0f;  // the padding stays zero
+#pragma omp for schedule(static)
+    for (long item = 0; item < p.batch * parts * blocks; ++item) {
+      const long c = item % blocks * kLanes, part = item / blocks % parts,
+                 n = item / blocks / parts;
+      Element* result = static_cast<Element*>(call.result);
+      const Strip<Element> strip = {p,
+                                    call.epilogue,
+                                    weights_at(p, floats(call.second), 0, c),
+                                    static_cast<const Element*>(call.first) +
+                                        n * p.in_height * p.in_width * p.in_channels + c,
+                                    result + n * p.out_height * p.out_width * p.out_channels,
+                                    result,
+                                    memory,
+                                    c,
+                                    smaller(p.in_channels - c, kLanes)};
+      strip.compute(part_begin(p.out_height, parts, part),
+                    part_begin(p.out_height, parts, part + 1));
     }
   }
 }
 
 void run_forward(const Problem& p, const Call& call) {
-#pragma omp parallel for schedule(static) num_threads(call.threads)
-  for (long item = 0; item < p.batch * p.out_height; ++item) {
-    const float* image =
-        floats(call.first) + item / p.out_height * p.in_height * p.in_width * p.in_channels;
-    for (long c = 0; c < p.in_channels; c += kLanes) {
-      forward_row(p, image, floats(call.second), item % p.out_height, c,
-                  smaller(p.in_channels - c, kLanes), call.epilogue,
-                  floats(call.result) + item * p.out_width * p.out_channels, floats(call.result));
-    }
-  }
+  if (p.element == Element::kFloat32) return run<float>(p, call);
+  run<Bfloat16>(p, call);
+}
+
+bool is_float32(const Problem& p) {
+  return p.element == Element::kFloat32;
 }
 
 long backward_input_scratch(const Problem& p, int) {
@@ -101,7 +226,6 @@ long backward_input_scratch(const Problem& p, int) {
 
 // Each element of x gathers from the results that read it, so no two threads write to one place.
 void run_backward_input(const Problem& p, const Call& call) {
-  const long channels = padded_channels(p);
   pack(p, call.second, call.scratch, 1);
 #pragma omp parallel for schedule(static) num_threads(call.threads)
   for (long item = 0; item < p.batch * p.in_height; ++item) {
@@ -114,7 +238,6 @@ void run_backward_input(const Problem& p, const Call& call) {
       if (y < 0 || y % p.stride_y != 0 || y / p.stride_y >= p.out_height) continue;
       const float* line = grad + y / p.stride_y * p.out_width * p.out_channels;
       for (long s = 0; s < p.kernel_width; ++s) {
-        const float* w = call.scratch + (r * p.kernel_width + s) * channels;
         for (long ox = 0; ox < p.out_width; ++ox) {
           const long ix = ox * p.stride_x - p.pad_left + s * p.dilation_x;
           if (ix < 0 || ix >= p.in_width) continue;
@@ -122,7 +245,8 @@ void run_backward_input(const Problem& p, const Call& call) {
             const long lanes = smaller(p.in_channels - c, kLanes);
             float* to = row + ix * p.in_channels + c;
             const Vec sum =
-                read(to, lanes) + load(w + c) * read(line + ox * p.out_channels + c, lanes);
+                read(to, lanes) + load(weights_at(p, call.scratch, r * p.kernel_width + s, c)) *
+                                      read(line + ox * p.out_channels + c, lanes);
             if (lanes == kLanes) {
               store(to, sum);
             } else {
@@ -141,7 +265,7 @@ long backward_weight_scratch(const Problem& p, int threads) {
 
 // Every thread sums its rows into [tap][channels] of its own.
 void run_backward_weight(const Problem& p, const Call& call) {
-  const long channels = padded_channels(p), taps = taps_of(p);
+  const long channels = round_up(p.in_channels, kBlock), taps = taps_of(p);
 #pragma omp parallel num_threads(call.threads)
   {
     const int team = omp_get_num_threads();
@@ -186,9 +310,11 @@ void run_backward_weight(const Problem& p, const Call& call) {
 }  // namespace
 
 const Passes passes::depthwise = {
-    .forward = {run_forward, no_scratch, lowered_flops, weight_floats, pack},
-    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops},
-    .backward_weight = {run_backward_weight, backward_weight_scratch, lowered_flops},
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack},
+    .backward_input = {run_backward_input, backward_input_scratch, lowered_flops,
+                       .supports = is_float32},
+    .backward_weight = {run_backward_weight, backward_weight_scratch, lowered_flops,
+                        .supports = is_float32},
 };
 
 }  // namespace BESTOF_TARGET

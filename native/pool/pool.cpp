@@ -2,6 +2,7 @@
 // channels.
 #include "pool/pool.h"
 
+#include "simd/bfloat16.h"
 #include "simd/vector.h"
 
 namespace bestof {
@@ -25,11 +26,13 @@ BESTOF_INLINE Window window_at(const PoolProblem& p, long oy, long ox) {
   return w;
 }
 
-BESTOF_INLINE Vec read(const float* from, long lanes) {
+template <class Element>
+BESTOF_INLINE Vec read(const Element* from, long lanes) {
   return lanes == kLanes ? load(from) : load_first(from, lanes);
 }
 
-BESTOF_INLINE void write(float* to, Vec v, long lanes) {
+template <class Element>
+BESTOF_INLINE void write(Element* to, Vec v, long lanes) {
   if (lanes == kLanes) {
     store(to, v);
   } else {
@@ -37,7 +40,8 @@ BESTOF_INLINE void write(float* to, Vec v, long lanes) {
   }
 }
 
-BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window& w, long c,
+template <class Element>
+BESTOF_INLINE Vec reduce(const PoolProblem& p, const Element* image, const Window& w, long c,
                          long lanes) {
   Vec best = p.maximum ? broadcast(-__builtin_inff()) : Vec{};
   for (long y = w.y0; y < w.y1; ++y) {
@@ -53,20 +57,29 @@ BESTOF_INLINE Vec reduce(const PoolProblem& p, const float* image, const Window&
   return p.maximum ? best : best / w.divisor;
 }
 
-}  // namespace
-
-void pool_forward(const PoolProblem& p, const float* x, float* y, int threads) {
+template <class Element>
+void pool(const PoolProblem& p, const Element* x, Element* y, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long row = 0; row < p.batch * p.out_height; ++row) {
-    const float* image = x + row / p.out_height * p.in_height * p.in_width * p.channels;
+    const Element* image = x + row / p.out_height * p.in_height * p.in_width * p.channels;
     for (long ox = 0; ox < p.out_width; ++ox) {
       const Window w = window_at(p, row % p.out_height, ox);
-      float* to = y + (row * p.out_width + ox) * p.channels;
+      Element* to = y + (row * p.out_width + ox) * p.channels;
       for (long c = 0; c < p.channels; c += kLanes) {
         const long lanes = smaller(p.channels - c, kLanes);
         write(to + c, reduce(p, image, w, c, lanes), lanes);
       }
     }
+  }
+}
+
+}  // namespace
+
+void pool_forward(const PoolProblem& p, const void* x, void* y, int threads) {
+  if (p.element == Element::kFloat32) {
+    pool(p, static_cast<const float*>(x), static_cast<float*>(y), threads);
+  } else {
+    pool(p, static_cast<const Bfloat16*>(x), static_cast<Bfloat16*>(y), threads);
   }
 }
 

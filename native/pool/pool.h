@@ -1,5 +1,6 @@
 // 2-D pooling in NHWC: its problem, and the functions that compute it.
 #pragma once
+#include "conv/problem.h"
 #include "simd/each_isa.h"
 
 namespace bestof {
@@ -10,9 +11,10 @@ struct PoolProblem {
   bool maximum;        // otherwise the average
   bool count_padding;  // the average divides by the whole kernel, not by the elements inside the
                        // image
+  Element element = Element::kFloat32;  // of x and y, forward; averages are summed in float32
 };
 
-using PoolForward = void(const PoolProblem& p, const float* x, float* y, int threads);
+using PoolForward = void(const PoolProblem& p, const void* x, void* y, int threads);
 // x is read only if `maximum` is set.
 using PoolBackward = void(const PoolProblem& p, const float* grad, const float* x, float* result,
                           int threads);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,34 @@ OF_ROWS = tuple(
     for n, h, w, c, k in ((1, 4, 11, 3, 17), (2, 13, 6, 19, 5))
 )
 
+
+def _depthwise(n: int, extent: int, c: int, kernel: int, stride: int, pad: int) -> Case:
+    return replace(
+        _square(n, extent, 1, c, kernel, stride, pad), x_shape=(n, extent, extent, c), groups=c
+    )
+
+
+# Depthwise kernels: layers of ConvNeXt and MobileNet, then rows of results that end inside a block
+# at every place, kernels and strides with code of their own and others, awkward channels, pads
+# that differ or exceed the image, and dilation.
+DEPTHWISE = (
+    _depthwise(1, 14, 96, 7, 1, 3),
+    _depthwise(2, 7, 48, 7, 1, 3),
+    _depthwise(1, 28, 32, 3, 2, 1),
+    *(_depthwise(1, extent, 17, 7, 1, 3) for extent in (1, 2, 6, 8, 9, 13, 15)),
+    *(
+        _depthwise(1, 15, 33, kernel, stride, 1)
+        for kernel in (1, 2, 3, 4, 5, 7, 9)
+        for stride in (1, 2, 3)
+    ),
+    *(_depthwise(3, 10, c, 3, 1, 1) for c in (1, 3, 15, 16, 31)),
+    Case((2, 11, 9, 20), (20, 3, 7, 1), (1, 2), ((2, 0), (5, 3)), (1, 1), 20),
+    Case((1, 3, 4, 18), (18, 5, 5, 1), (1, 1), ((7, 6), (9, 8)), (1, 1), 18),
+    Case((1, 12, 13, 5), (5, 3, 3, 1), (1, 1), ((4, 4), (6, 6)), (4, 6), 5),
+    Case((1, 2, 30, 40), (40, 3, 5, 1), (1, 1), ((5, 5), (2, 2)), (5, 1), 40),
+    Case((0, 8, 8, 4), (4, 3, 3, 1), (1, 1), ((1, 1), (1, 1)), (1, 1), 4),
+)
+
 CASES = (
     # Layers of VGG16 and ResNet50, asymmetric kernels of GoogLeNet, depthwise ones of MobileNet.
     _square(1, 56, 64, 64, 3, 1, 1),
@@ -174,6 +202,7 @@ CASES = (
     *STEMS,
     *FEW_ROWS,
     *OF_ROWS,
+    *DEPTHWISE,
 )
 
 

@@ -1,8 +1,9 @@
-"""Products of bfloat16 and sums of float32, element by element, on every instruction set."""
+"""Convolutions of bfloat16 with sums of float32, element by element, on every instruction set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from activation import REFERENCES
 from bfloat16 import UNIT, Bits, rounded, value_of
-from convolution import CASES, LONG, Case
+from convolution import CASES, DEPTHWISE, LONG, Case
 from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
@@ -63,15 +64,17 @@ SHARES = pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark
 
 
 @SHARES
-def test_tensors_of_bfloat16(every: int) -> None:
-    for case in (*CASES, *LONG)[::every]:
+@pytest.mark.parametrize("name", [NAME, "depthwise"])
+def test_tensors_of_bfloat16(name: str, every: int) -> None:
+    cases = (*CASES, *LONG) if name == NAME else DEPTHWISE
+    for case in cases[:: every if name == NAME else max(1, every // 4)]:
         x, w = _operands(case)
         out, whole = _guarded(
             case.y_shape, offset=case.w_shape[0] % 3
         )  # aligned to an element, no more
-        threads = 2 if case in CASES[:8] else 1
+        threads = 2 if case in (*CASES[:8], *DEPTHWISE[:6]) else 1
         kernels.conv2d(
-            x, w, out=out, algorithm=NAME, dtype="bfloat16", threads=threads, **case.geometry
+            x, w, out=out, algorithm=name, dtype="bfloat16", threads=threads, **case.geometry
         )
         assert _untouched(whole, out), f"{case}: unwritten elements, or writes outside the result"
         wanted, sums = _oracle(case)
@@ -125,12 +128,15 @@ def test_rounding() -> None:
 
 @pytest.mark.parametrize("activation", REFERENCES, ids=str)
 @pytest.mark.parametrize("channels", [64, 19])
-def test_the_epilogue_is_in_float32(activation: Any, channels: int) -> None:
-    case = Case((2, 6, 5, channels), (channels, 3, 3, channels), padding=((1, 1), (1, 1)))
+@pytest.mark.parametrize("name", [NAME, "depthwise"])
+def test_the_epilogue_is_in_float32(activation: Any, channels: int, name: str) -> None:
+    groups = 1 if name == NAME else channels
+    shape = channels, 3, 3, channels // groups
+    case = Case((2, 6, 5, channels), shape, padding=((1, 1), (1, 1)), groups=groups)
     draw = np.random.default_rng(11)
     x, w = _operands(case)
     w = rounded(
-        value_of(w) / np.float32(3 * channels**0.5)
+        value_of(w) / np.float32(3 * shape[3] ** 0.5)
     )  # results of the size of 1, where activations bend
     bias = draw.standard_normal(channels, np.float32)
     residual = rounded(draw.standard_normal(case.y_shape, np.float32))
@@ -138,7 +144,7 @@ def test_the_epilogue_is_in_float32(activation: Any, channels: int) -> None:
         convolution.forward(case, value_of(x), value_of(w)) + bias + value_of(residual)
     )
     out, whole = _guarded(case.y_shape)
-    packed = kernels.pack_weights(w, NAME, dtype="bfloat16")
+    packed = kernels.pack_weights(w, name, groups=groups, dtype="bfloat16")
     kernels.conv2d(
         x,
         packed,
@@ -152,9 +158,23 @@ def test_the_epilogue_is_in_float32(activation: Any, channels: int) -> None:
     assert _untouched(whole, out)
     # The activation's own arithmetic is good for 32 roundings.
     sums = (
-        REFERENCES[activation].steepest * EPSILON * (9 * channels + 3) * (np.abs(wanted).max() + 10)
+        REFERENCES[activation].steepest * EPSILON * (9 * shape[3] + 3) * (np.abs(wanted).max() + 10)
     )
     assert (np.abs(value_of(out) - wanted) <= UNIT * np.abs(wanted) + sums + 32 * EPSILON).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_pixel_of_nan_reaches_the_results_that_read_it(dtype: str, stride: int) -> None:
+    """Depthwise: a line of another row, or the end of another image, must not stay in the lines."""
+    case = replace(DEPTHWISE[7], x_shape=(2, 12, 9, 17), stride=(stride, stride))
+    x, w = np.ones(case.x_shape, np.float32), np.ones(case.w_shape, np.float32)
+    x[0, 5, 4, 3] = np.nan
+    wanted = np.isnan(convolution.forward(case, x, w))
+    halves = [(one.view(np.uint32) >> 16).astype(np.uint16) for one in (x, w)]  # exact
+    operands = [x, w] if dtype == "float32" else halves
+    y = kernels.conv2d(*operands, algorithm="depthwise", dtype=dtype, **case.geometry)
+    np.testing.assert_array_equal(np.isnan(y if dtype == "float32" else value_of(y)), wanted)
 
 
 def test_packed_weights_of_either_type_serve_images_of_both() -> None:
@@ -253,6 +273,22 @@ def test_gradients_have_no_bfloat16() -> None:
         assert not kernels.conv2d_algorithms(
             X.shape, W.shape, direction=direction, dtype="bfloat16"
         )
+
+
+def test_the_promise_of_depthwise_holds_on_layers() -> None:
+    for case in DEPTHWISE[:3]:
+        y = value_of(
+            kernels.conv2d(
+                *_operands(case), algorithm="depthwise", dtype="bfloat16", **case.geometry
+            )
+        )
+        wanted = _oracle(case)[0]
+        promise = kernels.conv2d_algorithms(
+            case.x_shape, case.w_shape, dtype="bfloat16", **case.geometry
+        )["depthwise"]
+        scale = np.sqrt(np.mean(wanted**2))
+        assert np.sqrt(np.mean((y - wanted) ** 2)) <= promise.error_bound * scale
+        assert np.abs(y - wanted).max() <= promise.maximum_bound * scale
 
 
 @pytest.mark.long(every=2)

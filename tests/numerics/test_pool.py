@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from bfloat16 import UNIT, rounded, value_of
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -174,4 +175,39 @@ def test_the_extension_reads_nothing_beyond_its_arguments(
     shape: list[int], numbers: list[int], said: str
 ) -> None:
     with pytest.raises(KernelError, match=said):
-        _native.PoolPlan(shape, numbers, True, True)
+        _native.PoolPlan(shape, numbers, True, True, "float32")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count_padding"), [("max", True), ("average", True), ("average", False)]
+)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bfloat16_is_rounded_once(case: Case, kind: str, count_padding: bool) -> None:
+    """A maximum is exact; an average is a sum of float32, a division and one rounding."""
+    x = rounded(np.random.default_rng(3).standard_normal(case.shape, np.float32))
+    options = {
+        "kind": kind,
+        "stride": case.stride,
+        "padding": case.padding,
+        "count_padding": count_padding,
+    }
+    y = kernels.pool2d(x, case.kernel, dtype="bfloat16", **options)
+    nothing = np.zeros(y.shape, np.float32)
+    wanted, _ = _oracle(case, value_of(x), nothing, kind, count_padding)
+    size, _ = _oracle(case, np.abs(value_of(x)), nothing, "average", True)
+    terms = case.kernel[0] * case.kernel[1]
+    bound = UNIT * np.abs(wanted) + (1 + UNIT) * 2.0**-24 * (terms + 1) * terms * size
+    assert y.dtype == np.uint16
+    assert (np.abs(value_of(y) - wanted) <= (0 if kind == "max" else bound)).all()
+    into = np.full(y.shape, 0x7FC1, np.uint16)
+    plan = kernels.Pool2dPlan(case.shape, case.kernel, dtype="bfloat16", **options)
+    if y.size:
+        plan.run(x.ctypes.data, into.ctypes.data)
+        np.testing.assert_array_equal(into, y)
+
+
+def test_a_type_without_kernels_is_refused() -> None:
+    with pytest.raises(KernelError, match="dtype: expected 'float32' or 'bfloat16'"):
+        kernels.pool2d(np.zeros((1, 4, 4, 2), np.float32), 2, dtype="float16")
+    with pytest.raises(KernelError, match="x: expected bfloat16"):
+        kernels.pool2d(np.zeros((1, 4, 4, 2), np.float32), 2, dtype="bfloat16")

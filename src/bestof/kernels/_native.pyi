@@ -97,13 +97,24 @@ def transpose(x: Any, axes: tuple[int, ...], out: Any, algorithm: str) -> None: 
 
 class PoolPlan:
     def __init__(
-        self, x: Sequence[int], numbers: Sequence[int], maximum: bool, count_padding: bool
+        self,
+        x: Sequence[int],
+        numbers: Sequence[int],
+        maximum: bool,
+        count_padding: bool,
+        dtype: str,
     ) -> None: ...
     y_shape: Final[tuple[int, ...]]
     def run(self, x: int, y: int) -> None: ...
 
 def pool(
-    x: Any, out: Any, numbers: Sequence[int], maximum: bool, count_padding: bool, threads: int
+    x: Any,
+    out: Any,
+    numbers: Sequence[int],
+    maximum: bool,
+    count_padding: bool,
+    dtype: str,
+    threads: int,
 ) -> None: ...
 def pool_backward(
     grad: Any,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import Pair, pair_of, shape_tuple, threads_of
 
 _KINDS = ("max", "average")
@@ -21,9 +21,13 @@ def pool2d(
     padding: Pair = 0,
     count_padding: bool = True,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Return the maximum or average of every window of x, [N, H, W, C], float32, C-contiguous.
+    """Return the maximum or average of every window of x, [N, H, W, C], C-contiguous.
+
+    dtype: of x and y, float32 or bfloat16 (as in `conv2d`); by default that of x. Averages of
+    bfloat16 are summed in float32, and rounded once.
 
     kind: max or average. stride: by default the kernel. padding: at most half of the kernel. A pad
     is never a maximum, and counts as 0 in an average. count_padding: whether an average is divided
@@ -32,6 +36,7 @@ def pool2d(
     """
     numbers = _numbers(kernel, stride, padding, kind, count_padding)
     check_detached(x=x, out=out)
+    dtype = dtype_of(x, dtype)
     shape = shape_of(x, "x")
     if len(shape) != 4:
         raise KernelError(f"x: expected 4 dimensions (N, H, W, C); got shape {shape}")
@@ -44,17 +49,20 @@ def pool2d(
                 shape[1:3], numbers[:2], numbers[2:4], numbers[4:], strict=True
             )
         ]
-        out = empty_like(x, (shape[0], *extents, shape[3]))
-    _native.pool(x, out, numbers, kind == "max", count_padding, threads_of(threads))
+        out = empty_like(x, (shape[0], *extents, shape[3]), dtype)
+    _native.pool(
+        *(bits_of(x), bits_of(out), numbers, kind == "max"),
+        *(count_padding, dtype, threads_of(threads)),
+    )
     return out
 
 
 class Pool2dPlan:
     """A pooling whose problem is checked once, at construction. It runs on addresses.
 
-    This is the cheapest call. `run` takes the addresses of x and y, float32 arrays in the layout of
-    this module, and does not check them. The arguments are those of `pool2d`; construction raises
-    KernelError for a problem that cannot be computed.
+    This is the cheapest call. `run` takes the addresses of x and y, arrays of `dtype` in the layout
+    of this module, and does not check them. The arguments are those of `pool2d`. Construction
+    raises KernelError for a problem that cannot be computed.
     """
 
     __slots__ = ("_plan", "x_shape", "y_shape")
@@ -68,6 +76,7 @@ class Pool2dPlan:
         stride: Pair | None = None,
         padding: Pair = 0,
         count_padding: bool = True,
+        dtype: str = "float32",
     ) -> None:
         numbers = _numbers(kernel, stride, padding, kind, count_padding)
         self.x_shape = shape_tuple(x_shape, "x_shape")
@@ -75,7 +84,9 @@ class Pool2dPlan:
             raise KernelError(
                 f"x_shape: expected 4 extents (N, H, W, C) of at least 1 (N: 0); got {self.x_shape}"
             )
-        self._plan = _native.PoolPlan(self.x_shape, numbers, kind == "max", count_padding)
+        self._plan = _native.PoolPlan(
+            self.x_shape, numbers, kind == "max", count_padding, dtype_of(None, dtype)
+        )
         self.y_shape = self._plan.y_shape
 
     def run(self, x: int, y: int) -> None:

@@ -38,7 +38,9 @@ NATIVE: tuple[Algorithm, ...] = tuple(row for row in algorithms().values() if ro
 a few percent of convgemm, and PyTorch's product stands in the table."""
 
 # The kernel that multiplies pairs of bfloat16: it takes such tensors, or rounds those of float32.
-(_PAIRS,) = (name for name, row in algorithms().items() if "bfloat16" in row.dtypes)
+(_PAIRS,) = (
+    name for name, row in algorithms().items() if "bfloat16" in row.dtypes and row.rounds == "both"
+)
 
 _BOTH: tuple[Kind, ...] = ("cpu", "cuda")
 
