@@ -15,16 +15,23 @@ from bestof.torch.plan.fork_lock import ForkLock
 
 
 class Norm(NamedTuple):
-    """An evaluated batch norm: (x - mean) / sqrt(variance + eps) * scale + shift, by channel."""
+    """An evaluated batch norm: (x - mean) / sqrt(variance + eps) * scale + shift, by channel.
 
-    mean: Tensor
-    variance: Tensor
+    Without a mean and a variance: x * scale, as the layer scale of vision models.
+    """
+
+    mean: Tensor | None
+    variance: Tensor | None
     scale: Tensor | None
     shift: Tensor | None
     eps: float
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """(a, b) of a x + b, in float64."""
+        if self.mean is None or self.variance is None:
+            assert self.scale is not None
+            a = self.scale.double()
+            return a, torch.zeros_like(a)
         a = 1.0 / torch.sqrt(self.variance.double() + self.eps)
         if self.scale is not None:
             a = a * self.scale.double()
@@ -67,6 +74,7 @@ class FrozenWeights:
     layouts are made once, shared by all steps with the same weights, and freed with the last of
     them. If a tensor has changed when it is needed again, `TorchError` is raised.
 
+    bias: in the type of the weight, for PyTorch's operators; native kernels add `float_bias`.
     limited_to: the only algorithm that a limit of memory allows (see `Choice`), or None.
     """
 
@@ -89,7 +97,9 @@ class FrozenWeights:
         self._packed: WeakValueDictionary[tuple[str, ...], Packed] = WeakValueDictionary()
         self._held: tuple[Packed, ...] = ()
         self.limited_to: str | None = None
-        self.bias = self._folded_bias(bias)
+        folded = self._folded_bias(bias)
+        self.bias = None if folded is None else folded.to(self.weight.dtype)
+        self.float_bias = None if folded is None else folded.float()
 
     def check(self) -> None:
         """Raise TorchError if a tensor was changed in place since, or released."""
@@ -177,5 +187,7 @@ class FrozenWeights:
                 None if bias is None else bias.detach().clone(memory_format=torch.contiguous_format)
             )
         scale, shift = self.norm.affine()
+        if bias is None and self.norm.mean is None:
+            return None
         folded = shift if bias is None else bias.double() * scale + shift
-        return folded.to(self.weight.dtype).contiguous()
+        return folded.contiguous()

@@ -50,8 +50,8 @@ class FusedProblem(NamedTuple):
     def native(self) -> Mapping[str, Promise]:
         """What the native kernels promise for the convolution, by the names of the algorithms."""
         one = self.convolution
-        if one.dtype != "float32":
-            return {}
+        if one.dtype != "float32" and self.linear:
+            return {}  # the product is the same kernel, without the rest of a convolution
         (n, c, h, w), (k, i, r, s) = one.input_shape, one.weight_shape
         return conv2d_algorithms(
             (n, h, w, c),
@@ -60,6 +60,7 @@ class FusedProblem(NamedTuple):
             padding=one.padding,
             dilation=one.dilation,
             groups=one.groups,
+            dtype=one.dtype,
         )
 
     @property

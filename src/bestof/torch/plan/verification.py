@@ -189,7 +189,7 @@ def _reference(
     compared as well, and the result may be rounded once.
     """
     layer, row = one.layer, _chosen(one)
-    weight, bias = layer.weights.folded(), layer.weights.bias
+    weight, bias = layer.weights.folded(), layer.weights.float_bias
     halves = weight.dtype is torch.bfloat16
     rounds = "both" if halves else "nothing" if row is None else row.rounds
     sums = summation_bound(one.problem.terms, "float32").rms
@@ -229,7 +229,7 @@ def _mean_of_squares(layer: Layer, x: Tensor, weight: Tensor) -> float:
     would be as many bytes again, and the peak of memory.
     """
     if layer.groups > 1:
-        return float(layer.product(x.square(), weight.square()).mean())
+        return float(layer.product(x.square(), weight.to(x.dtype).square()).mean())
     squares = x.square()
     split = torch.split(weight, _filters_at_once(weight))
     parts = ((layer.product(squares, part.to(x.dtype).square()), len(part)) for part in split)

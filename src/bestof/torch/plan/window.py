@@ -54,6 +54,7 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
         stride=pool.stride,
         padding=pool.padding,
         count_padding=pool.count_padding,
+        dtype=str(x.dtype).removeprefix("torch."),
     )
     into = out.permute(0, 2, 3, 1).shape
     if into != plan.y_shape:

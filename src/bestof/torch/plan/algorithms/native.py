@@ -35,7 +35,8 @@ class Native(Algorithm):
         if not self._packs or not self.can_run(problem):
             return False
         row = algorithms()[self.kernel]
-        if row.emulated:
+        halves = problem.convolution.dtype != "float32"
+        if row.emulated and not halves:
             return False  # the results of the float32 kernels, but slower
         if problem.linear:
             return row.linear and (row.shapes == "few rows" or not problem.only_streams)
@@ -46,7 +47,10 @@ class Native(Algorithm):
     def can_run(self, problem: FusedProblem) -> bool:
         """Return whether the kernel applies to the shapes, and the accuracy allows it."""
         row = algorithms()[self.kernel]
-        return allows(problem.accuracy, row.accuracy) and self.kernel in problem.native
+        if self.kernel not in problem.native:
+            return False
+        # Tensors of bfloat16 lose nothing where operands are rounded to it.
+        return problem.convolution.dtype != "float32" or allows(problem.accuracy, row.accuracy)
 
     def bind(self, site: Site) -> Bound:
         """Pack the weights, and bind the kernel to the addresses of a site."""
@@ -66,9 +70,10 @@ class Native(Algorithm):
             algorithm=self.kernel,
             activation=(layer.activation, layer.slope) if layer.activation else None,
             pool=pooled,
+            dtype=problem.convolution.dtype,
         )
         packed = self._weights(site)
-        bias, residual = layer.weights.bias, site.residual
+        bias, residual = layer.weights.float_bias, site.residual
         addresses = (
             (site.out if pooled else site.unpooled).data_ptr(),
             0 if bias is None else bias.data_ptr(),

@@ -14,7 +14,14 @@ from bestof.torch.plan.problem import FusedProblem
 def has_onednn(problem: FusedProblem) -> bool:
     """Return whether PyTorch runs a problem by oneDNN."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and not problem.linear
+    if problem.linear or not available:
+        return False
+    return problem.convolution.dtype == "float32" or _has_bfloat16()
+
+
+def _has_bfloat16() -> bool:
+    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return found
 
 
 class OneDnn(Algorithm):
@@ -28,8 +35,8 @@ class OneDnn(Algorithm):
         return has_onednn(problem)
 
     def can_run(self, problem: FusedProblem) -> bool:
-        """Return whether the layer is a convolution."""
-        return not problem.linear
+        """Return whether the layer is a convolution of a type that oneDNN has."""
+        return has_onednn(problem)
 
     def bind(self, site: Site) -> Bound:
         """Reorder the weights, and bind the operator to memory."""
@@ -50,8 +57,9 @@ class OneDnn(Algorithm):
         return Bound(run if residual is None else run_with_residual, packed)
 
     def error(self, problem: FusedProblem) -> float:
-        """Return the rms error of a plain sum."""
-        return summation_bound(problem.terms, "float32").rms
+        """Return the rms error of a plain sum, which is rounded to the type of the layer."""
+        sums = summation_bound(problem.terms, "float32")
+        return (sums if problem.convolution.dtype == "float32" else sums.rounded()).rms
 
     def weight_bytes(self, site: Site) -> int:
         """Return the bytes of the reordered weights."""

@@ -67,7 +67,7 @@ class Product(Algorithm):
             dtype=dtype,
         )
         packed = self._weights(site)
-        bias = None if layer.weights.bias is None else layer.weights.bias.float()
+        bias = layer.weights.float_bias
         out, added, gate = map(_address, (site.unpooled, site.residual, site.gate))
         find, matrix = _finder(site), packed.layout
 

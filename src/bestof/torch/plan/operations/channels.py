@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.fx import Node
 
 from bestof.kernels import transpose
-from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
+from bestof.torch.plan.operations.checks import expect, is_alike, is_rows
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.step import Step
@@ -31,7 +32,7 @@ class ToChannelsLast(Operation):
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
-        expect(is_rows(node) and val(node.args[0]).shape == val(node).shape, node.name)
+        expect(is_rows(node) and is_alike(node, node.args[0]), node.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class ToChannelsFirst(Operation):
 
 def _turned(x: Tensor, out: Tensor) -> Callable[[], object]:
     """Return a function that copies x into `out`: 59 us for 512 channels @7; PyTorch takes 106."""
+    if x.dtype is not torch.float32:
+        return lambda: out.copy_(x)
     from_: Any = np.asarray(x.permute(0, 2, 3, 1).numpy())
     to: Any = out.numpy()
     return lambda: transpose(from_, (0, 3, 1, 2), out=to)

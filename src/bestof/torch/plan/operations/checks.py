@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -37,7 +36,7 @@ def is_rows(node: Any) -> bool:
     operation = operation_of(node)
     if operation is None or not operation.yields_rows:
         return False
-    return val(node).dim() == 4 and val(node).dtype is torch.float32
+    return val(node).dim() == 4 and val(node).dtype in MULTIPLIED
 
 
 def is_dense(node: Any) -> bool:

@@ -14,9 +14,9 @@ from bestof.torch.plan.activations import activation_of
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.frozen_weights import Norm
-from bestof.torch.plan.graph import argument, is_plain, only_user, pair, shape_of, value_of
+from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, pair, shape_of
 from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.operations.checks import expect, is_rows, val
+from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.place import Place
@@ -120,9 +120,12 @@ def _recognise_convolution(rewriter: Rewriter, node: Node) -> None:
     x = node.args[0]
     weight, bias_node = rewriter.constant(node.args[1]), argument(node, "bias")
     bias = rewriter.constant(bias_node)
-    if weight is None or weight.dtype is not torch.float32 or (bias is None) != (bias_node is None):
+    if weight is None or (bias is None) != (bias_node is None):
         return
-    if not is_plain(x, 4) or not is_plain(node, 4):
+    dtypes = {weight.dtype} & MULTIPLIED
+    if not is_plain(x, 4, dtypes) or not is_plain(node, 4, dtypes):
+        return
+    if bias is not None and bias.dtype is not weight.dtype:
         return
     if node.target is aten.convolution.default:
         transposed, output_padding = node.args[6:8]
@@ -148,11 +151,12 @@ def _recognise_convolution(rewriter: Rewriter, node: Node) -> None:
 
 def _recognise_norm(rewriter: Rewriter, node: Node) -> None:
     """Replace a norm that no convolution took in by a depthwise convolution of one pixel."""
-    if not is_plain(node, 4) or not is_plain(node.args[0], 4) or not node.users:
+    if not is_plain(node, 4, MULTIPLIED) or not node.users:
         return
+    dtype = val(node).dtype
     norm = _norm(rewriter, node)
-    if norm is not None:
-        frozen = rewriter.norm_alone(norm, torch.ones(norm.mean.numel(), 1, 1, 1))
+    if norm is not None and is_plain(node.args[0], 4, {dtype}):
+        frozen = rewriter.norm_alone(norm, torch.ones(shape_of(node)[1], 1, 1, 1, dtype=dtype))
         rewriter.replace(node, Convolution(Layer(frozen, groups=frozen.groups)), node.args[0])
 
 
@@ -170,7 +174,8 @@ def _norm(rewriter: Rewriter, node: Node) -> Norm | None:
 
 
 def _is_residual(node: Node, other: Any, addition: Node) -> bool:
-    if other is node or not is_plain(other, 4) or addition.kwargs.get("alpha", 1) != 1:
+    if other is node or addition.kwargs.get("alpha", 1) != 1:
         return False
-    shapes = {tuple(one.shape) for one in map(value_of, (node, other, addition)) if one is not None}
-    return len(shapes) == 1
+    if not is_plain(other, 4, MULTIPLIED) or not is_plain(addition, 4, MULTIPLIED):
+        return False
+    return is_alike(node, other) and is_alike(node, addition)

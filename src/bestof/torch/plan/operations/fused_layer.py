@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from bestof.accuracy import Accuracy
@@ -48,8 +47,7 @@ class FusedLayer(Operation):
         """Raise ValueError if the weights (of `dim` axes) or the activation cannot be used."""
         layer, weights = self.layer, self.layer.weights
         weight, bias = weights.weight, weights.bias
-        dtypes = MULTIPLIED if layer.linear else {torch.float32}
-        expect(weight.dim() == dim and weight.dtype in dtypes, "weight")
+        expect(weight.dim() == dim and weight.dtype in MULTIPLIED, "weight")
         expect(weights.groups == layer.groups, "groups")
         right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is weight.dtype)
         expect(right, "bias")

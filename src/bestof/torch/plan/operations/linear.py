@@ -13,11 +13,13 @@ from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.frozen_weights import Norm
 from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.fused_layer import FusedLayer
+from bestof.torch.plan.operations.pixel_linear import turned
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.rewriter import Rewriter
 from bestof.torch.plan.step import Step
@@ -40,6 +42,8 @@ class Linear(FusedLayer):
 
     def absorb(self, rewriter: Rewriter, node: Node) -> None:
         """Take the addition and the activation that follow into the layer."""
+        if turned(rewriter, node, self.layer) is not None:
+            return
         user = only_user(node)
         if user is not None and user.target is aten.add.Tensor:
             other = user.args[1] if user.args[0] is node else user.args[0]
@@ -143,5 +147,16 @@ def _recognise(rewriter: Rewriter, node: Node) -> None:
     if bias is not None and bias.dtype is not weight.dtype:
         return
     if weight.dim() == 2 and weight.is_contiguous():
-        layer = Layer(rewriter.frozen(weight, bias, None, 1), linear=True)
-        rewriter.replace(node, Linear(layer), node.args[0])
+        last, scale = _scale(rewriter, node, weight)
+        layer = Layer(rewriter.frozen(weight, bias, scale, 1), linear=True)
+        rewriter.replace(last, Linear(layer), node.args[0])
+
+
+def _scale(rewriter: Rewriter, node: Node, weight: Tensor) -> tuple[Node, Norm | None]:
+    """Return the last node of a linear layer, and the scale of its outputs if one follows."""
+    user = only_user(node)
+    if user is not None and user.target is aten.mul.Tensor and is_alike(node, user):
+        factor = rewriter.constant(user.args[1] if user.args[0] is node else user.args[0])
+        if factor is not None and factor.shape == weight.shape[:1] and factor.dtype is weight.dtype:
+            return user, Norm(None, None, factor, None, 0.0)
+    return node, None

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.graph import argument, is_plain, pair, shape_of
+from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, pair, shape_of
 from bestof.torch.plan.operations.checks import expect, is_rows, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.place import Place
@@ -52,7 +52,7 @@ class Pooling(Operation):
         expect(one.kind in ("max", "average") and isinstance(one.count_padding, bool), node.name)
         right = F.avg_pool2d(x, one.kernel, one.stride, one.padding)
         expect(is_rows(node) and is_rows(node.args[0]), node.name)
-        expect(right.shape == val(node).shape, node.name)
+        expect(right.shape == val(node).shape and x.dtype is val(node).dtype, node.name)
 
     def encode(self, number: Callable[[FrozenWeights], int]) -> dict[str, Any]:
         return {"name": self.name, **encoded_fields(self.window, number)}
@@ -62,8 +62,13 @@ class Pooling(Operation):
         return cls(Window(**decoded_fields(content, weights)))
 
 
+def _is_pooled(node: Node) -> bool:
+    """Return whether a value and its pooling have four axes and one type that kernels pool."""
+    return is_plain(node, 4, MULTIPLIED) and is_plain(node.args[0], 4, {val(node).dtype})
+
+
 def _recognise_pooling(rewriter: Rewriter, node: Node) -> None:
-    if not is_plain(node.args[0], 4) or not is_plain(node, 4):
+    if not _is_pooled(node):
         return
     x = node.args[0]
     kernel = pair(node.args[1])
@@ -81,7 +86,7 @@ def _recognise_pooling(rewriter: Rewriter, node: Node) -> None:
 
 
 def _recognise_adaptive(rewriter: Rewriter, node: Node) -> None:
-    if not is_plain(node.args[0], 4) or not is_plain(node, 4):
+    if not _is_pooled(node):
         return
     given, wanted = shape_of(node.args[0])[2:], shape_of(node)[2:]
     if given[0] % wanted[0] == 0 and given[1] % wanted[1] == 0:
@@ -93,9 +98,9 @@ def _recognise_adaptive(rewriter: Rewriter, node: Node) -> None:
 def _recognise_mean(rewriter: Rewriter, node: Node) -> None:
     """Replace a mean over all pixels by an average pooling, reshaped if the pixel is dropped."""
     x, dims = node.args[0], node.args[1]
-    if not is_plain(x, 4) or not isinstance(dims, list) or sorted(d % 4 for d in dims) != [2, 3]:
+    if not isinstance(dims, list) or not is_plain(x, 4, MULTIPLIED):
         return
-    if argument(node, "dtype") is not None:
+    if sorted(d % 4 for d in dims) != [2, 3] or argument(node, "dtype") is not None:
         return
     kernel = (shape_of(x)[2], shape_of(x)[3])
     operation = Pooling(Window("average", kernel, kernel, (0, 0), True))

@@ -15,6 +15,7 @@ from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.operations.gated_linear import GatedLinear
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.operations.pixel_linear import PixelLinear
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.operations.written import Written
@@ -24,6 +25,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     Convolution,
     Linear,
     GatedLinear,
+    PixelLinear,
     Dense,
     RowNorm,
     Attention,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.torch.plan.graph import MULTIPLIED
 from bestof.torch.plan.operations.checks import expect, is_rows, operation_of, val
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
@@ -66,7 +67,7 @@ class Written(Operation):
         expect(node.target in _WRITING, node.name)
         target: Any = node.target
         found = target(*_values(node.args), **_values(node.kwargs))
-        same = found.shape == val(node).shape and found.dtype is torch.float32
+        same = found.shape == val(node).shape and found.dtype is val(node).dtype
         expect(is_rows(node) and same, node.name)
 
 
@@ -75,11 +76,11 @@ def may_be_written(node: Node) -> bool:
     value = node.meta.get("val")
     if node.target not in _WRITING or not isinstance(value, Tensor):
         return False
-    if value.dim() != 4 or value.numel() == 0:
+    if value.dim() != 4 or value.numel() == 0 or value.dtype not in MULTIPLIED:
         return False
     tensors = [value, *(given.meta.get("val") for given in node.all_input_nodes)]
     plain = all(
-        isinstance(one, Tensor) and one.dtype is torch.float32 and one.device.type == "cpu"
+        isinstance(one, Tensor) and one.dtype is value.dtype and one.device.type == "cpu"
         for one in tensors
     )
     given = map(operation_of, node.all_input_nodes)
