@@ -1,14 +1,15 @@
 """Finds the operation of PyTorch that issued each line of a log.
 
 A line of oneDNN has a time. It belongs to the innermost operation that was running when the line
-began. A line of MKL has no time. It lies between its neighbours of oneDNN, and its sizes are those
-of an operand of the operation.
+began. If several threads were inside of operations, the line belongs to one that could issue it and
+whose thread was free: a thread computes one line at a time. A line of MKL has no time. It lies
+between its neighbours of oneDNN, and its sizes are those of an operand of the operation.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from bestof.profile.line import Line
@@ -69,22 +70,26 @@ def place(lines: Sequence[Line], operations: Sequence[Operation]) -> list[Placed
     starts = {thread: [one.start for one in own] for thread, own in threads.items()}
     products = [one for one in operations if one.name in _PRODUCTS or one.name in _MANY_PRODUCTS]
     bounds = _bounds(lines)
+    busy: dict[int, int] = {}  # until when a thread computes its last line
     placed, next_product = [], 0
     for line, (low, high) in zip(lines, bounds, strict=True):
         if line.began is not None:
             start = round(line.began * 1e9)
             end = start + round(line.seconds * 1e9)
-            placed.append(Placed(line, start, end, _at(line, start, end, threads, starts)))
+            owner = _at(line, start, end, threads, starts, busy)
+            if owner is not None:
+                busy[owner.thread] = end
+            placed.append(Placed(line, start, end, owner))
             continue
         found = _product(line, products, next_product, low, high)
         if found is None:
             placed.append(Placed(line, low, low, None))
             continue
-        owner = products[found]
-        next_product = found + 1 if owner.name in _PRODUCTS else found
+        product = products[found]
+        next_product = found + 1 if product.name in _PRODUCTS else found
         # The product comes last in its operation. Lines before it prepare the operands.
-        start = max(owner.start, owner.end - round(line.seconds * 1e9))
-        placed.append(Placed(_sized(line, owner), start, owner.end, owner))
+        start = max(product.start, product.end - round(line.seconds * 1e9))
+        placed.append(Placed(_sized(line, product), start, product.end, product))
     return placed
 
 
@@ -118,9 +123,10 @@ def _at(
     end: int,
     threads: dict[int, list[Operation]],
     starts: dict[int, list[int]],
+    busy: Mapping[int, int],
 ) -> Operation | None:
     """Return the operation that issued a line: of each thread the innermost one, and of these the
-    one that fits best."""
+    one that fits best. `busy` tells until when each thread computed its last line."""
     found: list[Operation] = []
     for thread, own in threads.items():
         index = bisect_right(starts[thread], start + _SLACK) - 1
@@ -139,7 +145,12 @@ def _at(
     if len(found) < 2:
         return found[0] if found else None
     sizes = set(sizes_of(line.problem).values())
-    return max(found, key=lambda one: (_issues(one), one.end + _SLACK >= end, _shared(one, sizes)))
+
+    def fit(one: Operation) -> tuple[bool, bool, bool, int]:
+        is_free = busy.get(one.thread, 0) <= start + _SLACK
+        return _issues(one), one.end + _SLACK >= end, is_free, _shared(one, sizes)
+
+    return max(found, key=fit)
 
 
 def _issues(operation: Operation) -> bool:

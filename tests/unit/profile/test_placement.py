@@ -1,0 +1,63 @@
+"""Lines of threads that compute at the same time find the operations of their threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bestof.profile.line import Line
+from bestof.profile.operation import Operation
+from bestof.profile.placement import place
+
+_MICRO = 1_000
+
+
+def line(start: int, end: int, problem: str = "mb2_ic3oc8") -> Line:
+    """A convolution between two times in microseconds."""
+    return Line(
+        "onednn",
+        "convolution",
+        "jit",
+        "forward_training",
+        (),
+        "",
+        "",
+        problem,
+        (end - start) * 1e-6,
+        start * 1e-6,
+    )
+
+
+def call(thread: int, start: int, end: int) -> Operation:
+    return Operation(
+        name="aten::mkldnn_convolution",
+        start=start * _MICRO,
+        end=end * _MICRO,
+        thread=thread,
+        sequence=-1,
+        forward_thread=0,
+        annotation=False,
+        shapes=[[2, 3, 12, 12], [8, 3, 3, 3]],
+        dtypes=[],
+    )
+
+
+def test_one_layer_on_two_threads_at_once() -> None:
+    # Both operations enclose all lines, of which each thread computes a reorder and a convolution.
+    calls = [call(1, 100, 200), call(2, 105, 210)]
+    lines = [line(110, 130), line(112, 140), line(135, 180), line(145, 190)]
+    placed = place(lines, calls)
+    owners = [one.operation for one in placed]
+    assert {id(one) for one in owners[:2]} == {id(one) for one in calls}
+    for one, other in itertools.combinations(placed, 2):
+        overlap = one.start < other.end and other.start < one.end
+        assert not overlap or one.operation is not other.operation
+
+
+def test_a_thread_whose_operation_ended_issues_no_line() -> None:
+    calls = [call(1, 100, 150), call(2, 120, 300)]
+    placed = place([line(110, 140), line(160, 250)], calls)
+    assert [one.operation for one in placed] == calls
