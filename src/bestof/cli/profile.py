@@ -24,6 +24,7 @@ from bestof.cli.options import (
 from bestof.cli.profile_picture import draw_profile, need_matplotlib
 from bestof.cli.profile_tables import (
     DEFAULT_FIELDS,
+    LOG_FIELDS,
     profile_content,
     profile_csv,
     profile_lines,
@@ -67,7 +68,8 @@ def call(argv: Sequence[str]) -> int | Callable[[], int]:
     """
     own, module, rest = split_arguments(argv, _VALUED)
     options = _parser().parse_args(own)
-    fields = tuple(tuple(text.split(",")) for text in options.by) or DEFAULT_FIELDS
+    usual = DEFAULT_FIELDS if options.log is None else LOG_FIELDS
+    fields = tuple(tuple(text.split(",")) for text in options.by) or usual
     for name in {name for by in fields for name in by} - FIELDS.keys():
         raise InvalidArgument(f"--by: there is no field {name!r}; take some of {', '.join(FIELDS)}")
     if options.steps < 0 or options.skip < 0 or options.rows < 1:

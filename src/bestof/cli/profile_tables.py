@@ -24,6 +24,9 @@ DEFAULT_FIELDS = (
     ("primitive", "direction", "implementation"),
 )
 
+# A log tells neither phases nor modules.
+LOG_FIELDS = (*DEFAULT_FIELDS[2:], ("problem",))
+
 _HEADINGS = ("calls", "ms", "share", "GFLOP/s", "GB/s", "roofline")
 
 

@@ -82,8 +82,8 @@ def _reorders(steady: Steady) -> Iterator[Suspect]:
             (weights if _elements(span.problem) == sizes else images).append(span)
     if not convolutions or len(weights) + len(images) < len(convolutions):
         return
-    counts = f"{len(weights)} of weights and {len(images)} of images, stand around "
-    counts += f"{len(convolutions)} convolutions: they change their layout at each call"
+    counts = f"{len(weights)} of weights and {len(images)} of images, for {len(convolutions)} "
+    counts += "passes of convolutions: they change the layout at each call"
     if _seconds(images) >= _seconds(weights):
         remedy = (
             "bring model and input into memory_format=torch.channels_last; or "
@@ -92,7 +92,7 @@ def _reorders(steady: Steady) -> Iterator[Suspect]:
     else:
         remedy = (
             "larger batches or images, as weights take the same time with any number of images; "
-            "or bestof.torch.enable(), some of whose kernels need no such reorder"
+            "or bestof.torch.enable(), which tries weight gradients without a reorder"
         )
     yield Suspect(
         "reorders around every convolution",

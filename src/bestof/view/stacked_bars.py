@@ -88,7 +88,8 @@ def _draw(axes: Axes, bars: Sequence[Bar], shown: Sequence[str]) -> None:
     axes.set_yticks(places, [bar.label for bar in bars], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.invert_yaxis()
-    axes.margins(x=0.08)
+    # A part of no width ends at the total, and a margin would begin there, below the number.
+    axes.set_xlim(0.0, 1.1 * max(left) or 1.0)
     axes.spines[["top", "right"]].set_visible(False)
 
 
