@@ -5,12 +5,12 @@ All rows are about a training step of a ResNet of pytorchcv, with medians and ra
     coverage       the share of a steady step's wall time that lines and operations explain: plain,
                    with `enable` when it has settled, and of a fused inference plan
     cost           a captured step over the one before it, --rounds pairs
-    time/projected a step with `enable`, over what `bestof project` promised by the plain profile.
-                   The promise is a range, hot and cold, and `expected` lies where the observed
-                   calls were in this range. It adds up least times, and so does the steady step
-                   of a profile with `enable`: this is the row `steady`. The other rows take
-                   --rounds whole steps. `enable` tells glibc to keep freed memory, which also
-                   serves plain steps after it, so these are timed before
+    time/projected --rounds steps with `enable`, over what `bestof project` promised by the plain
+                   profile. The promise is a range, hot and cold, and `expected` lies where the
+                   observed calls were in this range. A promise adds up least times, as the steady
+                   step of the profile does. The row `as a gain` scales it by the plain steps over
+                   the profile's. `enable` tells glibc to keep freed memory, which also serves plain
+                   steps after it, so these are timed before
 
     python benchmarks/capture.py
     python benchmarks/capture.py --threads 1 --cpu-time      # on a busy machine
@@ -99,29 +99,20 @@ def times_of(step: Callable[[], object], rounds: int, clock: Callable[[], float]
     return times
 
 
-def print_projected(
-    done: Projection,
-    plain: Sequence[float],
-    enabled: Sequence[float],
-    steady: Sequence[float],
-) -> None:
-    """Print what the projection promised, and the time with `enable` over it.
-
-    `enabled` has whole steps, and `steady` the steady step of each profile.
-    """
+def print_projected(done: Projection, plain: Sequence[float], enabled: Sequence[float]) -> None:
+    """Print what the projection promised, and the time with `enable` over it."""
     print(
         f"    {done.coverage:.0%} of the step replayed; {median(plain):.3f} s a plain step, "
         f"{done.wall:.3f} s in its profile, {median(enabled):.3f} s with `enable`, "
-        f"{median(steady):.3f} s in its profiles, {done.expected(CEILING):.3f} s expected"
+        f"{done.expected(CEILING):.3f} s expected"
     )
     rest = done.wall - done.replayed(CEILING)
     steps = {
         "expected": done.expected(CEILING),
+        "as a gain": done.expected(CEILING) * median(plain) / done.wall,
         "hot": rest + done.projected(CEILING, cold=False),
         "cold": rest + done.projected(CEILING, cold=True),
     }
-    expected = done.expected(CEILING)
-    print_row("time / projected, steady", "0.9 to 1.1", [one / expected for one in steady], "")
     for name, seconds in steps.items():
         row = f"time / projected, {name}"
         print_row(row, "0.9 to 1.1", [one / seconds for one in enabled], "")
@@ -174,10 +165,8 @@ def main() -> None:
     with bt.enabled():
         steps = settle(step, options.settle)
         print(f"    {steps} steps to settle, of at most {options.settle}", flush=True)
-        enabled = profiles(step, options.steps)
-        print_coverage("with `enable`", enabled)
-        steady = [steady_of(one).wall for one in enabled]
-        print_projected(done, times, times_of(step, options.rounds, clock), steady)
+        print_coverage("with `enable`", profiles(step, options.steps))
+        print_projected(done, times, times_of(step, options.rounds, clock))
     plan = bt.optimize(model.eval(), (x,))
     with torch.no_grad():
         plan(x)
