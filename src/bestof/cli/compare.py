@@ -11,6 +11,7 @@ from pathlib import Path
 from bestof.cli.options import add_json, add_rows, parser_of
 from bestof.cli.profile_picture import draw_comparison, need_matplotlib
 from bestof.cli.profile_suspects import suspect_lines
+from bestof.cli.profile_tables import key_cell
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile, from_log, load_profile, read_log
 from bestof.profile.breakdown import FIELDS
@@ -58,6 +59,9 @@ def call(argv: Sequence[str]) -> int:
     lines += suspect_lines("suspects of B beside A", between)
     for name, profile in zip("AB", profiles, strict=True):
         lines += suspect_lines(f"suspects of {name}", suspects_of(profile))
+    for name, profile in zip("AB", profiles, strict=True):
+        if profile.notes:
+            lines += ["", f"notes of {name}:", *(f"  {text}" for text in profile.notes)]
     print("\n".join(lines))
     return 0
 
@@ -121,7 +125,7 @@ def _head(
 def _table(by: Sequence[str], rows: Sequence[Pair], limit: int) -> list[str]:
     cells = [
         (
-            *(key if len(key) <= 60 else f"{key[:59]}…" for key in row.keys),
+            *(key_cell(name, key, 60) for name, key in zip(by, row.keys, strict=True)),
             f"{row.calls[0]}",
             f"{row.calls[1]}",
             f"{row.seconds[0] * 1e3:.3f}",

@@ -166,7 +166,7 @@ def _tail(profile: Profile) -> Iterator[str]:
 
 def _table(steady: Steady, rows: Sequence[Row], by: Sequence[str], limit: int) -> Iterator[str]:
     cells = [
-        (*(_key(name, key) for name, key in zip(by, row.keys, strict=True)), *_cells(row))
+        (*(key_cell(name, key) for name, key in zip(by, row.keys, strict=True)), *_cells(row))
         for row in rows[:limit]
     ]
     rest = rows[limit:]
@@ -187,10 +187,11 @@ def _table(steady: Steady, rows: Sequence[Row], by: Sequence[str], limit: int) -
     yield from columns((*by, *_HEADINGS), cells, left=len(by))
 
 
-def _key(field: str, text: str) -> str:
+def key_cell(field: str, text: str, most: int = 70) -> str:
+    """Return the text of a field of a breakdown for a table, with at most `most` characters."""
     if not text and field == "module":
         return "(outside of modules)"
-    return text if len(text) <= 70 else f"{text[:69]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -300,3 +300,15 @@ def test_logs_can_be_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_is_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *arguments]) == 2
     assert capsys.readouterr().err.startswith("bestof: ")
+
+
+def test_the_notes_of_both_profiles_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, notes in (("a.json", ()), ("b.json", ("other processes took 43%",))):
+        replace(profile_of(forward(module="")), notes=notes).save(tmp_path / name)
+    assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith("notes of B:\n  other processes took 43%\n")
+    assert "notes of A" not in printed
+    assert "(outside of modules)" in printed
