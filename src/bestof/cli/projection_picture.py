@@ -8,13 +8,19 @@ from bestof.profile.problem import Problem
 from bestof.profile.projection import CEILINGS, Projection
 from bestof.view.stacked_bars import Bar, draw_stacked_bars
 
+_REST = "(not replayed)"
+
 
 def draw_projection(title: str, done: Projection, path: str) -> None:
-    """Draw the observed time and each ceiling, hot and cold, stacked by primitive and direction."""
+    """Draw the observed time and each ceiling, hot and cold, stacked by primitive and direction.
+
+    Each bar is a whole step: ceilings do not replay the same parts of it.
+    """
     observed: dict[str, float] = {}
     for one in done.problems:
         if one.measured:
             observed[_name(one)] = observed.get(_name(one), 0.0) + one.seconds
+    observed[_REST] = done.wall - done.replayed()
     bars = [Bar("observed", observed)]
     for ceiling, kinds in CEILINGS.items():
         for cold in (False, True):
@@ -25,6 +31,7 @@ def draw_projection(title: str, done: Projection, path: str) -> None:
                     alone = one.calls * best.seconds(cold) * seconds / one.seconds
                     least = min(seconds, alone)
                     parts[_name(one)] = parts.get(_name(one), 0.0) + least
+            parts[_REST] = done.wall - done.replayed(ceiling)
             bars.append(Bar(f"{ceiling}, {'cold' if cold else 'hot'}", parts))
     text = f"{Path(title).name}: {done.coverage:.0%} of the step replayed"
     draw_stacked_bars([bars], text, Path(path))
