@@ -329,10 +329,9 @@ def test_inference_mode_or_not() -> None:
     assert_close(plan(given.clone()), model, given.clone())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_dtypes_run_as_pytorch_runs_them(dtype: torch.dtype) -> None:
+def test_other_dtypes_run_as_pytorch_runs_them() -> None:
     model, x = build("unet")
-    model, x = model.to(dtype), x.to(dtype)
+    model, x = model.double(), x.double()
     plan = bt.optimize(model, x)
     with torch.no_grad():
         assert torch.equal(plan(x), model(x))
