@@ -81,16 +81,16 @@ def all_of(done: bool) -> bool:
     return bool(least.item())
 
 
-def noisy(rank: int) -> Any:
-    """Fifty problems, each with the noise of this rank."""
-    toy, training = Toy(rank), Training()
+def noisy(seed: int, problems: int = PROBLEMS) -> Any:
+    """So many problems, each with the noise of this rank."""
+    toy, training = Toy(seed), Training()
     for step in range(MOST_STEPS):
-        for problem in range(PROBLEMS):
+        for problem in range(problems):
             toy.selector(problem)
         training.step()
-        if step % 20 == 19 and all_of(None not in toy.decisions(range(PROBLEMS))):
+        if step % 20 == 19 and all_of(None not in toy.decisions(range(problems))):
             break
-    return toy.decisions(range(PROBLEMS))
+    return toy.decisions(range(problems))
 
 
 def drifts(rank: int) -> Any:
@@ -225,20 +225,58 @@ def decisions_of_all(train: Callable[[int], torch.Tensor]) -> list[dict[str, str
     return gathered
 
 
+def join(rank: int, count: int, port: int, job: str = "") -> None:
+    """Make this process a rank of a job that shares its key-value store with other jobs."""
+    seconds = timedelta(seconds=WAIT)
+    hosts = os.environ.get("STORE_HOST") == str(rank)
+    server = dist.TCPStore("127.0.0.1", port, count, hosts, seconds, wait_for_workers=False)
+    store = dist.PrefixStore(job, server) if job else server
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=seconds)
+    bt.set_config({"ranks": {"enable": True}})
+
+
+def jobs(rank: int, count: int, port: int) -> list[Any]:
+    """Make so many jobs, one after the other; return what this rank decided in each.
+
+    Each rank of each job is a process of its own. It is forked before it has threads or a group, so
+    it need not import PyTorch, which takes most of a job's time.
+    """
+    found = []
+    for job in range(int(os.environ["JOBS"])):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                join(rank, count, port, f"job {job}")
+                result = noisy(rank + 100 * job, problems=3)
+                os.write(writer, json.dumps(result).encode())
+                dist.barrier()
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            told = file.read()
+        ended, status = os.waitpid(child, 0)
+        assert (ended, status) == (child, 0)
+        found.append(json.loads(told))
+    return found
+
+
 def main(name: str, rank: int, count: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     use_store(None)
-    seconds = timedelta(seconds=WAIT)
-    hosts = os.environ.get("STORE_HOST") == str(rank)
-    store = dist.TCPStore("127.0.0.1", port, count, hosts, seconds, wait_for_workers=False)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=seconds)
-    bt.set_config({"ranks": {"enable": True}})
+    if name == "jobs":
+        (folder / f"{rank}.json").write_text(json.dumps(jobs(rank, count, port)))
+        return
+    join(rank, count, port)
     result = globals()[name](rank)
     (folder / f"{rank}.json").write_text(json.dumps(result))
     if name != "dies":
         dist.barrier()
         dist.destroy_process_group()
-    elif hosts:
+    elif os.environ.get("STORE_HOST") == str(rank):
         time.sleep(0.2)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from postgresql_server import shared
+
 PAGE = (Path(__file__).parents[3] / "docs" / "whole_process.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"[Ss]ave this as `([^`]+)`:\n```\w+\n(.*?)```", PAGE, flags=re.DOTALL))
 COMMANDS = [
@@ -17,7 +19,7 @@ COMMANDS = [
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     for line in block.replace("\\\n", "").splitlines()
 ]
-RECIPE = re.findall(r"^\$ (bestof .*)$", PAGE, re.MULTILINE)
+CONSOLE = re.findall(r"^\$ (bestof .*)$", PAGE, re.MULTILINE)
 PROGRAMS = [
     block
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -35,9 +37,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
     done = subprocess.run(
         command,
         shell=True,
@@ -54,7 +56,8 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_page_holds_what_is_followed() -> None:
     assert set(FILES) == {"train.py", "bestof.json", "ranks.py", "plan.py"}
     assert [command.split()[0] for command in COMMANDS] == ["bestof", "python"] * 4
-    assert [command.split()[1] for command in RECIPE] == ["tune", "run"]
+    expected = ["tune --recipe", "run --recipe", "run train.py", "store push", "store pull"]
+    assert [" ".join(command.split()[1:3]) for command in CONSOLE] == expected
     assert len(PROGRAMS) == len(PRINTED)
 
 
@@ -69,10 +72,10 @@ def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
 @pytest.mark.long
 def test_a_recipe_is_begun_and_applied(folder: Path) -> None:
     # The page's ten minutes would find more.
-    tuned = run(RECIPE[0].replace("tune", "tune --seconds 15"), folder)
+    tuned = run(CONSOLE[0].replace("tune", "tune --seconds 15"), folder)
     assert "enable (kernels=true, " in tuned.stdout
     assert "what was measured is in train.json; the same command continues" in tuned.stdout
-    done = run(RECIPE[1], folder)
+    done = run(CONSOLE[1], folder)
     assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
 
 
@@ -103,3 +106,15 @@ def test_a_plan_is_made_and_served(folder: Path) -> None:
     # A loaded machine may answer later than the page's 20 ms.
     done = run(COMMANDS[6].replace("20ms", "20s --seconds 60"), folder)
     assert re.search(r"samples/s.*p99", done.stdout)
+
+
+@pytest.mark.long
+def test_a_server_keeps_the_decisions_of_the_training(folder: Path) -> None:
+    url, file = shared().empty_url(), f"sqlite:///{folder}/own.sqlite"
+    done = run(CONSOLE[2], folder, BESTOF_STORE=url)
+    assert re.search(r"kept in +postgresql://", done.stderr)
+    push, pull = (re.sub("postgresql:.*", url, command) for command in CONSOLE[3:])
+    pulled = run(pull, folder, BESTOF_STORE=file)
+    assert re.match(r"pulled [1-9]\d* problems? ", pulled.stdout)
+    pushed = run(push, folder, BESTOF_STORE=file)
+    assert re.match(r"pushed [1-9]\d* problems? ", pushed.stdout)

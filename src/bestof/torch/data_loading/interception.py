@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe, get_worker_info
@@ -76,11 +76,12 @@ def data_loading_lines() -> list[str]:
 def _watch(loader: DataLoader[Any], tuning: Tuning) -> None:
     _State.loaders[loader] = tuning
     # A loader may end with the function that made it. Its report is still needed at the end of the
-    # program.
-    weakref.finalize(loader, _keep, tuning).atexit = False
+    # program. A loader in a cycle may end while the exit functions run, when `weakref.finalize`
+    # does nothing any more.
+    tuning.ended = weakref.ref(loader, partial(_keep, tuning))
 
 
-def _keep(tuning: Tuning) -> None:
+def _keep(tuning: Tuning, _loader: object) -> None:
     if tuning.epochs:
         _State.finished = [*_State.finished[1 - _MOST_FINISHED :], tuning.report()]
 

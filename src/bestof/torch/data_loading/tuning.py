@@ -149,6 +149,7 @@ class Tuning:
     one_worker: int = 0
     epochs: int = 0
     sampler: OwnSampler | None = None
+    ended: Any = None  # a weak reference that keeps the report when the loader is gone
 
     @classmethod
     def of(cls, loader: DataLoader[Any], bounds: Bounds) -> Tuning:
@@ -321,4 +322,6 @@ class Tuning:
     def _settle(self) -> None:
         self.chosen = self.climb.best
         if self.chosen == self.own:
-            self.reason = "no other setting was faster"
+            others = [one for one in self.trials if one.setting != self.own]
+            failed = others and all(one.seconds is None for one in others)
+            self.reason = f"no other setting {'worked' if failed else 'was faster'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +99,29 @@ def test_a_loader_with_an_iterator_of_its_own_is_left() -> None:
     found = arm(loader, Bounds())
     assert [list(loader), list(loader)] == [[1, 2, 3]] * 2
     assert found.reason == "its iterator does not use its sampler"
+
+
+@pytest.mark.long
+def test_a_loader_that_ends_with_the_program_is_reported() -> None:
+    program = """
+import atexit, gc, weakref
+def report():
+    gc.collect()
+    print(*data_loading_lines())
+atexit.register(report)  # as `bestof run` does: before the program imports torch
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from bestof.torch.data_loading.interception import data_loading_lines, follow
+from bestof.torch.data_loading.tuning import Bounds
+follow(Bounds())
+gc.disable()
+loader = DataLoader(TensorDataset(torch.zeros(8, 1)))
+weakref.finalize(loader, int)  # its exit function runs before the report, and ends all others
+for batch in loader:
+    pass
+loader.itself = loader
+del loader, batch
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "loader TensorDataset: " in done.stdout, done.stderr
