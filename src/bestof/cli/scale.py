@@ -27,6 +27,7 @@ from bestof.scale.environment_search import EnvironmentSearch, Variables, words
 from bestof.scale.measure import Measurement, Row
 from bestof.scale.split import Split, splits
 from bestof.scale.table import lines, records
+from bestof.view.quantity import plural
 
 _EPILOG = """\
 The script runs under PyTorch's elastic launcher, with each rank on processors of
@@ -120,7 +121,8 @@ def _print(
         return
     print("\n".join([*lines(found), *(one.line() for one in outcomes)]))
     if best is not None:
-        print(f"best: {len(best.ranks)} ranks of {best.threads} threads\n{command}")
+        threads = plural(best.threads, "thread")
+        print(f"best: {plural(len(best.ranks), 'rank')} of {threads}\n{command}")
 
 
 def _check(options: argparse.Namespace, rest: list[str]) -> None:
