@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 PROGRAM = Path(__file__).with_name("rank_program.py")
 MOST_SECONDS = 240.0
 
-JOBS = int(os.environ.get("BESTOF_TEST_JOBS", "5"))
+JOBS = int(os.environ.get("BESTOF_TEST_JOBS", "3"))
 """Two or four ranks make so many jobs one after the other. 50 take minutes."""
 
 
