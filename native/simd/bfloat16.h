@@ -30,9 +30,18 @@ BESTOF_INLINE VecInt load_pairs(const Bfloat16* p) {
   return *reinterpret_cast<const VecOfPairs*>(p);
 }
 
+// GCC widens vectors of AVX-512 by quarters: five instructions for one.
+BESTOF_INLINE VecInt widened_bits(VecBits bits) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<VecInt>(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(bits)));
+#else
+  return __builtin_convertvector(bits, VecInt);
+#endif
+}
+
 // The bits of kLanes values, each in the lower half of a lane.
 BESTOF_INLINE VecInt load_bits(const Bfloat16* p) {
-  return __builtin_convertvector(*reinterpret_cast<const VecBits*>(p), VecInt);
+  return widened_bits(*reinterpret_cast<const VecBits*>(p));
 }
 
 BESTOF_INLINE Vec load(const Bfloat16* p) {
@@ -63,7 +72,7 @@ BESTOF_INLINE VecInt load_first_bits(const Bfloat16* p, long n) {
   VecBits bits = VecBits{};
   for (long i = 0; i < n; ++i) bits[i] = p[i].bits;
 #endif
-  return __builtin_convertvector(bits, VecInt);
+  return widened_bits(bits);
 }
 
 BESTOF_INLINE Vec load_first(const Bfloat16* p, long n) {

@@ -175,7 +175,10 @@ def test_a_plan_refuses_what_it_cannot_compute() -> None:
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("size", SIZES)
 def test_bfloat16_is_rounded_once(size: int, centred: bool) -> None:
-    """As float32 before the result is rounded; all operands are exact numbers."""
+    """The quotient rounds four times in float32, the product and the sum once each.
+
+    Then the result is rounded. All operands are exact numbers.
+    """
     random = np.random.default_rng(size)
     for rows in (1, 3):
         x, residual = (rounded(random.standard_normal((rows, size), np.float32)) for _ in range(2))
@@ -190,6 +193,26 @@ def test_bfloat16_is_rounded_once(size: int, centred: bool) -> None:
             total = value_of(x) + (0 if added is None else value_of(added))  # as float32
             product = normed(total.astype(np.float32), centred, 1e-5) * value_of(scale)
             wanted = product + value_of(shift) if centred else product
-            plain = EPS * (2.5 * np.abs(product) + np.abs(wanted))
+            plain = EPS * (5.5 * np.abs(product) + np.abs(wanted))
             bound = UNIT * np.abs(wanted) + (1 + UNIT) * plain
+            assert (np.abs(value_of(out) - wanted) <= bound).all()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_bfloat16_over_its_whole_range(centred: bool) -> None:
+    """Rows far from 1, of a mean that is large against the deviation, and of equal numbers."""
+    random = np.random.default_rng(0)
+    plain = random.standard_normal((8, 100), np.float32)
+    for numbers in (plain * 5e37, plain * 1e-37, plain * 1e-30, 8 * plain + 1000, 0 * plain + 777):
+        x = rounded(numbers.astype(np.float32))
+        for eps in (0.0, 1e-5):
+            if eps == 0.0 and np.unique(x).size == 1:
+                continue  # 0 / 0
+            out = np.full(x.shape, 0x7FC0, np.uint16)  # NaN
+            if centred:
+                kernels.layer_norm(x, eps=eps, out=out, dtype="bfloat16")
+            else:
+                kernels.rms_norm(x, eps=eps, out=out, dtype="bfloat16")
+            wanted = normed(value_of(x), centred, eps)
+            bound = (UNIT + 8 * EPS) * np.abs(wanted) + 2.0**-133
             assert (np.abs(value_of(out) - wanted) <= bound).all()
