@@ -163,7 +163,9 @@ class Search:
             try:
                 self._compare(comparison, until, effort)
             except OutOfTime:
-                comparison.why = f"the time was up after {len(comparison.ratios)} pairs"
+                pairs = len(comparison.ratios)
+                when = f"after {pairs} pairs" if pairs else "before its first pair"
+                comparison.why = f"the time was up {when}"
             self._tell(comparison.line())
             self._save()
         if comparison.kept:

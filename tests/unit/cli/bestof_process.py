@@ -19,6 +19,9 @@ from bestof.selection.report import AlternativeReport, ProblemReport, Report, Se
 class Store:
     url = "sqlite:///fake.db"
 
+    def flush(self, seconds):
+        return True
+
 def use_store(store):
     selection.default_store = selection.shared_store = lambda: store
 
