@@ -9,8 +9,9 @@ All rows are about a training step of a ResNet of pytorchcv, with medians and ra
                    profile. The promise is a range, hot and cold, and `expected` lies where the
                    observed calls were in this range. A promise adds up least times, as the steady
                    step of the profile does. The row `as a gain` scales it by the plain steps over
-                   the profile's. `enable` tells glibc to keep freed memory, which also serves plain
-                   steps after it, so these are timed before
+                   the profile's. The row `least times` compares the least step with `enable`.
+                   `enable` tells glibc to keep freed memory, which also serves plain steps after
+                   it, so these are timed before
 
     python benchmarks/capture.py
     python benchmarks/capture.py --threads 1 --cpu-time      # on a busy machine
@@ -116,6 +117,7 @@ def print_projected(done: Projection, plain: Sequence[float], enabled: Sequence[
     for name, seconds in steps.items():
         row = f"time / projected, {name}"
         print_row(row, "0.9 to 1.1", [one / seconds for one in enabled], "")
+    print_row("time / projected, least times", "0.9 to 1.1", [min(enabled) / steps["expected"]], "")
 
 
 def options_of() -> argparse.Namespace:

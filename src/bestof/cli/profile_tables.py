@@ -12,10 +12,14 @@ from bestof.cli.profile_suspects import suspect_lines
 from bestof.profile import Profile
 from bestof.profile.breakdown import Row, breakdown
 from bestof.profile.gap import fragmentation_of, gaps_of
+from bestof.profile.peak import Peak
 from bestof.profile.steady import Steady, steady_of
 from bestof.profile.suspect import suspects_of
 from bestof.view.columns import columns
 from bestof.view.quantity import plural
+
+# Above this share of the processors, other processes have disturbed a measurement.
+OTHERS = 0.1
 
 DEFAULT_FIELDS = (
     ("phase",),
@@ -109,9 +113,19 @@ def _head(profile: Profile, steady: Steady) -> Iterator[str]:
     yield from _gap_lines(profile, steady)
     yield _lines_of(profile)
     if profile.peak is not None:
+        yield from peak_lines(profile.peak)
+
+
+def peak_lines(peak: Peak) -> Iterator[str]:
+    """Yield the peaks, and a warning if other processes disturbed their measurement."""
+    yield (
+        f"peaks measured on this machine: {peak.flops / 1e9:.0f} GFLOP/s (float32), "
+        f"{peak.bandwidth / 1e9:.1f} GB/s"
+    )
+    if peak.others > OTHERS:
         yield (
-            f"peaks measured on this machine: {profile.peak.flops / 1e9:.0f} GFLOP/s (float32), "
-            f"{profile.peak.bandwidth / 1e9:.1f} GB/s"
+            f"warning: other processes took {peak.others:.0%} of the processors meanwhile: the "
+            "machine's peaks are higher"
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from bestof.cli.compare import read_either
 from bestof.cli.options import add_json, add_number, add_rows, parser_of
 from bestof.cli.profile_picture import need_matplotlib
+from bestof.cli.profile_tables import OTHERS, peak_lines
 from bestof.cli.projection_picture import draw_projection
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
@@ -41,8 +42,7 @@ the program has may need conversions, which are not counted.
   bestof project run.json --seconds 120 --resume measured.jsonl
   bestof project run.json --benchdnn"""
 
-# Above these shares, other processes have disturbed the measurements.
-_OTHERS = 0.1
+# More page faults than these, for each problem, disturb the measurements.
 _FAULTS = 100.0
 
 
@@ -142,7 +142,7 @@ def _lines(done: Projection, peak: Peak, rows: int) -> Iterator[str]:
         f"coverage: {done.coverage:.1%} of the step's {done.wall * 1e3:.2f} ms was replayed; "
         f"{done.seconds / done.wall if done.wall else 0:.1%} is in lines"
     )
-    yield f"peaks: {peak.flops / 1e9:.0f} GFLOP/s (float32), {peak.bandwidth / 1e9:.1f} GB/s"
+    yield from peak_lines(peak)
     yield from _warnings(done)
     yield ""
     yield from columns(
@@ -215,7 +215,7 @@ def _row(one: Problem) -> tuple[str, ...]:
 
 
 def _warnings(done: Projection) -> Iterator[str]:
-    if done.disturbance.others > _OTHERS:
+    if done.disturbance.others > OTHERS:
         yield (
             f"warning: other processes took {done.disturbance.others:.0%} of the processors "
             "meanwhile: the times are higher than the machine's"

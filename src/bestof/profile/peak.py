@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from bestof.profile.span import Span
+from bestof.profile.stopwatch import Watch
 
 # Multiply-adds of a thread, about 5 ms. Bytes of the copy, on either side.
 _STEPS = 1 << 18
@@ -15,10 +16,14 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """FLOP/s in float32, and bytes/s read plus written."""
+    """FLOP/s in float32, and bytes/s read plus written.
+
+    `others` is the share of the processors that other processes took during the measurement.
+    """
 
     flops: float
     bandwidth: float
+    others: float = 0.0
 
     def least(self, span: Span) -> float:
         """Return the least seconds for a span's work.
@@ -32,7 +37,7 @@ class Peak:
 def measure_peak() -> Peak:
     """Measure for about a second, with PyTorch's number of threads. The best round counts.
 
-    If other programs load the machine, the result is below its peaks.
+    If other programs load the machine, the result is below its peaks, and `others` tells.
     """
     import torch  # noqa: PLC0415 - reading logs needs no PyTorch
 
@@ -42,6 +47,7 @@ def measure_peak() -> Peak:
     source = torch.ones(_COPIED // 4)
     target = torch.zeros(_COPIED // 4)
     flops = bandwidth = 0.0
+    watch = Watch()
     for _ in range(_ROUNDS):
         began = perf_counter()
         done = kernels.multiply_adds(_STEPS, threads=threads)
@@ -50,4 +56,4 @@ def measure_peak() -> Peak:
         ended = perf_counter()
         flops = max(flops, done / (middle - began))
         bandwidth = max(bandwidth, 2.0 * _COPIED / (ended - middle))
-    return Peak(flops, bandwidth)
+    return Peak(flops, bandwidth, watch.read(_ROUNDS).others)
