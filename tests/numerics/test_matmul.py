@@ -186,6 +186,19 @@ def test_epilogues(name: str, activation: Activation) -> None:
             assert (error <= reference.steepest * EPSILON * (k + 8) * (wanted.magnitude + 1)).all()
 
 
+def test_gelu_is_as_good_for_every_argument() -> None:
+    """The probability is fitted to 2e-8, and rounded a few times. It is 0 or 1 far from 0."""
+    arguments = np.linspace(-7, 7, 200_001, dtype=np.float32)
+    out = kernels.matmul(arguments[:, None], np.ones((1, 17), np.float32), activation="gelu")
+    wanted = REFERENCES["gelu"].value(arguments.astype(np.float64))[:, None]
+    allowed = (2e-8 + 4 * EPSILON) * np.abs(arguments)[:, None]
+    assert (np.abs(out - wanted) <= allowed).all()
+    far = np.array([-3e38, -1e4, -6, 6, 1e4, 3e38, np.inf, np.nan, -np.inf], np.float32)
+    out = kernels.matmul(far[:, None], np.ones((1, 1), np.float32), activation="gelu")[:, 0]
+    wanted = np.array([0, 0, 0, 6, 1e4, 3e38, np.inf, np.nan, np.nan], np.float32)
+    np.testing.assert_allclose(out, wanted, rtol=2 * EPSILON, atol=0)
+
+
 @pytest.mark.parametrize("name", FLOAT32)
 @pytest.mark.parametrize("activation", [None, "relu", "silu", "gelu_tanh"])
 def test_factors_multiply_what_the_activation_returns(name: str, activation: Activation) -> None:
