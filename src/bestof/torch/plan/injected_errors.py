@@ -44,10 +44,11 @@ def promised_errors(program: Program) -> dict[str, float]:
 
 def rounding_errors(program: Program) -> list[float]:
     """Return the errors that are injected into the values of other steps in the arena."""
-    return [_rounding_error(node.meta["val"]) for node in program.planned]
+    return [rounding_error(node.meta["val"]) for node in program.planned]
 
 
-def _rounding_error(value: Tensor) -> float:
+def rounding_error(value: Tensor) -> float:
+    """Return the error that is injected into a value, relative to its rms."""
     return 2 * float(torch.finfo(value.dtype).eps)
 
 
@@ -65,7 +66,7 @@ def run_shaken(
 ) -> list[Any]:
     """Return the results with magnified errors injected into every value in the arena.
 
-    injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
+    injected: (the error, what it is relative to) of steps, by their names. Others err by rounding.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -73,13 +74,10 @@ def run_shaken(
         one = step.convolution
         out = one.site.out if one is not None else binding.slots[step.slot]
         if isinstance(out, Tensor) and step.is_planned:
-            error, scale = magnified * _rounding_error(out), 0.0
-            if one is not None:
-                error, scale = injected[step.name]
-                error *= magnified
+            error, scale = injected.get(step.name, (rounding_error(out), 0.0))
             # All of one size: a single output with an error near zero would be allowed none.
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(error * max(rms(out), scale)))
+            out.add_(signs.mul_(magnified * error * max(rms(out), scale)))
 
     return results_of(program, inputs, shake)
 

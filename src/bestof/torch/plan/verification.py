@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from bestof.torch.plan.injected_errors import (
     promised_errors,
     results_of,
     rms,
+    rounding_error,
     rounding_errors,
     run_shaken,
 )
@@ -57,17 +58,20 @@ def verify(
     First, each layer is compared with PyTorch's result for the values that reach it. If an
     algorithm exceeds its promise, PyTorch's kernel takes its place, and a warning says so. Then the
     outputs are compared. How rounding errors of single steps grow on their way to the outputs is
-    measured: in a run with errors injected, in proportion to what each algorithm promises.
+    measured: in a run with errors injected, in proportion to what each algorithm promises. A step
+    with a float64 reference errs by what it and PyTorch's operator were measured to: a norm of
+    numbers that are large against their deviation magnifies PyTorch's roundings.
     """
     if _is_random(program):
         return
     with torch.no_grad():
-        scales = _verify_steps(program, inputs)
+        scales, injected = _verify_steps(program, inputs)
         # Before the run, which may settle a layer after an algorithm with a larger error ran it.
         errors = promised_errors(program)
+        injected |= {name: (error, scales[name]) for name, error in errors.items()}
         got = results_of(program, inputs)
-        magnified = magnification([*errors.values(), *rounding_errors(program)])
-        injected = {name: (error, scales[name]) for name, error in errors.items()}
+        largest = [error for error, _ in injected.values()]
+        magnified = magnification([*largest, *rounding_errors(program)])
         shaken = run_shaken(program, inputs, injected, magnified)
         names = [f"output {place}" for place in range(len(expected))]
         names += [f"changed input {place}" for place in program.changed.places]
@@ -89,9 +93,16 @@ def _chosen(step: ConvolutionStep) -> Algorithm | None:
     return None if step.algorithm is None else algorithm(step.algorithm)
 
 
-def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
-    """Verify each layer; return what its promised error is relative to, by the name of the step."""
+def _verify_steps(
+    program: Program, inputs: Sequence[Tensor]
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Verify each layer; return (scales, measured), both by the names of steps.
+
+    scales: what the promised error of a layer is relative to. measured: (the error, what it is
+    relative to) of other steps with a native kernel.
+    """
     scales: dict[str, float] = {}
+    measured: dict[str, tuple[float, float]] = {}
     binding = program.borrow()
     try:
         binding.slots[: len(inputs)] = program.changed.copied(inputs)
@@ -99,15 +110,17 @@ def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float
             one = step.convolution
             if one is None:
                 if step.raced is not None:
-                    _verify_raced(step.raced)
-                step.run = step.run if step.raced is None else step.raced.run
+                    error = _verify_raced(step.raced)
+                    if error is not None:
+                        measured[step.name] = error
+                    step.run = step.raced.run
                 step.run()
                 continue
             scales[step.name] = _verify_step(one)
     finally:
         binding.refresh()
         program.give_back(binding)
-    return scales
+    return scales, measured
 
 
 def _verify_step(one: ConvolutionStep) -> float:
@@ -141,16 +154,20 @@ def _verify_step(one: ConvolutionStep) -> float:
     return scale
 
 
-def _verify_raced(one: RacedStep) -> None:
+def _verify_raced(one: RacedStep) -> tuple[float, float] | None:
     """Let PyTorch run a step whose kernel is further from float64 than twice PyTorch's result.
 
-    Four units more are allowed: PyTorch may be exact by chance.
+    Four units more are allowed: PyTorch may be exact by chance. Return (the rms error of both
+    results together, what it is relative to), if it is more than rounding of the result and the
+    kernel runs the step; else None.
     """
     if one.algorithm == RACED_BY_PYTORCH:
-        return
+        return None
     right = one.reference()
+    size = rms(right)
     one.runner(RACED_BY_PYTORCH)()
-    allowed = 2 * rms(one.out - right) + 4 * _EPS * rms(right)
+    theirs = rms(one.out - right)
+    allowed = 2 * theirs + 4 * _EPS * size
     one.out.fill_(float("nan"))
     one.runner(NATIVE)()
     off = rms(one.out - right)
@@ -162,6 +179,10 @@ def _verify_raced(one: RacedStep) -> None:
             stacklevel=5,
         )
         one.settle(RACED_BY_PYTORCH)
+        return None
+    scale = max(size, theirs + off)
+    is_more = rounding_error(one.out) * size < theirs + off < inf
+    return ((theirs + off) / scale, scale) if is_more else None
 
 
 def _compared(one: ConvolutionStep, images: int) -> list[int]:
