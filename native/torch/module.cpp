@@ -127,9 +127,10 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
 }
 
 // `places` are pairs of a dict and the name that it has the tensor by, or None; `children` are such
-// dicts with a name and a module. The handles are deleted.
+// dicts with a name and a module; `sized` are dicts, and `classed` any objects. The handles are
+// deleted.
 std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles,
-                                        nb::list children) {
+                                        nb::list children, nb::list sized, nb::list classed) {
   auto watch = std::make_unique<shim::Watch>();
   bool all = true;
   for (std::size_t i = 0; i < handles.size(); ++i) {
@@ -149,6 +150,11 @@ std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::l
     if (!PyDict_Check(dict.ptr())) throw nb::type_error("the children of a module are no dict");
     watch->add_child(dict.ptr(), name.ptr(), object.ptr());
   }
+  for (nb::handle dict : sized) {
+    if (!PyDict_Check(dict.ptr())) throw nb::type_error("what must keep its size is no dict");
+    watch->add_sized(dict.ptr());
+  }
+  for (nb::handle object : classed) watch->add_classed(object.ptr());
   return all ? std::move(watch) : nullptr;
 }
 

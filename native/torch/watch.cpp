@@ -35,7 +35,19 @@ void Watch::add_child(PyObject* dict, PyObject* name, PyObject* object) {
   Py_INCREF(dict);
   Py_INCREF(name);
   Py_INCREF(object);
-  children_.push_back({dict, name, object, PyDict_Size(dict)});
+  children_.push_back({dict, name, object});
+}
+
+void Watch::add_sized(PyObject* dict) {
+  Py_INCREF(dict);
+  sized_.push_back({dict, PyDict_Size(dict)});
+}
+
+void Watch::add_classed(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  Py_INCREF(object);
+  Py_INCREF(type);  // else another class could get its address
+  classed_.push_back({object, type});
 }
 
 int Watch::traverse(visitproc visit, void* arg) const {
@@ -49,6 +61,11 @@ int Watch::traverse(visitproc visit, void* arg) const {
     Py_VISIT(one.name);
     Py_VISIT(one.object);
   }
+  for (const Sized& one : sized_) Py_VISIT(one.dict);
+  for (const Classed& one : classed_) {
+    Py_VISIT(one.object);
+    Py_VISIT(one.type);
+  }
   return 0;
 }
 
@@ -56,8 +73,12 @@ void Watch::clear() {
   cleared_ = true;
   std::vector<Watched> watched;
   std::vector<Child> children;
+  std::vector<Sized> sized;
+  std::vector<Classed> classed;
   watched.swap(watched_);  // what ends here may ask
   children.swap(children_);
+  sized.swap(sized_);
+  classed.swap(classed_);
   for (const Watched& one : watched) {
     Py_XDECREF(one.dict);
     Py_XDECREF(one.name);
@@ -67,6 +88,11 @@ void Watch::clear() {
     Py_DECREF(one.dict);
     Py_DECREF(one.name);
     Py_DECREF(one.object);
+  }
+  for (const Sized& one : sized) Py_DECREF(one.dict);
+  for (const Classed& one : classed) {
+    Py_DECREF(one.object);
+    Py_DECREF(one.type);
   }
 }
 
@@ -78,6 +104,8 @@ bool Watch::is_unchanged() const {
     __builtin_prefetch(one.name);
     __builtin_prefetch(one.tensor);
   }
+  for (const Sized& one : sized_) __builtin_prefetch(one.dict);
+  for (const Classed& one : classed_) __builtin_prefetch(one.object);
   for (const Watched& one : watched_) {
     if (one.dict == nullptr) continue;
     PyObject* found = PyDict_GetItemWithError(one.dict, one.name);
@@ -86,8 +114,13 @@ bool Watch::is_unchanged() const {
       return false;
     }
   }
-  for (const Child& one : children_) {
+  for (const Sized& one : sized_) {
     if (PyDict_Size(one.dict) != one.size) return false;
+  }
+  for (const Classed& one : classed_) {
+    if (Py_TYPE(one.object) != one.type) return false;
+  }
+  for (const Child& one : children_) {
     if (PyDict_GetItemWithError(one.dict, one.name) != one.object) {
       PyErr_Clear();
       return false;

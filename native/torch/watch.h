@@ -10,8 +10,8 @@
 
 namespace shim {
 
-// Tensors with the places that keep them, their versions and their addresses, and the children of
-// modules, all as first met.
+// Tensors with the places that keep them, their versions and their addresses, the children of
+// modules, how many entries dicts have, and the classes of objects, all as first met.
 class Watch {
  public:
   struct Watched {
@@ -21,10 +21,17 @@ class Watch {
     const void* address;
   };
 
-  // A module, or None, and the dict that has it by this name and nothing beside `size` entries.
+  // A module, or None, and the dict that has it by this name.
   struct Child {
     PyObject *dict, *name, *object;
+  };
+  struct Sized {
+    PyObject* dict;
     Py_ssize_t size;
+  };
+  struct Classed {
+    PyObject* object;
+    PyTypeObject* type;
   };
 
   Watch() = default;
@@ -38,11 +45,13 @@ class Watch {
   // all here.
   bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
 
-  // Keeps references to the three objects.
+  // Keep references to the objects.
   void add_child(PyObject* dict, PyObject* name, PyObject* object);
+  void add_sized(PyObject* dict);
+  void add_classed(PyObject* object);
 
-  // Returns whether every tensor is in its place, at its address, and not written to, and every
-  // child in its place.
+  // Returns whether every tensor is in its place, at its address, and not written to, every child
+  // in its place, every dict as large, and every object of the same class.
   bool is_unchanged() const;
 
   // For the garbage collector.
@@ -52,6 +61,8 @@ class Watch {
  private:
   std::vector<Watched> watched_;
   std::vector<Child> children_;
+  std::vector<Sized> sized_;
+  std::vector<Classed> classed_;
   bool cleared_ = false;
 };
 

@@ -40,6 +40,8 @@ def make_watch(
     places: list[tuple[dict[str, Any], str] | None],
     handles: list[Any],
     children: list[tuple[dict[str, Any], str, object]],
+    sized: list[dict[str, Any]],
+    classed: list[object],
 ) -> Watch | None: ...
 
 class NativeAttention:

@@ -204,12 +204,15 @@ def watch(
     tensors: Sequence[Tensor],
     places: Sequence[tuple[Mapping[str, Any], str]] | None = None,
     children: Sequence[tuple[dict[str, Any], str, object]] = (),
+    sized: Sequence[dict[str, Any]] = (),
+    classed: Sequence[object] = (),
 ) -> Watch | None:
     """Return a watch that tells whether tensors are unchanged: their places, versions and
     addresses.
 
     A place is a dict and the name that it has the tensor by. Each of `children` is a dict, a name,
-    and the module that the dict must have by this name; the dict must not grow or shrink either.
+    and the object that the dict must have by this name. The dicts `sized` must neither grow nor
+    shrink, and the objects `classed` must keep their classes.
     Asking about 218 tensors whose objects have left the caches takes 60 to 100 us; Python takes
     370. Returns None if PyTorch does not tell: of inference tensors, in places that are no dicts,
     and in releases that lack the functions of the shim.
@@ -226,4 +229,6 @@ def watch(
         [None] * len(tensors) if places is None else [*kept],
         handles,
         list(children),
+        list(sized),
+        list(classed),
     )

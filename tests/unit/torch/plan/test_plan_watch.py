@@ -17,7 +17,15 @@ from bestof.torch.plan.model_state import ModelState
 
 
 def model() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    own_forward = nn.ReLU()
+    own_forward.forward = torch.relu  # type: ignore[assignment]
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 4, 1, bias=False),
+        nn.Sequential(),
+        own_forward,
+    ).eval()
 
 
 def _weight(one: nn.Sequential) -> nn.Parameter:
@@ -37,6 +45,17 @@ def _swapped(one: nn.Sequential) -> None:
     torch.utils.swap_tensors(_weight(one), nn.Parameter(torch.ones(4, 3, 3, 3)))
 
 
+class Negated(nn.BatchNorm2d):
+    """Another class with the same parameters."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -super().forward(x)
+
+
+def _other_class(one: nn.Sequential) -> None:
+    one[1].__class__ = Negated  # type: ignore[assignment]
+
+
 CHANGES: list[Callable[[nn.Sequential], object]] = [
     _in_place,
     _other_data,
@@ -45,6 +64,13 @@ CHANGES: list[Callable[[nn.Sequential], object]] = [
     lambda one: setattr(one[0], "bias", None),
     lambda one: delattr(one[0], "weight"),
     lambda one: one[1].running_mean.zero_(),  # type: ignore[operator, union-attr]
+    lambda one: setattr(one[2], "bias", nn.Parameter(torch.ones(4))),  # it had none
+    lambda one: one[3].append(nn.ReLU()),  # type: ignore[operator]  # it was empty
+    lambda one: one[0].add_module("more", nn.ReLU()),
+    lambda one: setattr(one[0], "forward", torch.relu),
+    lambda one: setattr(one[4], "forward", torch.tanh),
+    lambda one: delattr(one[4], "forward"),
+    _other_class,
 ]
 
 
@@ -72,6 +98,27 @@ def test_python_is_not_asked_where_nothing_changed(monkeypatch: pytest.MonkeyPat
     assert state.is_unchanged()  # and met anew
     monkeypatch.setattr(state, "_versions", None)
     assert state.is_unchanged()
+
+
+def test_a_module_may_gain_and_lose_other_attributes() -> None:
+    one = model()
+    state = ModelState(one)
+    assert state._watch is not None
+    for change in (lambda: setattr(one[0], "note", 1), lambda: delattr(one[0], "note")):
+        change()
+        assert not state._watch.is_unchanged()
+        assert state.is_unchanged()  # Python looks closer, once
+        assert state._watch.is_unchanged()
+
+
+@pytest.mark.parametrize("change", [_other_class, lambda one: one[3].append(nn.ReLU())])
+def test_a_plan_of_other_modules_is_refused(change: Callable[[nn.Sequential], object]) -> None:
+    one, x = model(), torch.randn(1, 3, 5, 5)
+    plan = bt.optimize(one, x, tune=False)
+    plan(x)
+    change(one)
+    with pytest.raises(TorchError, match="was changed after the plan was made"):
+        plan(x)
 
 
 def test_parameters_may_be_swapped_while_a_plan_lives() -> None:
