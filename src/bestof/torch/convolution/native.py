@@ -36,7 +36,7 @@ def supports(
     algorithm: str, direction: str, dtype: str = "float32"
 ) -> Callable[[ConvProblem], bool]:
     """Return the test for problems of this dtype that a native algorithm computes."""
-    element = _computed_in(algorithm, dtype)
+    element = _computed_in(algorithm, dtype) if direction == "forward" else "float32"
 
     def answer(problem: ConvProblem) -> bool:
         if (
@@ -164,7 +164,7 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
 
 @cache
 def _computed_in(algorithm: str, dtype: str) -> str:
-    """Return the dtype of the tensors that an algorithm is given for problems of a dtype."""
+    """Return the dtype of the tensors that a forward pass is given for problems of a dtype."""
     return dtype if dtype in algorithms()[algorithm].dtypes else "float32"
 
 

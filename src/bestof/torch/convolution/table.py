@@ -42,6 +42,9 @@ a few percent of convgemm, and PyTorch's product stands in the table."""
     name for name, row in algorithms().items() if "bfloat16" in row.dtypes and row.rounds == "both"
 )
 
+# The kernels that sum tensors of bfloat16 in float32.
+_WIDENING = tuple(row.name for row in NATIVE if "bfloat16" in row.dtypes)
+
 _BOTH: tuple[Kind, ...] = ("cpu", "cuda")
 
 
@@ -49,7 +52,8 @@ def _native(row: Algorithm, dtype: str = "float32") -> Row:
     """Return the row of a native algorithm for problems of float32, or of bfloat16.
 
     bfloat16 problems are computed between conversions. All levels of accuracy allow that: even the
-    error of F(6) is far below that of rounding the result.
+    error of F(6) is far below that of rounding the result. A forward pass that takes bfloat16 has a
+    row of its own.
     """
     plain = dtype == "float32"
     estimate = native.estimate if plain else native.estimate_in_float32
@@ -64,7 +68,7 @@ def _native(row: Algorithm, dtype: str = "float32") -> Row:
 
     return Row(
         f"native {row.name}" if plain else f"float32 native {row.name}",
-        way(native.forward(row.name), "forward"),
+        None if not plain and dtype in row.dtypes else way(native.forward(row.name), "forward"),
         way(native.gradient(row.name, "backward_input"), "backward_input"),
         way(native.gradient(row.name, "backward_weight"), "backward_weight"),
         ErrorBound(row.error.rms, row.error.maximum),
@@ -189,12 +193,18 @@ ROWS = (
         Way(other_dtype.weight_gradient("float32"), _in_float32, in_float32(in_channels_last)),
     ),
     *(_native(row, "bfloat16") for row in NATIVE),
-    Row(
-        "native bfloat16",
-        Way(native.forward(_PAIRS), native.supports(_PAIRS, "forward", "bfloat16")),
-        None,
-        None,
-        DIRECT,
+    *(
+        Row(
+            label,
+            Way(native.forward(name), native.supports(name, "forward", "bfloat16")),
+            None,
+            None,
+            DIRECT,
+        )
+        for label, name in (
+            ("native bfloat16", _PAIRS),
+            *((f"native bfloat16 {name}", name) for name in _WIDENING),
+        )
     ),
     Row(
         "bfloat16 native",

@@ -77,6 +77,15 @@ def test_bfloat16_runs_pytorchs_kernels_or_in_float32(catalogue: Catalogue) -> N
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
+def test_depthwise_bfloat16_is_converted_for_gradients_only(catalogue: Catalogue) -> None:
+    problem = parse_conv("i8x9x9,k8x3x3,g8")._replace(dtype="bfloat16")
+    offered = {name for name in names(catalogue, problem) if "depthwise" in name}
+    forward = catalogue is FORWARD
+    assert offered == {"native bfloat16 depthwise" if forward else "float32 native depthwise"}
+    assert "native bfloat16 depthwise" not in names(catalogue, problem._replace(dtype="float32"))
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda catalogue: catalogue.direction)
 def test_other_dtypes_run_pytorchs_kernels(catalogue: Catalogue) -> None:
     assert names(catalogue, parse_conv("i4x9x9,k6x3x3")._replace(dtype="float16")) == [
         "as is",
