@@ -131,11 +131,15 @@ class Recorder:
 
     def stop(self) -> Profile:
         """End the capture and return its profile, also if the program's own profiler ended it."""
-        if self._profiler is None and self._profile is None:
+        self._end_here()
+        if self._profile is None:
             raise ProfileError("the capture was not started")
+        return self._profile
+
+    def _end_here(self) -> None:
+        """End the capture; if another thread is doing so, wait for it."""
         with self._ending:
             self._end(())
-        return self.profile
 
     def _interrupt(self) -> None:
         with self._ending:
@@ -198,8 +202,7 @@ class Recorder:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        if self._profiler is not None:
-            self.stop()
+        self._end_here()
 
     def _take(self, text: str) -> bool:
         # Parsing a line takes 30 us, so it waits until the end of the capture.

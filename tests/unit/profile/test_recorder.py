@@ -277,6 +277,32 @@ def test_a_capture_ends_where_the_program_starts_pytorchs_profiler(own) -> None:
     assert not again.profile.notes
 
 
+def test_a_region_waits_for_a_thread_that_ends_its_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    merge, merging, left = recorder.merge, threading.Event(), threading.Event()
+
+    def slow(*arguments: object) -> profile.Profile:
+        merging.set()
+        left.wait(0.5)  # the region below does not leave before this is over
+        return merge(*arguments)
+
+    def other() -> None:
+        with torch.autograd.profiler.profile():
+            pass
+
+    monkeypatch.setattr(recorder, "merge", slow)
+    thread = threading.Thread(target=other)
+    with profile.capture() as captured:
+        torch.ones(3).add(1)
+        thread.start()
+        assert merging.wait(60)
+    found = captured.profile
+    left.set()
+    thread.join()
+    assert "the program started PyTorch's profiler" in found.notes[0]
+
+
 def test_a_schedule_keeps_what_it_recorded_before_pytorchs_profiler() -> None:
     schedule = Schedule("program", skip=0, steps=5)
     schedule.start()
