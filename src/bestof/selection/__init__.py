@@ -7,7 +7,7 @@ from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf
 from bestof.selection.decorator import best_of
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
-from bestof.selection.registry import report_all, shared_policy, shared_store, use_policy, use_store
+from bestof.selection.registry import report_all, shared_store, unless_shared, use_policy, use_store
 from bestof.selection.report_builder import store_report
 from bestof.selection.store import default_store, open_store
 
@@ -23,9 +23,9 @@ __all__ = [
     "open_store",
     "parse_policy",
     "report_all",
-    "shared_policy",
     "shared_store",
     "store_report",
+    "unless_shared",
     "use_policy",
     "use_store",
 ]

@@ -177,6 +177,11 @@ def shared_policy() -> Policy | None:
     return Defaults.policy
 
 
+def unless_shared(own: Policy) -> Policy | None:
+    """Return the policy for one of bestof's own selectors; None if `use_policy` has set one."""
+    return own if Defaults.policy is None else None
+
+
 def use_store(store: Store | None) -> None:
     """Set the store of every selector that has none of its own.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof import kernels
-from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plain_call import is_plain_call, is_plain_tensor
 
@@ -312,5 +312,5 @@ def _selector(name: str, as_is: Any, native: Any) -> BestOf:
         name,
         [Alternative("as is", as_is, DEPENDS), Alternative("native", native, DEPENDS)],
         lambda problem, *_: problem,
-        policy=None if shared_policy() else _POLICY,
+        policy=unless_shared(_POLICY),
     )

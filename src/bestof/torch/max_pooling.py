@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bestof.errors import NoAlternative
 from bestof.kernels import transpose
-from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
@@ -90,7 +90,7 @@ class MaxPoolOverride:
                 ),
             ],
             lambda problem, _: problem,
-            policy=None if shared_policy() else _POLICY,
+            policy=unless_shared(_POLICY),
         )
 
     def register(self) -> None:

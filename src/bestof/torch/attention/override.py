@@ -11,7 +11,7 @@ from torch import Tensor
 from bestof.configuration import Configuration
 from bestof.errors import NoAlternative
 from bestof.kernels.addresses import c_calls, plan_address
-from bestof.selection import Alternative, BestOf, shared_policy
+from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Operands, Tensors
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, look_of
@@ -66,7 +66,7 @@ class AttentionOverride:
             ],
             lambda problem, *_: problem,
             on_event=self._decisions.listener(attention.selector),
-            policy=None if shared_policy() else _RACE,
+            policy=unless_shared(_RACE),
         )
 
     def configure(self, configuration: Configuration) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.selection.journal import Entry
 from bestof.selection.timer import Timer
 from bestof.torch.convolution.catalogue import Catalogue
@@ -89,7 +89,7 @@ def _pass_policy(catalogue: Catalogue, timer: Timer | None) -> Race:
 def _search(neighbourhood: Neighbourhood[Any], policy: Race) -> dict[str, Any]:
     """Return how a selector searches: by the policy of the process, or else by this race."""
     return {
-        "policy": None if shared_policy() else policy,
+        "policy": unless_shared(policy),
         "neighbours": neighbourhood,
         "patience": PATIENCE,
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.choice import Choice
@@ -92,5 +92,5 @@ def selector() -> BestOf:
             Alternative(NATIVE, lambda step: step.runner(NATIVE)(), DEPENDS),
         ],
         lambda step: step.problem,
-        policy=None if shared_policy() else _POLICY,
+        policy=unless_shared(_POLICY),
     )

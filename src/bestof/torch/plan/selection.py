@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from bestof.selection import Alternative, BestOf, Race, shared_policy
+from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.depends import DEPENDS
 from bestof.torch.plan.algorithms.algorithm import Algorithm
@@ -28,7 +28,7 @@ def selector() -> BestOf:
             for row in table().values()
         ],
         lambda step: step.problem,
-        policy=None if shared_policy() else _POLICY,
+        policy=unless_shared(_POLICY),
         neighbours=neighbourhood(),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bestof.selection import Alternative, BestOf, shared_policy
+from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.selection.journal import DecisionEntry, Entry
 from bestof.torch.convolution.call_counts import CallCounts
 from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE
@@ -59,7 +59,7 @@ class Products:
             ],
             lambda problem, *_: problem,
             on_event=self._listen,
-            policy=None if shared_policy() else race,
+            policy=unless_shared(race),
             neighbours=Neighbourhood(),
             patience=PATIENCE,
         )
