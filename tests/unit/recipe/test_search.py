@@ -245,6 +245,33 @@ def test_what_gains_alone_and_loses_together_is_rolled_back() -> None:
     assert recipe.settings == Settings()
 
 
+def test_what_is_kept_stays_if_time_is_up_in_the_last_comparison() -> None:
+    parts = tuple(one for one in PARTS if one.name in ("kernels", "memory"))
+    wanted = Settings(kernels=True, keep_freed=True)
+
+    def cost(settings: Settings) -> float:
+        return (0.8 if settings.kernels else 1.0) * (0.8 if settings.keep_freed else 1.0)
+
+    class Starting(World):
+        """Starts of processes take time, and the last comparison starts two."""
+
+        def make(self, settings: Settings) -> Fake:
+            self.now += 15
+            return super().make(settings)
+
+    recipes = [search(Starting(cost), seconds=seconds, parts=parts) for seconds in range(60, 200)]
+    states = [[one.kept for one in recipe.comparisons] for recipe in recipes]
+    undecided = [
+        recipe for recipe, kept in zip(recipes, states, strict=True) if kept == [True, True, None]
+    ]
+    assert undecided
+    assert not any(recipe.complete for recipe in undecided)
+    assert {recipe.settings for recipe in undecided} == {wanted}
+    done = search(World(cost), undecided[0], parts=parts)
+    assert done.complete
+    assert done.settings == wanted
+
+
 def test_equal_settings_are_not_kept() -> None:
     recipe = search(World(lambda _: 1.0, noise=0.0))
     assert recipe.settings == Settings()
