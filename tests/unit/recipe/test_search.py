@@ -241,8 +241,25 @@ def test_what_gains_alone_and_loses_together_is_rolled_back() -> None:
     world = World(gaining)
     recipe = search(world, parts=tuple(one for one in PARTS if one.name in ("kernels", "memory")))
     assert world.now > 30
-    assert [one.kept for one in recipe.comparisons] == [True, True, False]
+    assert [one.kept for one in recipe.comparisons] == [True, True, False, False]
     assert recipe.settings == Settings()
+
+
+def test_the_first_gain_stays_if_a_later_one_was_an_error() -> None:
+    def cost(settings: Settings) -> float:
+        disturbed = 15 < world.now < 30  # then, the memory's setting seems to gain
+        return (0.8 if settings.kernels else 1.0) * (
+            (0.5 if disturbed else 2.0) if settings.keep_freed else 1.0
+        )
+
+    world = World(cost)
+    parts = tuple(one for one in PARTS if one.name in ("kernels", "memory"))
+    recipe = search(world, parts=parts)
+    found = {one.part: one.kept for one in recipe.comparisons}
+    assert found == {"kernels": True, "memory": True, TOTAL: False, "kernels again": True}
+    assert recipe.complete
+    assert recipe.settings == Settings(kernels=True)
+    assert search(world, recipe, parts=parts).settings == Settings(kernels=True)
 
 
 def test_what_is_kept_stays_if_time_is_up_in_the_last_comparison() -> None:
