@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ def run_shaken(
             error, scale = injected.get(step.name, (rounding_error(out), 0.0))
             # All of one size: a single output with an error near zero would be allowed none.
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(magnified * error * max(rms(out), scale)))
+            out.add_(signs.mul_(magnified * error * max(size_of(out), scale)))
 
     return results_of(program, inputs, shake)
 
@@ -91,6 +91,12 @@ def results_of(
     given = program.changed.copied(inputs)
     outputs = program.run(list(given), after_step)
     return [*outputs, *(given[place] for place in program.changed.places)]
+
+
+def size_of(values: Tensor) -> float:
+    """Return the rms of the values that are finite: example inputs may hold infinity or NaN."""
+    size = rms(values)
+    return size if isfinite(size) else rms(values[torch.isfinite(values)])
 
 
 def rms(values: Tensor) -> float:

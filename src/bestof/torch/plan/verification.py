@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from bestof.torch.plan.injected_errors import (
     rounding_error,
     rounding_errors,
     run_shaken,
+    size_of,
 )
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.program import Program
@@ -135,11 +136,15 @@ def _verify_step(one: ConvolutionStep) -> float:
     if site.gate is not None:
         # Errors may be largest where the gate is.
         gate = site.gate[some].float()
-        allowed, right, scale = allowed * float(gate.abs().max()), right * gate, scale * rms(gate)
+        allowed, right, scale = (
+            allowed * float(gate.abs().max()),
+            right * gate,
+            scale * size_of(gate),
+        )
     if one.layer.weights.weight.dtype is torch.bfloat16:
-        allowed += ROUNDED.rms * rms(right)
+        allowed += ROUNDED.rms * size_of(right)
     one.run()
-    off = rms(site.out[some] - right)
+    off = _distance(site.out[some], right)
     if not off <= allowed and row is not None and not row.trusted:
         warnings.warn(
             f"optimize: {one.problem}: {row.name} is off by {off:.2g} rms where {allowed:.2g} is "
@@ -164,13 +169,13 @@ def _verify_raced(one: RacedStep) -> tuple[float, float] | None:
     if one.algorithm == RACED_BY_PYTORCH:
         return None
     right = one.reference()
-    size = rms(right)
+    size = size_of(right)
     one.runner(RACED_BY_PYTORCH)()
-    theirs = rms(one.out - right)
+    theirs = _distance(one.out, right)
     allowed = 2 * theirs + 4 * _EPS * size
     one.out.fill_(float("nan"))
     one.runner(NATIVE)()
-    off = rms(one.out - right)
+    off = _distance(one.out, right)
     if not off <= allowed:
         warnings.warn(
             f"optimize: {one.problem}: the native kernel is off by {off:.2g} rms where "
@@ -183,6 +188,15 @@ def _verify_raced(one: RacedStep) -> tuple[float, float] | None:
     scale = max(size, theirs + off)
     is_more = rounding_error(one.out) * size < theirs + off < inf
     return ((theirs + off) / scale, scale) if is_more else None
+
+
+def _distance(got: Tensor, right: Tensor) -> float:
+    """Return the rms error of the elements whose right value is finite.
+
+    The outputs tell whether infinity and NaN are in their places.
+    """
+    off = rms(got - right)
+    return off if isfinite(off) else rms((got - right)[torch.isfinite(right)])
 
 
 def _compared(one: ConvolutionStep, images: int) -> list[int]:
@@ -217,12 +231,13 @@ def _reference(
     error = error_of(one) if rounds == "nothing" else 2 * sums
     x = _rounded(x) if rounds == "both" else x
     plain = layer.product(x, weight) if rounds == "nothing" else _rounded_product(layer, x, weight)
-    scale = max(rms(plain), sqrt(_mean_of_squares(layer, x, weight)))
+    squares = _mean_of_squares(layer, x, weight)
+    scale = max(size_of(plain), sqrt(squares) if isfinite(squares) else 0.0)
     if bias is not None:
         plain += bias if layer.linear else bias[:, None, None]
     if residual is not None:
         plain += residual
-    allowed = STEEPEST * (error * scale + 2 * _EPS * rms(plain))
+    allowed = STEEPEST * (error * scale + 2 * _EPS * size_of(plain))
     right = layer.activate(plain)
     return allowed, F.max_pool2d(right, 2) if layer.pooled else right, scale
 
