@@ -2,6 +2,7 @@
 #include "frozen_norm/frozen_norm.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <omp.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 
 #include "bindings/array.h"
 #include "bindings/module.h"
+#include "bindings/problem.h"
 
 namespace bestof {
 namespace {
@@ -36,7 +38,7 @@ std::vector<float> rounded(const std::vector<double>& values) {
 
 FrozenNormProblem problem_of(const Array& x, bool channels_last, bool relu) {
   const long channels = channels_last ? x.shape.back() : x.shape[1];
-  FrozenNormProblem p = {1, channels, 1, relu};
+  FrozenNormProblem p = {1, channels, 1, relu, x.element};
   for (std::size_t axis = 0; axis < x.shape.size(); ++axis) {
     if (channels_last ? axis + 1 < x.shape.size() : axis == 0) p.outer *= x.shape[axis];
     if (!channels_last && axis > 1) p.inner *= x.shape[axis];
@@ -63,8 +65,11 @@ void expect_same_or_apart(const Array& written, const char* name, const Array& o
 }
 
 void forward(nb::handle x, nb::handle mean, nb::handle variance, nb::handle weight, nb::handle bias,
-             nb::handle y, double eps, bool channels_last, bool relu, int threads) {
-  const Array input = read_array(x, "x", kAnyRank), out = write_array(y, "out", kAnyRank);
+             nb::handle y, double eps, bool channels_last, bool relu, const std::string& dtype,
+             int threads) {
+  const Element element = element_of(dtype);
+  const Array input = read_array(x, "x", kAnyRank, element);
+  const Array out = write_array(y, "out", kAnyRank, element);
   expect_rank(input, "x");
   expect_shape(out, "out", input.shape);
   expect_same_or_apart(out, "out", input, "x");
@@ -77,20 +82,21 @@ void forward(nb::handle x, nb::handle mean, nb::handle variance, nb::handle weig
   const int wanted = team(threads);
   if (input.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().frozen_norm_forward(p, input.floats(), factors.data(), terms.data(), out.floats(),
-                                wanted);
+  kernels().frozen_norm_forward(p, input.data, factors.data(), terms.data(), out.data, wanted);
 }
 
 void backward(nb::handle gradient, nb::handle y, nb::handle variance, nb::handle weight,
-              nb::handle slope, double eps, bool channels_last, int threads) {
-  const Array upstream = read_array(gradient, "gradient", kAnyRank);
-  const Array out = write_array(slope, "out", kAnyRank);
+              nb::handle slope, double eps, bool channels_last, const std::string& dtype,
+              int threads) {
+  const Element element = element_of(dtype);
+  const Array upstream = read_array(gradient, "gradient", kAnyRank, element);
+  const Array out = write_array(slope, "out", kAnyRank, element);
   expect_rank(upstream, "gradient");
   expect_shape(out, "out", upstream.shape);
   expect_same_or_apart(out, "out", upstream, "gradient");
   Array result;
   if (!y.is_none()) {
-    result = read_array(y, "y", kAnyRank);
+    result = read_array(y, "y", kAnyRank, element);
     expect_shape(result, "y", upstream.shape);
     expect_same_or_apart(out, "out", result, "y");
   }
@@ -99,17 +105,16 @@ void backward(nb::handle gradient, nb::handle y, nb::handle variance, nb::handle
   const int wanted = team(threads);
   if (upstream.count() == 0) return;
   nb::gil_scoped_release release;
-  kernels().frozen_norm_backward(p, upstream.floats(), result.floats(), factors.data(),
-                                 out.floats(), wanted);
+  kernels().frozen_norm_backward(p, upstream.data, result.data, factors.data(), out.data, wanted);
 }
 
 }  // namespace
 
 void bind_frozen_norm(nb::module_& m) {
   m.def("frozen_norm_forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
-        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+        nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
   m.def("frozen_norm_backward", &backward, nb::arg(), nb::arg().none(), nb::arg(), nb::arg().none(),
-        nb::arg(), nb::arg(), nb::arg(), nb::arg());
+        nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 }
 
 }  // namespace bestof

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bfloat16 import UNIT, rounded, value_of
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -73,6 +74,46 @@ def test_both_passes(shape: tuple[int, ...], relu: bool, last: bool, size: float
     assert np.array_equal(x, y)
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_passes_of_bfloat16(shape: tuple[int, ...], relu: bool, last: bool) -> None:
+    """The arithmetic is that of float32. Then the result is rounded."""
+    n, channels, pixels = shape
+    dimensions = (n, pixels, channels) if last else shape
+    x, g = (rounded(drawn(dimensions, size)) for size in (1.0, 3.0))
+    given = statistics(channels)
+    scale, shift = (along(one, last) for one in oracle(*given, 1e-5))
+    how = {"channels_last": last, "dtype": "bfloat16", "threads": 2}
+    guarded = np.full(x.size + 64, 0x7FC0, np.uint16)  # NaN
+    y = guarded[32:-32].reshape(x.shape)
+    kernels.frozen_norm(x, *given, relu=relu, out=y, **how)
+    assert (guarded[:32] == 0x7FC0).all()
+    assert (guarded[-32:] == 0x7FC0).all()
+    product = value_of(x) * scale
+    wanted = np.maximum(product + shift, 0) if relu else product + shift
+    plain = EPS * (2 * np.abs(product) + np.abs(shift) + 1.01 * np.abs(product + shift)) * 1.01
+    assert (np.abs(value_of(y) - wanted) <= UNIT * np.abs(wanted) + (1 + UNIT) * plain).all()
+    slope = np.full(x.shape, 0x7FC0, np.uint16)
+    kernels.frozen_norm_backward(g, y if relu else None, given[1], given[2], out=slope, **how)
+    wanted = value_of(g) * scale * ((value_of(y) > 0) if relu else 1)
+    allowed = (UNIT + 2.02 * EPS) * np.abs(wanted)
+    assert (np.abs(value_of(slope) - wanted) <= allowed).all()
+    kernels.frozen_norm(x, *given, relu=relu, out=x, **{**how, "threads": 1})
+    assert np.array_equal(x, y)
+
+
+def test_bfloat16_keeps_nan_and_infinity() -> None:
+    one = np.ones(1, np.float32)
+    x = np.array([[0x7F80, 0xFF80, 0x7FC0, 0x8000, 0x3F80]], np.uint16).T.copy()
+    y = kernels.frozen_norm(x, 0 * one, one, eps=0.0, relu=True, out=x.copy(), dtype="bfloat16")
+    assert value_of(y)[[0, 1, 3, 4], 0].tolist() == [np.inf, 0.0, 0.0, 1.0]
+    assert np.isnan(value_of(y)[2, 0])
+    slope = kernels.frozen_norm_backward(x, y, one, eps=0.0, out=x.copy(), dtype="bfloat16")
+    assert value_of(slope)[[0, 1, 3, 4], 0].tolist() == [np.inf, 0.0, 0.0, 1.0]
+    assert np.isnan(value_of(slope)[2, 0])
+
+
 EXTREMES = np.array(
     [0.0, -0.0, LEAST, -LEAST, 1e-38, 1.0, -1.0, 1e30, LARGEST, -LARGEST, np.inf, -np.inf, np.nan],
     np.float32,
@@ -135,6 +176,8 @@ def test_without_weight_and_bias_and_without_elements() -> None:
     [
         ({"x": np.ones(4, np.float32)}, "x: expected two axes"),
         ({"x": np.ones((2, 4))}, "float32"),
+        ({"dtype": "float64"}, "dtype: expected 'float32' or 'bfloat16'; got 'float64'"),
+        ({"dtype": "bfloat16"}, "x: .*bfloat16"),
         ({"mean": np.ones(3, np.float32)}, "mean: expected"),
         ({"variance": np.ones((1, 4), np.float32)}, "variance: expected"),
         ({"eps": -1.0}, "eps: expected a number of at least 0; got -1.0"),

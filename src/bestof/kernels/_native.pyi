@@ -199,6 +199,7 @@ def frozen_norm_forward(
     eps: float,
     channels_last: bool,
     relu: bool,
+    dtype: str,
     threads: int,
 ) -> None: ...
 def frozen_norm_backward(
@@ -209,6 +210,7 @@ def frozen_norm_backward(
     out: Any,
     eps: float,
     channels_last: bool,
+    dtype: str,
     threads: int,
 ) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bestof.errors import KernelError
 from bestof.kernels import _native
-from bestof.kernels.array import Array, check_detached, empty_like, shape_of
+from bestof.kernels.array import Array, bits_of, check_detached, dtype_of, empty_like, shape_of
 from bestof.kernels.pair import threads_of
 
 
@@ -19,24 +19,29 @@ def frozen_norm(
     relu: bool = False,
     channels_last: bool = True,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """Return (x - mean) / sqrt(variance + eps) * weight + bias, or its positive part.
 
-    Each channel is computed as x * scale + shift. Both numbers are taken in float64 and rounded
-    once to float32.
+    Each channel is computed as x * scale + shift in float32. Both numbers are taken in float64 and
+    rounded once.
 
-    x: float32, C-contiguous, on the CPU. Its channels are the last axis, or with
-    channels_last=False the second. mean, variance, weight, bias: float32, one number a channel.
-    None stands for a weight of 1 and a bias of 0. relu: keeps NaN, as PyTorch does.
-    out: the array to write to; it may be x. Raises KernelError before anything is written.
+    x: C-contiguous, on the CPU. Its channels are the last axis, or with channels_last=False the
+    second. mean, variance, weight, bias: float32, one number a channel. None stands for a weight of
+    1 and a bias of 0. relu: keeps NaN, as PyTorch does. out: the array to write to; it may be x.
+    dtype: "float32" or "bfloat16", of x and out; by default that of x.
+    Raises KernelError before anything is written.
     """
     number = _eps_of(eps)
     check_detached(x=x, mean=mean, variance=variance, weight=weight, bias=bias, out=out)
+    dtype = dtype_of(x, dtype)
     if out is None:
-        out = empty_like(x, shape_of(x, "x"))
+        out = empty_like(x, shape_of(x, "x"), dtype)
+    team = threads_of(threads)
+    x, result = bits_of(x), bits_of(out)
     _native.frozen_norm_forward(
-        x, mean, variance, weight, bias, out, number, channels_last, relu, threads_of(threads)
+        x, mean, variance, weight, bias, result, number, channels_last, relu, dtype, team
     )
     return out
 
@@ -50,6 +55,7 @@ def frozen_norm_backward(
     eps: float = 1e-5,
     channels_last: bool = True,
     out: Array | None = None,
+    dtype: str | None = None,
     threads: int | None = None,
 ) -> Array:
     """Return the gradient of `frozen_norm` with respect to x. It does not need x.
@@ -60,10 +66,13 @@ def frozen_norm_backward(
     """
     number = _eps_of(eps)
     check_detached(gradient=gradient, y=y, variance=variance, weight=weight, out=out)
+    dtype = dtype_of(gradient, dtype)
     if out is None:
-        out = empty_like(gradient, shape_of(gradient, "gradient"))
+        out = empty_like(gradient, shape_of(gradient, "gradient"), dtype)
+    team = threads_of(threads)
+    gradient, y, result = map(bits_of, (gradient, y, out))
     _native.frozen_norm_backward(
-        gradient, y, variance, weight, out, number, channels_last, threads_of(threads)
+        gradient, y, variance, weight, result, number, channels_last, dtype, team
     )
     return out
 

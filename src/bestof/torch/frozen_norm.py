@@ -25,11 +25,12 @@ from bestof.torch.plain_call import is_plain_call, is_plain_tensor
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 # The least size that is chosen for. The native kernel computes smaller tensors.
 _LEAST_BYTES = 512 * 2**10
+_DTYPES = (torch.float32, torch.bfloat16)
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class FrozenNormProblem(NamedTuple):
-    """One pass of a frozen batch norm over a dense tensor of float32."""
+    """One pass of a frozen batch norm over a dense tensor."""
 
     direction: str
     shape: tuple[int, ...]
@@ -37,6 +38,7 @@ class FrozenNormProblem(NamedTuple):
     relu: bool
     inplace: bool
     threads: int
+    bfloat16: bool = False
 
     def canonical(self) -> str:
         """Return the canonical text for the store. It contains all that distinguishes problems."""
@@ -44,6 +46,7 @@ class FrozenNormProblem(NamedTuple):
 
     def __str__(self) -> str:
         words = [self.direction, "x".join(map(str, self.shape))]
+        words += ["bfloat16"] * self.bfloat16
         words += ["channels last"] * self.channels_last + ["relu"] * self.relu
         return " ".join([*words, *["in place"] * self.inplace])
 
@@ -221,7 +224,7 @@ def _is_native(statistics: _Statistics) -> bool:
 
 def _channels_last(tensor: Tensor) -> bool | None:
     """Return whether channels lie beside one another; None if the kernel cannot read the tensor."""
-    if tensor.dtype is not torch.float32 or tensor.numel() == 0 or not is_plain_tensor(tensor):
+    if tensor.dtype not in _DTYPES or tensor.numel() == 0 or not is_plain_tensor(tensor):
         return None
     if tensor.is_contiguous():
         return False
@@ -238,7 +241,8 @@ def _problem(
     direction: str, tensor: Tensor, last: bool, relu: bool, inplace: bool
 ) -> FrozenNormProblem:
     shape = tuple(tensor.shape)
-    return FrozenNormProblem(direction, shape, last, relu, inplace, torch.get_num_threads())
+    halves = tensor.dtype is torch.bfloat16
+    return FrozenNormProblem(direction, shape, last, relu, inplace, torch.get_num_threads(), halves)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

@@ -143,10 +143,34 @@ def test_a_trained_weight_gets_its_gradient_by_pytorch() -> None:
     assert torch.allclose(bias.grad, torch.full((8,), 70.0))
 
 
+@pytest.mark.parametrize("name", ["as is", "native"])
+@pytest.mark.parametrize("memory_format", FORMATS)
+def test_bfloat16_with_statistics_of_float32(
+    name: str, memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST_BYTES", 0)
+    for choose in (module._choose_forward, module._choose_backward):
+        choose.cache_clear()
+    bestof.use_policy(Fixed(name))
+    x = images(dtype=torch.bfloat16).contiguous(memory_format=memory_format).requires_grad_()
+    given = statistics(8)
+    y = bt.frozen_batch_norm(x, *given, relu=True)
+    assert kept_by(y) == [y.data_ptr()]
+    wanted, bound = oracle(x, given, True)
+    unit = 2.0**-8  # of the rounding to bfloat16
+    assert ((y - wanted).abs() <= unit * wanted + (1 + unit) * bound).all()
+    g = images(dtype=torch.bfloat16).flip(0)
+    y.backward(g)
+    assert y.dtype is x.grad.dtype is torch.bfloat16
+    assert x.grad.is_contiguous(memory_format=memory_format)
+    wanted = g * (given[2].double() / (given[1].double() + 1e-5).sqrt()).view(-1, 1, 1) * (y > 0)
+    assert ((x.grad - wanted).abs() <= (unit + 6 * EPS) * wanted.abs()).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_types_are_pytorchs(dtype: torch.dtype) -> None:
     x = images(dtype=dtype).requires_grad_()
-    given = statistics(8, torch.float64 if dtype is torch.float64 else torch.float32)
+    given = statistics(8, dtype)
     y = bt.frozen_batch_norm(x, *given, relu=True)
     assert kept_by(y) == [y.data_ptr()]
     y.sum().backward()
