@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any
 
 import torch
@@ -44,11 +44,10 @@ def promised_errors(program: Program) -> dict[str, float]:
 
 def rounding_errors(program: Program) -> list[float]:
     """Return the errors that are injected into the values of other steps in the arena."""
-    return [rounding_error(node.meta["val"]) for node in program.planned]
+    return [_rounding_error(node.meta["val"]) for node in program.planned]
 
 
-def rounding_error(value: Tensor) -> float:
-    """Return the error that is injected into a value, relative to its rms."""
+def _rounding_error(value: Tensor) -> float:
     return 2 * float(torch.finfo(value.dtype).eps)
 
 
@@ -66,7 +65,7 @@ def run_shaken(
 ) -> list[Any]:
     """Return the results with magnified errors injected into every value in the arena.
 
-    injected: (the error, what it is relative to) of steps, by their names. Others err by rounding.
+    injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -74,10 +73,13 @@ def run_shaken(
         one = step.convolution
         out = one.site.out if one is not None else binding.slots[step.slot]
         if isinstance(out, Tensor) and step.is_planned:
-            error, scale = injected.get(step.name, (rounding_error(out), 0.0))
+            error, scale = magnified * _rounding_error(out), 0.0
+            if one is not None:
+                error, scale = injected[step.name]
+                error *= magnified
             # All of one size: a single output with an error near zero would be allowed none.
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(magnified * error * max(size_of(out), scale)))
+            out.add_(signs.mul_(error * max(rms(out), scale)))
 
     return results_of(program, inputs, shake)
 
@@ -91,12 +93,6 @@ def results_of(
     given = program.changed.copied(inputs)
     outputs = program.run(list(given), after_step)
     return [*outputs, *(given[place] for place in program.changed.places)]
-
-
-def size_of(values: Tensor) -> float:
-    """Return the rms of the values that are finite: example inputs may hold infinity or NaN."""
-    size = rms(values)
-    return size if isfinite(size) else rms(values[torch.isfinite(values)])
 
 
 def rms(values: Tensor) -> float:

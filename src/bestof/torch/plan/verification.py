@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite, sqrt
+from math import sqrt
 from typing import Any
 
 import torch
@@ -27,10 +27,8 @@ from bestof.torch.plan.injected_errors import (
     promised_errors,
     results_of,
     rms,
-    rounding_error,
     rounding_errors,
     run_shaken,
-    size_of,
 )
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.program import Program
@@ -59,20 +57,17 @@ def verify(
     First, each layer is compared with PyTorch's result for the values that reach it. If an
     algorithm exceeds its promise, PyTorch's kernel takes its place, and a warning says so. Then the
     outputs are compared. How rounding errors of single steps grow on their way to the outputs is
-    measured: in a run with errors injected, in proportion to what each algorithm promises. A step
-    with a float64 reference errs by what it and PyTorch's operator were measured to: a norm of
-    numbers that are large against their deviation magnifies PyTorch's roundings.
+    measured: in a run with errors injected, in proportion to what each algorithm promises.
     """
     if _is_random(program):
         return
     with torch.no_grad():
-        scales, injected = _verify_steps(program, inputs)
+        scales = _verify_steps(program, inputs)
         # Before the run, which may settle a layer after an algorithm with a larger error ran it.
         errors = promised_errors(program)
-        injected |= {name: (error, scales[name]) for name, error in errors.items()}
         got = results_of(program, inputs)
-        largest = [error for error, _ in injected.values()]
-        magnified = magnification([*largest, *rounding_errors(program)])
+        magnified = magnification([*errors.values(), *rounding_errors(program)])
+        injected = {name: (error, scales[name]) for name, error in errors.items()}
         shaken = run_shaken(program, inputs, injected, magnified)
         names = [f"output {place}" for place in range(len(expected))]
         names += [f"changed input {place}" for place in program.changed.places]
@@ -94,16 +89,9 @@ def _chosen(step: ConvolutionStep) -> Algorithm | None:
     return None if step.algorithm is None else algorithm(step.algorithm)
 
 
-def _verify_steps(
-    program: Program, inputs: Sequence[Tensor]
-) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Verify each layer; return (scales, measured), both by the names of steps.
-
-    scales: what the promised error of a layer is relative to. measured: (the error, what it is
-    relative to) of other steps with a native kernel.
-    """
+def _verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
+    """Verify each layer; return what its promised error is relative to, by the name of the step."""
     scales: dict[str, float] = {}
-    measured: dict[str, tuple[float, float]] = {}
     binding = program.borrow()
     try:
         binding.slots[: len(inputs)] = program.changed.copied(inputs)
@@ -111,17 +99,15 @@ def _verify_steps(
             one = step.convolution
             if one is None:
                 if step.raced is not None:
-                    error = _verify_raced(step.raced)
-                    if error is not None:
-                        measured[step.name] = error
-                    step.run = step.raced.run
+                    _verify_raced(step.raced)
+                step.run = step.run if step.raced is None else step.raced.run
                 step.run()
                 continue
             scales[step.name] = _verify_step(one)
     finally:
         binding.refresh()
         program.give_back(binding)
-    return scales, measured
+    return scales
 
 
 def _verify_step(one: ConvolutionStep) -> float:
@@ -136,15 +122,11 @@ def _verify_step(one: ConvolutionStep) -> float:
     if site.gate is not None:
         # Errors may be largest where the gate is.
         gate = site.gate[some].float()
-        allowed, right, scale = (
-            allowed * float(gate.abs().max()),
-            right * gate,
-            scale * size_of(gate),
-        )
+        allowed, right, scale = allowed * float(gate.abs().max()), right * gate, scale * rms(gate)
     if one.layer.weights.weight.dtype is torch.bfloat16:
-        allowed += ROUNDED.rms * size_of(right)
+        allowed += ROUNDED.rms * rms(right)
     one.run()
-    off = _distance(site.out[some], right)
+    off = rms(site.out[some] - right)
     if not off <= allowed and row is not None and not row.trusted:
         warnings.warn(
             f"optimize: {one.problem}: {row.name} is off by {off:.2g} rms where {allowed:.2g} is "
@@ -159,23 +141,19 @@ def _verify_step(one: ConvolutionStep) -> float:
     return scale
 
 
-def _verify_raced(one: RacedStep) -> tuple[float, float] | None:
+def _verify_raced(one: RacedStep) -> None:
     """Let PyTorch run a step whose kernel is further from float64 than twice PyTorch's result.
 
-    Four units more are allowed: PyTorch may be exact by chance. Return (the rms error of both
-    results together, what it is relative to), if it is more than rounding of the result and the
-    kernel runs the step; else None.
+    Four units more are allowed: PyTorch may be exact by chance.
     """
     if one.algorithm == RACED_BY_PYTORCH:
-        return None
+        return
     right = one.reference()
-    size = size_of(right)
     one.runner(RACED_BY_PYTORCH)()
-    theirs = _distance(one.out, right)
-    allowed = 2 * theirs + 4 * _EPS * size
+    allowed = 2 * rms(one.out - right) + 4 * _EPS * rms(right)
     one.out.fill_(float("nan"))
     one.runner(NATIVE)()
-    off = _distance(one.out, right)
+    off = rms(one.out - right)
     if not off <= allowed:
         warnings.warn(
             f"optimize: {one.problem}: the native kernel is off by {off:.2g} rms where "
@@ -184,19 +162,6 @@ def _verify_raced(one: RacedStep) -> tuple[float, float] | None:
             stacklevel=5,
         )
         one.settle(RACED_BY_PYTORCH)
-        return None
-    scale = max(size, theirs + off)
-    is_more = rounding_error(one.out) * size < theirs + off < inf
-    return ((theirs + off) / scale, scale) if is_more else None
-
-
-def _distance(got: Tensor, right: Tensor) -> float:
-    """Return the rms error of the elements whose right value is finite.
-
-    The outputs tell whether infinity and NaN are in their places.
-    """
-    off = rms(got - right)
-    return off if isfinite(off) else rms((got - right)[torch.isfinite(right)])
 
 
 def _compared(one: ConvolutionStep, images: int) -> list[int]:
@@ -231,13 +196,12 @@ def _reference(
     error = error_of(one) if rounds == "nothing" else 2 * sums
     x = _rounded(x) if rounds == "both" else x
     plain = layer.product(x, weight) if rounds == "nothing" else _rounded_product(layer, x, weight)
-    squares = _mean_of_squares(layer, x, weight)
-    scale = max(size_of(plain), sqrt(squares) if isfinite(squares) else 0.0)
+    scale = max(rms(plain), sqrt(_mean_of_squares(layer, x, weight)))
     if bias is not None:
         plain += bias if layer.linear else bias[:, None, None]
     if residual is not None:
         plain += residual
-    allowed = STEEPEST * (error * scale + 2 * _EPS * size_of(plain))
+    allowed = STEEPEST * (error * scale + 2 * _EPS * rms(plain))
     right = layer.activate(plain)
     return allowed, F.max_pool2d(right, 2) if layer.pooled else right, scale
 
