@@ -187,11 +187,11 @@ def test_epilogues(name: str, activation: Activation) -> None:
 
 
 def test_gelu_is_as_good_for_every_argument() -> None:
-    """The probability is fitted to 2e-8, and rounded a few times. It is 0 or 1 far from 0."""
+    """The probability is fitted to 6e-8, and rounded a few times. It is 0 or 1 far from 0."""
     arguments = np.linspace(-7, 7, 200_001, dtype=np.float32)
     out = kernels.matmul(arguments[:, None], np.ones((1, 17), np.float32), activation="gelu")
     wanted = REFERENCES["gelu"].value(arguments.astype(np.float64))[:, None]
-    allowed = (2e-8 + 4 * EPSILON) * np.abs(arguments)[:, None]
+    allowed = (6e-8 + 3 * EPSILON) * np.abs(arguments)[:, None]
     assert (np.abs(out - wanted) <= allowed).all()
     far = np.array([-3e38, -1e4, -6, 6, 1e4, 3e38, np.inf, np.nan, -np.inf], np.float32)
     out = kernels.matmul(far[:, None], np.ones((1, 1), np.float32), activation="gelu")[:, 0]

@@ -110,10 +110,10 @@ class Search:
                         until = self._clock() + (self._deadline - self._clock()) / share
                         effort = FLOOR_EFFORT if part.floor else EFFORT
                         self._try(part.name, recipe.settings, made, until, effort)
-            self._forget_undecided()
-            if all(one.kept is not None for one in recipe.comparisons):
+            if all(one.kept is not None for one in self._reached):
                 self._check_measured()
                 recipe.complete = self._total()
+            self._forget_undecided()  # after the total, whose pairs an earlier search may have kept
         except OutOfTime:
             pass
         finally:
@@ -130,10 +130,9 @@ class Search:
 
     def _check_measured(self) -> None:
         """Raise ScriptFailed if every candidate failed before a pair was measured."""
-        comparisons = self._recipe.comparisons
-        if comparisons and not any(one.ratios for one in comparisons):
-            reason = comparisons[0].why
-            comparisons.clear()
+        if self._reached and not any(one.ratios for one in self._reached):
+            reason = self._reached[0].why
+            self._recipe.comparisons.clear()
             raise ScriptFailed(f"no setting could be compared with the script as it is: {reason}")
 
     def _facts(self) -> Facts:

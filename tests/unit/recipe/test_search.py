@@ -284,9 +284,14 @@ def test_what_is_kept_stays_if_time_is_up_in_the_last_comparison() -> None:
     assert undecided
     assert not any(recipe.complete for recipe in undecided)
     assert {recipe.settings for recipe in undecided} == {wanted}
-    done = search(World(cost), undecided[0], parts=parts)
+    longest = max(undecided, key=lambda recipe: len(recipe.comparisons[-1].ratios))
+    kept = list(longest.comparisons[-1].ratios)
+    assert kept
+    done = search(World(cost), longest, parts=parts)
     assert done.complete
     assert done.settings == wanted
+    assert done.comparisons[-1].ratios[: len(kept)] == kept
+    assert len(done.comparisons[-1].ratios) == 6, "the pairs of both searches count"
 
 
 def test_equal_settings_are_not_kept() -> None:
