@@ -31,7 +31,7 @@ def line(start: int, end: int, problem: str = "mb2_ic3oc8") -> Line:
     )
 
 
-def call(thread: int, start: int, end: int) -> Operation:
+def call(thread: int, start: int, end: int, channels: int = 8) -> Operation:
     return Operation(
         name="aten::mkldnn_convolution",
         start=start * _MICRO,
@@ -40,7 +40,7 @@ def call(thread: int, start: int, end: int) -> Operation:
         sequence=-1,
         forward_thread=0,
         annotation=False,
-        shapes=[[2, 3, 12, 12], [8, 3, 3, 3]],
+        shapes=[[2, 3, 12, 12], [channels, 3, 3, 3]],
         dtypes=[],
     )
 
@@ -61,3 +61,13 @@ def test_a_thread_whose_operation_ended_issues_no_line() -> None:
     calls = [call(1, 100, 150), call(2, 120, 300)]
     placed = place([line(110, 140), line(160, 250)], calls)
     assert [one.operation for one in placed] == calls
+
+
+def test_a_line_at_the_wrong_thread_takes_no_other_line_along() -> None:
+    # The first line has no size that tells the threads apart, and may go to either one.
+    for starts in ((100, 101), (101, 100)):
+        calls = [call(1, starts[0], 300), call(2, starts[1], 300, channels=4)]
+        lines = [line(110, 200, ""), line(150, 180, "mb2_ic3oc4"), line(160, 190, "mb2_ic3oc8")]
+        placed = place(lines, sorted(calls, key=lambda one: one.start))
+        owners = [one.operation for one in placed]
+        assert [one.shapes[1][0] for one in owners[1:] if one is not None] == [4, 8]
