@@ -127,8 +127,8 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
 }
 
 // `places` are pairs of a dict and the name that it has the tensor by, or None; `children` are such
-// dicts with a name and a module; `sized` are dicts, and `classed` any objects. The handles are
-// deleted.
+// dicts with a name and what it stands for; `sized` are dicts, and `classed` any objects. The
+// handles are deleted.
 std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles,
                                         nb::list children, nb::list sized, nb::list classed) {
   auto watch = std::make_unique<shim::Watch>();

@@ -10,8 +10,8 @@
 
 namespace shim {
 
-// Tensors with the places that keep them, their versions and their addresses, the children of
-// modules, how many entries dicts have, and the classes of objects, all as first met.
+// Tensors with the places that keep them, their versions and their addresses, other entries of
+// modules' dicts, how many entries dicts have, and the classes of objects, all as first met.
 class Watch {
  public:
   struct Watched {
@@ -21,7 +21,7 @@ class Watch {
     const void* address;
   };
 
-  // A module, or None, and the dict that has it by this name.
+  // What a module's dict has by a name: a child, an own `forward`, or None.
   struct Child {
     PyObject *dict, *name, *object;
   };

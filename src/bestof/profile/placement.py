@@ -3,8 +3,8 @@
 A line of oneDNN has a time. It belongs to the innermost operation that was running when the line
 began. If several threads were inside of operations, the line belongs to one that could issue it,
 whose operands have most of its sizes, and whose thread was free: a thread computes one line at a
-time. A line of MKL has no time. It lies
-between its neighbours of oneDNN, and its sizes are those of an operand of the operation.
+time. A line of MKL has no time. It lies between its neighbours of oneDNN, and its sizes are those
+of an operand of the operation.
 """
 
 from __future__ import annotations
