@@ -50,6 +50,13 @@ if(BESTOF_BASELINE_ONLY)
   add_compile_definitions(BESTOF_BASELINE_ONLY)
 endif()
 
+# GCC 11 and clang 12 are the first that know AMX.
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag("-mamx-tile -mamx-bf16" COMPILER_KNOWS_AMX)
+if(COMPILER_KNOWS_AMX AND NOT BESTOF_BASELINE_ONLY)
+  add_compile_definitions(BESTOF_HAS_AMX)
+endif()
+
 # Adds the kernels of every instruction set to `target`; further arguments are compile options.
 function(add_kernels target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND NOT BESTOF_BASELINE_ONLY)
@@ -64,5 +71,9 @@ function(add_kernels target)
     add_kernels_for(${target} avx512 avx512 "${KERNEL_SOURCES}" ${ARGN} ${AVX512})
     add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
                     -mavx512bf16)
+    if(COMPILER_KNOWS_AMX)
+      add_kernels_for(${target} amx_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
+                      -mavx512bf16 -mamx-tile -mamx-bf16)
+    endif()
   endif()
 endfunction()

@@ -1,13 +1,17 @@
 // The product of matrices of any size, whose products are of bfloat16 and whose sums are float32.
 // Operands of float32 are rounded on the way. B is packed as a whole, in pairs of steps of depth;
-// rows are copied block by block.
+// rows are copied block by block. A block of rows is multiplied by a panel with what the
+// instruction set has: tile registers or vectors.
 #include <omp.h>
 
 #include "conv/operands.h"
 #include "gemm/algorithms.h"
-#include "gemm/pair_kernel.h"
-#include "gemm/tile.h"
-#include "simd/isa.h"
+#include "gemm/pair_panels.h"
+#if defined(__AMX_BF16__)
+#include "gemm/amx_block.h"
+#else
+#include "gemm/pair_block.h"
+#endif
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -28,43 +32,42 @@ void gather(const From* from, long stride, long count, Bfloat16* to) {
   }
 }
 
-// The distance of copied rows in elements: an odd number of cache lines.
-long row_stride(long depth) {
-  return (divide_up(depth, 32) | 1) * 32;
-}
-
-// Rows of a block: copied, they take up to half of L2.
-long block_rows(const Product& p, int threads) {
-  const long fitting = level2_bytes() / 4 / row_stride(p.depth) / kTileRows;
-  const long tiles = larger(smaller(fitting, 16), 1);
-  const long share = divide_up(p.rows, static_cast<long>(threads));
-  return smaller(tiles * kTileRows, round_up(larger(share, 1), kTileRows));
-}
-
 long pairs_of(const Product& p) {
-  return divide_up(p.depth, 2);
+  return round_up(p.depth, kDepthStep) / 2;
 }
 
 long packed_floats(const Product& p) {
   return round_up(p.columns, kPanel) * pairs_of(p);
 }
 
+// Packs `columns` <= kPanel columns of any strides as [pair][kPanel], tails zero.
+template <class From>
+void pack_panel(const Product& p, const From* b, long columns, Pair* to) {
+  for (long first = 0; first < p.depth; first += kGathered) {
+    const long count = smaller(p.depth - first, kGathered);
+    for (long j = 0; j < kPanel; ++j) {
+      Bfloat16 line[kGathered] = {};
+      if (j < columns) gather(b + j * p.b.column + first * p.b.row, p.b.row, count, line);
+      for (long k = 0; k < count; k += 2) to[(first + k) / 2 * kPanel + j] = load_pair(line + k);
+    }
+  }
+}
+
+void pack_panel(const Product& p, const Bfloat16* b, long columns, Pair* to) {
+  if (p.b.row != 1 && p.b.column != 1) return pack_panel<Bfloat16>(p, b, columns, to);
+  pack_pair_columns(ViewOf<Bfloat16>{b, p.b.column, p.b.row}, p.depth, columns, to);
+}
+
 // Packs B as [panel][pair][kPanel], tails zero. A float is a pair.
 template <class From>
 void pack_pairs(const Product& p, const From* b, Bfloat16* packed, int threads) {
-  const long panels = divide_up(p.columns, kPanel);
+  const long panels = divide_up(p.columns, kPanel), filled = divide_up(p.depth, 2) * kPanel;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (long panel = 0; panel < panels; ++panel) {
     Pair* to = reinterpret_cast<Pair*>(packed) + panel * pairs_of(p) * kPanel;
-    for (long first = 0; first < p.depth; first += kGathered) {
-      const long count = smaller(p.depth - first, kGathered);
-      for (long j = 0; j < kPanel; ++j) {
-        Bfloat16 line[kGathered] = {};
-        if (const long column = panel * kPanel + j; column < p.columns)
-          gather(b + column * p.b.column + first * p.b.row, p.b.row, count, line);
-        for (long k = 0; k < count; k += 2) to[(first + k) / 2 * kPanel + j] = load_pair(line + k);
-      }
-    }
+    const long first = panel * kPanel;
+    pack_panel(p, b + first * p.b.column, smaller(p.columns - first, kPanel), to);
+    __builtin_memset(to + filled, 0, (pairs_of(p) * kPanel - filled) * sizeof(Pair));
   }
 }
 
@@ -77,20 +80,18 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
 }
 
 long scratch_floats(const Product& p, bool packed, int threads) {
-  const long rows = block_rows(p, threads) * row_stride(p.depth) / 2;
-  return (packed ? 0 : round_up(packed_floats(p), 16)) + threads * rows;
+  const long height = block_rows(p, threads);
+  const long own = height * row_stride(p.depth) / 2 + sums_floats(height);
+  return (packed ? 0 : round_up(packed_floats(p), 16)) + threads * own;
 }
 
-// The results of R copied rows by one panel.
-template <int R, class Out>
-void multiply_tile(long rows, const Bfloat16* first, long stride, const Bfloat16* panel, long depth,
-                   long columns, const Target<Out>& target) {
-  if constexpr (R > 0) {
-    if (rows != R) return multiply_tile<R - 1>(rows, first, stride, panel, depth, columns, target);
-    fetch_target<R>(target.c, target.stride, target.turned, columns);
-    Accumulator<R> acc;
-    multiply<Walk::kRegular>(acc, TileRows<Bfloat16>{&first, 1, 0, stride}, 1, depth, panel, panel);
-    finish_tile(acc, target, columns);
+// Copies rows of A, padded with zeros as panels are.
+template <class Element>
+void copy_rows(const Product& p, const Element* a, long count, long stride, Bfloat16* to) {
+  const long padding = round_up(p.depth, kDepthStep) - p.depth;
+  for (long i = 0; i < count; ++i, a += p.a.row, to += stride) {
+    gather(a, p.a.column, p.depth, to);
+    __builtin_memset(to + p.depth, 0, padding * sizeof(Bfloat16));
   }
 }
 
@@ -101,22 +102,21 @@ void run_matrix(const Product& p, const Element* a, const Bfloat16* packed,
   const long height = block_rows(p, threads), blocks = divide_up(p.rows, height);
   const long panels = divide_up(p.columns, kPanel), stride = row_stride(p.depth);
   const long parts = smaller(panels, divide_up(static_cast<long>(threads), blocks));
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (long item = 0; item < blocks * parts; ++item) {
-    const long first = part_begin(p.rows, blocks, item / parts);
-    const long count = part_begin(p.rows, blocks, item / parts + 1) - first;
-    Bfloat16* rows = halves(scratch + omp_get_thread_num() * height * stride / 2);
-    for (long i = 0; i < count; ++i)
-      gather(a + (first + i) * p.a.row, p.a.column, p.depth, rows + i * stride);
-    const TileCut tiles = cut_rows(count);
-    const long last = part_begin(panels, parts, item % parts + 1);
-    for (long panel = part_begin(panels, parts, item % parts); panel < last; ++panel) {
-      for (long tile = 0; tile < tiles.tiles; ++tile) {
-        const long begin = tiles.begin(tile);
-        multiply_tile<kTileRows>(tiles.begin(tile + 1) - begin, rows + begin * stride, stride,
-                                 packed + panel * pairs_of(p) * 2 * kPanel, p.depth,
-                                 smaller(p.columns - panel * kPanel, kPanel),
-                                 target_at(target, first + begin, panel * kPanel));
+#pragma omp parallel num_threads(threads)
+  {
+    const TileRegisters registers;
+    float* sums = scratch + omp_get_thread_num() * (height * stride / 2 + sums_floats(height));
+    Bfloat16* rows = halves(sums + sums_floats(height));
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < blocks * parts; ++item) {
+      const long first = part_begin(p.rows, blocks, item / parts);
+      const long count = part_begin(p.rows, blocks, item / parts + 1) - first;
+      copy_rows(p, a + first * p.a.row, count, stride, rows);
+      const long last = part_begin(panels, parts, item % parts + 1);
+      for (long panel = part_begin(panels, parts, item % parts); panel < last; ++panel) {
+        multiply_block(rows, stride, count, packed + panel * pairs_of(p) * 2 * kPanel, p.depth,
+                       smaller(p.columns - panel * kPanel, kPanel),
+                       target_at(target, first, panel * kPanel), sums);
       }
     }
   }

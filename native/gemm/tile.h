@@ -165,10 +165,37 @@ __attribute__((noinline)) inline void finish_stored(const float* sums, long sums
   }
 }
 
+// Whether whole vectors of results lie side by side, and have at most a lower bound.
+template <class Out>
+BESTOF_INLINE bool is_plain(const Target<Out>& t, long columns) {
+  const bool bounded = t.activation == Activation::kRelu || t.activation == Activation::kNone;
+  return !t.turned && !t.bias_of_rows && columns == kPanel && bounded && !t.factor;
+}
+
+template <class Out>
+BESTOF_INLINE Vec lower_bound(const Target<Out>& t) {
+  return broadcast(t.activation == Activation::kRelu ? 0.0f : -__builtin_inff());
+}
+
+// Finishes rows x columns sums that were stored kPanel apart.
+template <class Out>
+inline void finish_sums(const float* sums, long rows, const Target<Out>& t, long columns) {
+  if (!is_plain(t, columns)) return finish_stored(sums, kPanel, rows, columns, t);
+  const Vec low = lower_bound(t);
+  for (long j = 0; j < kPanel; j += kLanes) {
+    const Vec bias = t.bias ? load(t.bias + j) : Vec{};
+    for (long i = 0; i < rows; ++i) {
+      const long at = i * t.stride + j;
+      Vec v = load(sums + i * kPanel + j) + bias;
+      if (t.added) v += load(t.added + at);
+      store(t.c + at, at_least(v, low));
+    }
+  }
+}
+
 template <int R, class Out>
 BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, long columns) {
-  const bool bounded = t.activation == Activation::kRelu || t.activation == Activation::kNone;
-  if (t.turned || t.bias_of_rows || columns < kPanel || !bounded || t.factor) {
+  if (!is_plain(t, columns)) {
     float sums[R * kPanel];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
@@ -177,7 +204,7 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, 
     }
     return finish_stored(sums, kPanel, R, columns, t);
   }
-  const Vec low = broadcast(t.activation == Activation::kRelu ? 0.0f : -__builtin_inff());
+  const Vec low = lower_bound(t);
   Out* const c = t.c;
   const Out* const added = t.added;
   Vec bias[kPanelVectors];

@@ -2,6 +2,16 @@
 // what runs on an unknown processor.
 #pragma once
 
+// The build defines BESTOF_HAS_AMX if the compiler knows AMX.
+#if defined(BESTOF_HAS_AMX)
+#define BESTOF_IF_AMX(...) \
+  namespace amx_bf16 {     \
+  __VA_ARGS__              \
+  }
+#else
+#define BESTOF_IF_AMX(...)
+#endif
+
 // Declares its argument in each namespace: BESTOF_EACH_ISA(void f(int););
 #if defined(BESTOF_BASELINE_ONLY)
 #define BESTOF_EACH_ISA(...) \
@@ -21,7 +31,8 @@
   }                          \
   namespace avx512_bf16 {    \
   __VA_ARGS__                \
-  }
+  }                          \
+  BESTOF_IF_AMX(__VA_ARGS__)
 #elif defined(__aarch64__)
 #define BESTOF_EACH_ISA(...) \
   namespace neon {           \

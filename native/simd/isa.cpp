@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 #endif
 
 #include "simd/kernels.h"
@@ -37,6 +38,20 @@ bool runs_avx512_bf16() {
   return runs_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
+#if defined(BESTOF_HAS_AMX)
+// Whether the processor has tile registers with products of bfloat16, and Linux lets this process
+// use them. Linux refuses if a thread has a signal stack that is too small for them.
+bool runs_amx_bf16() {
+  constexpr unsigned kProductsOfBfloat16 = 1u << 22, kTiles = 1u << 24;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a, b, c, d = 0;
+  if (!runs_avx512_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  if (~d & (kProductsOfBfloat16 | kTiles)) return false;
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+#endif
+
 bool runs_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -48,6 +63,9 @@ constexpr Isa kIsas[] = {
 #if defined(BESTOF_BASELINE_ONLY)
     {"baseline", always, &baseline::kKernels},
 #elif defined(__x86_64__)
+#if defined(BESTOF_HAS_AMX)
+    {"amx_bf16", runs_amx_bf16, &amx_bf16::kKernels},
+#endif
     {"avx512_bf16", runs_avx512_bf16, &avx512_bf16::kKernels},
     {"avx512", runs_avx512, &avx512::kKernels},
     {"avx2", runs_avx2, &avx2::kKernels},

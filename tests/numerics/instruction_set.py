@@ -11,8 +11,8 @@ from bestof import kernels
 from bestof.kernels import _native
 
 ISAS = ("neon",) if platform.machine() in ("aarch64", "arm64") else ("avx512", "avx2", "baseline")
-BFLOAT16_ISAS = ISAS if "neon" in ISAS else ("avx512_bf16", *ISAS)
-"""With the one that multiplies bfloat16 in hardware. Its other kernels are those of avx512."""
+BFLOAT16_ISAS = ISAS if "neon" in ISAS else ("amx_bf16", "avx512_bf16", *ISAS)
+"""With those that multiply bfloat16 in hardware. Their other kernels are those of avx512."""
 
 
 def forced(isa: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ OBJECTS = {
     for isa in (
         ("neon",)
         if platform.machine() in ("aarch64", "arm64")
-        else ("avx512_bf16", "avx512", "avx2", "baseline")
+        else ("amx_bf16", "avx512_bf16", "avx512", "avx2", "baseline")
     )
 }
 
