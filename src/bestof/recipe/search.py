@@ -68,6 +68,8 @@ class Turns(Protocol):
 class Search:
     """Fills a recipe. `save` is called after each pair, so that an interruption loses nothing.
 
+    `tell` gets the line of each comparison with a pair or a decision, also of an earlier search.
+
     deadline: in seconds of `clock`.
     """
 
@@ -172,10 +174,13 @@ class Search:
                 self._compare(comparison, until, effort)
             except OutOfTime:
                 pairs = len(comparison.ratios)
-                when = f"after {pairs} pairs" if pairs else "before its first pair"
+                plural = "" if pairs == 1 else "s"
+                when = f"after {pairs} pair{plural}" if pairs else "before its first pair"
                 comparison.why = f"the time was up {when}"
-            self._tell(comparison.line())
             self._save()
+        # The last lines of the recipe name those without a pair together.
+        if comparison.kept is not None or comparison.ratios:
+            self._tell(comparison.line())
         if comparison.kept:
             self._recipe.settings = made
         return comparison
@@ -192,8 +197,9 @@ class Search:
         after = self._make(comparison.candidate)
         settled = self._clock() + effort.settling * (until - self._clock())
         try:
-            if self._settle(after, settled) and self._has_nothing(before, after):
-                comparison.kept, comparison.why = False, "the step has nothing of it to choose"
+            if self._settle(after, settled):
+                why = self._without_effect(before, after)
+                comparison.kept, comparison.why = False if why else None, why
             while comparison.kept is None:
                 self._check_time(until)
                 trials = after.trials
@@ -212,15 +218,22 @@ class Search:
             else:
                 after.close()
 
+    def _without_effect(self, before: Turns, after: Turns) -> str:
+        """Return why the candidate changes nothing, or an empty text if it may."""
+        changed = after.settings.differences(before.settings)
+        assert after.facts is not None
+        if "threads" in changed and after.facts.threads != after.settings.threads:
+            return "the script sets its threads itself"
+        if CHOOSING.issuperset(changed) and self._has_nothing(before, after):
+            return "the step has nothing of it to choose"
+        return ""
+
     def _has_nothing(self, before: Turns, after: Turns) -> bool:
-        """Return whether both choose for the same operations, and differ in nothing else.
+        """Return whether both choose for the same operations.
 
         The candidate has LOOKS turns to show the contrary, even beyond the time of its part. If
         they ended with it, a script of long steps would leave each such part undecided.
         """
-        changed = after.settings.differences(before.settings)
-        if not CHOOSING.issuperset(changed):
-            return False
         if before.facts is None:  # it has not run yet
             before.turn(self._deadline)
         for _ in range(LOOKS):

@@ -6,7 +6,8 @@ import pytest
 from test_search import World, search
 
 from bestof.recipe.file import Comparison, Recipe
-from bestof.recipe.parts import ENABLED
+from bestof.recipe.parts import ENABLED, PARTS
+from bestof.recipe.search import Search
 from bestof.recipe.settings import Settings
 
 
@@ -31,3 +32,26 @@ def test_a_part_of_an_earlier_bestof_does_not_keep_a_recipe_incomplete() -> None
     assert recipe.complete
     assert "before" in [one.part for one in recipe.comparisons]  # nothing decided is lost
     assert "without products" not in [one.part for one in recipe.comparisons]
+
+
+def test_what_the_search_comes_to_is_told_once_and_in_order() -> None:
+    """A search that continues tells what was decided before, and no part beyond its time."""
+    world = World(lambda settings: 0.9 if settings.kernels else 1.0)
+    recipe = Recipe(["train.py"])
+    told: list[list[str]] = []
+    for seconds in (40, 1000):
+        told.append([])
+        Search(
+            recipe,
+            world.make,
+            deadline=world.now + seconds,
+            save=lambda: None,
+            tell=told[-1].append,
+            clock=lambda: world.now,
+        ).run(PARTS)
+        if len(told) == 1:
+            assert not [line for line in told[0] if "before its first pair" in line]
+            assert recipe.lines()[-2].startswith("not compared yet: data loading, ")
+    assert len(told[0]) > 1
+    assert told[1][0] == told[0][0]
+    assert told[1] == recipe.lines()[:-1]
