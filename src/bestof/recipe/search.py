@@ -117,7 +117,7 @@ class Search:
                 self._look_again([part for part in parts if part.floor], facts)
             if all(one.kept is not None for one in self._reached):
                 recipe.complete = self._total()
-            self._forget_undecided()  # after the total, whose pairs an earlier search may have kept
+            self._forget_superseded()  # after the total, whose pairs may be of an earlier search
         except OutOfTime:
             pass
         finally:
@@ -137,13 +137,18 @@ class Search:
                 if made is not None:
                     self._try(f"{part.name} again", self._recipe.settings, made, self._deadline)
 
-    def _forget_undecided(self) -> None:
-        """Drop undecided comparisons that this search did not come to: none will decide them.
+    def _forget_superseded(self) -> None:
+        """Drop comparisons that this search did not come to, if they are undecided or made anew.
 
         An earlier search made them with other standing settings, or an earlier bestof did.
         """
         comparisons, reached = self._recipe.comparisons, {id(one) for one in self._reached}
-        comparisons[:] = [one for one in comparisons if one.kept is not None or id(one) in reached]
+        anew = {one.part for one in self._reached}
+        comparisons[:] = [
+            one
+            for one in comparisons
+            if id(one) in reached or (one.kept is not None and one.part not in anew)
+        ]
 
     def _check_measured(self) -> None:
         """Raise ScriptFailed if every candidate failed before a pair was measured."""

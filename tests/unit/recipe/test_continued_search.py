@@ -55,3 +55,18 @@ def test_what_the_search_comes_to_is_told_once_and_in_order() -> None:
     assert len(told[0]) > 1
     assert told[1][0] == told[0][0]
     assert told[1] == recipe.lines()[:-1]
+
+
+def test_a_result_beside_other_settings_is_replaced() -> None:
+    """The optimizer was compared beside nothing first, as the layout had no time."""
+    recipe = Recipe(["train.py"])
+    fused = Settings(fused_optimizer=True)
+    recipe.comparisons.append(Comparison("optimizer", Settings(), fused, [1.2] * 6, True))
+
+    def cost(settings: Settings) -> float:
+        return 0.9 ** (settings.kernels + settings.fused_optimizer)
+
+    search(World(cost), recipe)
+    assert recipe.complete
+    (optimizer,) = [one for one in recipe.comparisons if one.part == "optimizer"]
+    assert optimizer.standing == Settings(**ENABLED)
