@@ -65,6 +65,7 @@ def train(options: Namespace) -> None:
         quiet = 0 if tuned else quiet + 1
     if distributed.get_rank() == 0:
         Path(options.times).write_text(json.dumps(times), encoding="utf-8")
+    distributed.barrier()  # no rank exits before the times are written
     distributed.destroy_process_group()
 
 
@@ -76,12 +77,16 @@ def measure(options: Namespace, ranks: int, agree: bool) -> tuple[int, float, fl
         sizes = ["--model", options.model, "--width", str(options.width)]
         told = [*sizes, "--batch", str(options.batch), "--times", str(file)]
         environment = {**os.environ, "BESTOF_STORE": "off", "OMP_NUM_THREADS": "1"}
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, *launcher, __file__, *told, *(["--agree"] if agree else [])],
             env=environment,
-            check=True,
             capture_output=True,
+            text=True,
+            check=False,
         )
+        # PyTorch 2.13 sometimes aborts when a rank exits; rank 0 has written its times by then.
+        if not file.exists():
+            raise SystemExit(done.stderr)
         times = json.loads(file.read_text(encoding="utf-8"))
     settled = median(seconds for seconds, _ in times[-QUIET:])
     tuned = [seconds for seconds, tuned in times if tuned]

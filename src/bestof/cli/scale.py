@@ -81,7 +81,7 @@ def call(argv: Sequence[str]) -> int:
         with interrupted_by_termination():
             measurement.run(tried)
             if options.environment and measurement.best is not None:
-                search = _environment(measurement.best, script, deadline)
+                search = _environment(measurement.best, script, deadline, options.json)
                 search.run(candidates(measurement.best.split.threads))
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -91,12 +91,14 @@ def call(argv: Sequence[str]) -> int:
     return status
 
 
-def _environment(best: Row, script: list[str], deadline: float) -> EnvironmentSearch:
+def _environment(best: Row, script: list[str], deadline: float, as_json: bool) -> EnvironmentSearch:
     def run(variables: Variables) -> Contestant[Split]:
         return Contestant(best.split, partial(trial_command, script, variables))
 
     needed = len(best.split.ranks) * (best.memory or 0)
-    return EnvironmentSearch(run, needed, available_memory, deadline=deadline, tell=tell)
+    # The lines are results, and JSON has them at the end.
+    told = tell if as_json else partial(print, flush=True)
+    return EnvironmentSearch(run, needed, available_memory, deadline=deadline, tell=told)
 
 
 def _print(
@@ -107,7 +109,6 @@ def _print(
 ) -> None:
     found = records(measurement.rows)
     best = None if measurement.best is None else measurement.best.split
-    outcomes = [] if search is None else search.outcomes
     command = None
     if best is not None:
         command = shlex.join(launched_command(script, best))
@@ -116,10 +117,10 @@ def _print(
     if options.json:
         told = {"splits": found, "best": best and best.name, "command": command}
         if search is not None:
-            told["environment"] = [one.record() for one in outcomes]
+            told["environment"] = [one.record() for one in search.outcomes]
         print(json.dumps(told, indent=2))
         return
-    print("\n".join([*lines(found), *(one.line() for one in outcomes)]))
+    print("\n".join(lines(found)))
     if best is not None:
         threads = plural(best.threads, "thread")
         print(f"best: {plural(len(best.ranks), 'rank')} of {threads}\n{command}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 from bestof.accuracy import ACCURACIES, DEFAULT_ACCURACY
-from bestof.cli.options import add_number, check_writable, parser_of_script, seconds, tell
+from bestof.cli.options import add_number, check_writable, parser_of_script, seconds
 from bestof.cli.script import find_module, find_script, split_arguments
 from bestof.cli.termination import INTERRUPTED, interrupted_by_termination
 from bestof.cli.tune_command import trial_command
@@ -45,6 +45,12 @@ def call(argv: Sequence[str]) -> int:
     path = Path(options.recipe)
     check_writable(options.recipe, "the recipe")
     recipe = _begun(path, script, options)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        print(line, flush=True)
+
     search = Search(
         recipe,
         partial(Contestant, command=partial(trial_command, script)),
@@ -52,10 +58,11 @@ def call(argv: Sequence[str]) -> int:
         save=partial(recipe.save, path),
         tell=tell,
     )
-    return _search(partial(search.run, parts_of(options.accuracy)), recipe, path)
+    return _search(partial(search.run, parts_of(options.accuracy)), recipe, path, told)
 
 
-def _search(run: Callable[[], None], recipe: Recipe, path: Path) -> int:
+def _search(run: Callable[[], None], recipe: Recipe, path: Path, told: list[str]) -> int:
+    """Run the search, and print what it has not told itself."""
     status = 0
     try:
         with interrupted_by_termination():
@@ -66,7 +73,7 @@ def _search(run: Callable[[], None], recipe: Recipe, path: Path) -> int:
         if not recipe.comparisons:
             path.unlink(missing_ok=True)
         raise BestofError(f"{' '.join(recipe.script)}: {error}") from error
-    print("\n".join(recipe.lines()))
+    print("\n".join(line for line in recipe.lines() if line not in told))
     if recipe.complete:
         print(f"the recipe is in {path}; `bestof run --recipe {path}` applies it")
     else:

@@ -83,10 +83,16 @@ class Recipe:
             measured = all(one.ratios for one in self.comparisons)
             fastest = "the script is fastest as it is"
             nothing = f"none; {fastest if measured else 'nothing that could be compared is faster'}"
-        return [
-            *(comparison.line() for comparison in self.comparisons),
-            f"settings{state}: {self.chosen() or nothing}",
-        ]
+        lines: list[str] = []
+        left: dict[str, None] = {}  # without a pair; each part once, however many values it has
+        for one in self.comparisons:
+            if one.kept is None and not one.ratios:
+                left[one.part] = None
+            else:
+                lines.append(one.line())
+        if left:
+            lines.append(f"not compared yet: {', '.join(left)}")
+        return [*lines, f"settings{state}: {self.chosen() or nothing}"]
 
     def save(self, path: Path) -> None:
         """Write the file. A reader sees the old one or the new one, never a part."""

@@ -78,11 +78,11 @@ class EnvironmentSearch:
         for number, candidate in enumerate(candidates):
             left = self._deadline - self._clock()
             outcome = Outcome(candidate)
-            self.outcomes.append(outcome)
             if candidate.why:
                 outcome.why = f"not tried: {candidate.why}"
             else:
                 self._try(outcome, self._clock() + left / min(4, len(candidates) - number))
+            self.outcomes.append(outcome)  # not before: an interrupted one has no result
             self._tell(outcome.line())
 
     def _try(self, outcome: Outcome, until: float) -> None:

@@ -26,6 +26,11 @@ CLOSE = 1.1
 """Splits within 10 % of the fastest are compared with it in turn."""
 
 
+def shown(seconds: float) -> str:
+    """Return seconds with three digits, as 0.000357, 0.0400, 12.3 or 1234."""
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:#.3g}".rstrip(".")
+
+
 class _AlwaysFails(ScriptFailed):
     """The script fails whatever the split is."""
 
@@ -126,7 +131,7 @@ class Measurement:
             raise
         except ScriptFailed as error:
             row.why = str(error)
-        told = row.why if row.seconds is None else f"{row.seconds:.4f} s a step"
+        told = row.why if row.seconds is None else f"{shown(row.seconds)} s a step"
         self._tell(f"{split.name}: {told}")
 
     def _rank(self, split: Split, until: float) -> _Alone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bestof.scale.measure import Row
+from bestof.scale.measure import Row, shown
 
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -40,24 +40,24 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     """Return the records as the lines of a table."""
-    shown = [("ranks", "threads", "batch", "s/step", "strong", "weak", "MiB/rank", "processors")]
+    table = [("ranks", "threads", "batch", "s/step", "strong", "weak", "MiB/rank", "processors")]
     for one in found:
         memory = None if one["memory"] is None else one["memory"] / 2**20
-        shown.append(
+        table.append(
             (
                 str(one["ranks"]),
                 str(one["threads"]),
                 "-" if one["batch"] is None else str(one["batch"]),
-                _text(one["seconds"], ".4f"),
+                "-" if one["seconds"] is None else shown(one["seconds"]),
                 _text(one["strong"], ".0%"),
                 _text(one["weak"], ".0%"),
                 _text(memory, ".0f"),
                 one["why"] or one["processors"],
             )
         )
-    widths = [max(len(row[column]) for row in shown) for column in range(7)]
+    widths = [max(len(row[column]) for row in table) for column in range(7)]
     return [
-        "  ".join([*(row[c].rjust(widths[c]) for c in range(7)), row[7]]).rstrip() for row in shown
+        "  ".join([*(row[c].rjust(widths[c]) for c in range(7)), row[7]]).rstrip() for row in table
     ]
 
 

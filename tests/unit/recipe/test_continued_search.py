@@ -6,7 +6,8 @@ import pytest
 from test_search import World, search
 
 from bestof.recipe.file import Comparison, Recipe
-from bestof.recipe.parts import ENABLED
+from bestof.recipe.parts import ENABLED, PARTS
+from bestof.recipe.search import Search
 from bestof.recipe.settings import Settings
 
 
@@ -31,3 +32,41 @@ def test_a_part_of_an_earlier_bestof_does_not_keep_a_recipe_incomplete() -> None
     assert recipe.complete
     assert "before" in [one.part for one in recipe.comparisons]  # nothing decided is lost
     assert "without products" not in [one.part for one in recipe.comparisons]
+
+
+def test_what_the_search_comes_to_is_told_once_and_in_order() -> None:
+    """A search that continues tells what was decided before, and no part beyond its time."""
+    world = World(lambda settings: 0.9 if settings.kernels else 1.0)
+    recipe = Recipe(["train.py"])
+    told: list[list[str]] = []
+    for seconds in (40, 1000):
+        told.append([])
+        Search(
+            recipe,
+            world.make,
+            deadline=world.now + seconds,
+            save=lambda: None,
+            tell=told[-1].append,
+            clock=lambda: world.now,
+        ).run(PARTS)
+        if len(told) == 1:
+            assert not [line for line in told[0] if "before its first pair" in line]
+            assert recipe.lines()[-2].startswith("not compared yet: data loading, ")
+    assert len(told[0]) > 1
+    assert told[1][0] == told[0][0]
+    assert told[1] == recipe.lines()[:-1]
+
+
+def test_a_result_beside_other_settings_is_replaced() -> None:
+    """The optimizer was compared beside nothing first, as the layout had no time."""
+    recipe = Recipe(["train.py"])
+    fused = Settings(fused_optimizer=True)
+    recipe.comparisons.append(Comparison("optimizer", Settings(), fused, [1.2] * 6, True))
+
+    def cost(settings: Settings) -> float:
+        return 0.9 ** (settings.kernels + settings.fused_optimizer)
+
+    search(World(cost), recipe)
+    assert recipe.complete
+    (optimizer,) = [one for one in recipe.comparisons if one.part == "optimizer"]
+    assert optimizer.standing == Settings(**ENABLED)

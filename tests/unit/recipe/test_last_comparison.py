@@ -1,11 +1,14 @@
-"""All kept settings together are compared with the untuned script at last."""
+"""All kept settings together are compared with the untuned script at last.
+
+What `enable` sets is compared once more before, if it was rejected.
+"""
 
 from __future__ import annotations
 
 from test_search import Fake, World, search
 
 from bestof.recipe.file import TOTAL
-from bestof.recipe.parts import PARTS
+from bestof.recipe.parts import ENABLED, PARTS
 from bestof.recipe.settings import Settings
 
 
@@ -76,3 +79,42 @@ def test_what_is_kept_stays_if_time_is_up_in_the_last_comparison() -> None:
     assert done.settings == wanted
     assert done.comparisons[-1].ratios[: len(kept)] == kept
     assert len(done.comparisons[-1].ratios) == 6, "the pairs of both searches count"
+
+
+ENABLE = tuple(one for one in PARTS if one.name in ("enable", "optimizer"))
+
+
+def test_what_enable_sets_is_compared_again_if_it_was_rejected() -> None:
+    def cost(settings: Settings) -> float:
+        chosen = 0.8 if world.now > 15 else 1.1  # at first, kernels were chosen badly
+        return (chosen if settings.kernels else 1.0) * (0.7 if settings.fused_optimizer else 1.0)
+
+    world = World(cost)
+    recipe = search(world, parts=ENABLE)
+    found = [(one.part, one.kept) for one in recipe.comparisons]
+    assert found == [("enable", False), ("optimizer", True), ("enable again", True), (TOTAL, True)]
+    assert recipe.settings == Settings(**ENABLED, fused_optimizer=True)
+    assert recipe.complete
+    turns = world.turns
+    assert search(world, recipe, parts=ENABLE).settings == recipe.settings
+    assert world.turns == turns + 1, "a complete recipe needs one turn, for the facts"
+
+
+def test_what_enable_sets_is_rejected_twice_at_most() -> None:
+    recipe = search(World(lambda settings: 1.1 if settings.kernels else 1.0), parts=ENABLE)
+    found = [one.part for one in recipe.comparisons if one.kept is False]
+    assert found == ["enable", "optimizer", "enable again"]
+    assert recipe.settings == Settings()
+    assert recipe.complete
+
+
+def test_a_recipe_without_time_for_the_second_look_is_completed_later() -> None:
+    def cost(settings: Settings) -> float:
+        return 1.1 if settings.kernels else 1.0
+
+    recipes = [search(World(cost), seconds=seconds, parts=ENABLE) for seconds in range(20, 80)]
+    cut = [one for one in recipes if one.comparisons[-1].part == "enable again"]
+    cut = [one for one in cut if one.comparisons[-1].kept is None]
+    assert cut
+    assert not any(one.complete for one in cut)
+    assert search(World(cost), cut[0], parts=ENABLE).complete

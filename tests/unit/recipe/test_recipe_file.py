@@ -35,6 +35,22 @@ def test_a_recipe_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["recipe.json"]
 
 
+def test_parts_that_were_not_compared_are_named_together() -> None:
+    recipe = Recipe(["train.py"])
+    recipe.comparisons.append(Comparison("enable", Settings(), Settings(kernels=True), [1.0] * 6))
+    for part, made in (
+        ("data loading", Settings(workers=1)),
+        ("data loading", Settings(workers=2)),
+        ("threads", Settings(threads=1)),
+    ):
+        recipe.comparisons.append(Comparison(part, Settings(), made))
+    assert recipe.lines() == [
+        "enable (kernels=true): not decided; speed-up 1.000 (1.000 to 1.000, 6 pairs)",
+        "not compared yet: data loading, threads",
+        "settings so far: none",
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Fake:
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.settings = settings
-        self.facts: Facts | None = FACTS
+        self.facts: Facts | None = replace(FACTS, threads=settings.threads or FACTS.threads)
         self.trials = 0
         choices = ("kernels", "products", "attention")
         self.chosen = [name for name in choices if getattr(settings, name)]
@@ -120,32 +121,6 @@ def test_what_loses_a_part_of_the_gain_is_left_out() -> None:
     assert recipe.settings == Settings(kernels=True, attention=True, keep_freed=True)
     line = next(one.line() for one in recipe.comparisons if one.part == "leave out")
     assert line.startswith("leave out (products=false): kept; speed-up 1.400")
-
-
-class Plain(World):
-    """A script with nothing to choose."""
-
-    def make(self, settings: Settings) -> Fake:
-        made = super().make(settings)
-        made.chosen = []
-        return made
-
-
-def test_settings_with_nothing_to_choose_take_no_pairs() -> None:
-    recipe = search(Plain(lambda _: 1.0))
-    kernels = next(one for one in recipe.comparisons if one.part == "kernels")
-    assert kernels.ratios == []
-    assert kernels.line() == (
-        "kernels (kernels=true): not kept; the step has nothing of it to choose"
-    )
-
-
-def test_settings_with_nothing_to_choose_are_decided_in_a_short_time() -> None:
-    # A quarter of the time is less than the turns that such a part needs.
-    parts = tuple(one for one in PARTS if one.name in ("kernels", "products", "memory"))
-    recipe = search(Plain(lambda _: 1.0), seconds=20, parts=parts)
-    kept = {one.part: one.kept for one in recipe.comparisons}
-    assert kept == {"kernels": False, "products": False, "memory": None}
 
 
 def test_what_enable_gives_is_confirmed_in_noise() -> None:

@@ -166,6 +166,23 @@ def test_too_little_time_or_memory_decides_nothing() -> None:
     assert machine.started == []
 
 
+def test_an_interrupted_candidate_has_no_line() -> None:
+    class Interrupted(Machine):
+        def make(self, variables: Mapping[str, str]) -> FakeRun:
+            if "B" in variables:
+                raise KeyboardInterrupt
+            return super().make(variables)
+
+    machine = Interrupted({"A": 0.5})
+    search = EnvironmentSearch(
+        machine.make, 100, lambda: None, deadline=1e6, tell=lambda _: None, clock=lambda: 0.0
+    )
+    with pytest.raises(KeyboardInterrupt):
+        search.run([A, B])
+    assert machine.open == 0
+    assert [one.candidate for one in search.outcomes] == [A]
+
+
 def test_a_trial_has_its_variables_from_the_start() -> None:
     split = Split(((0,),), 4)
     command = trial_command(["train.py"], {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, split, 5, 6)

@@ -97,6 +97,15 @@ def test_the_fastest_split_wins_and_the_efficiencies_are_those_of_its_times() ->
     assert shown[3].split() == ["2", "1", "32", "0.0400", "80%", "80%", "164", "0/1"]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.0003572, "0.000357"), (0.04, "0.0400"), (12.34, "12.3"), (99.96, "100"), (1234.5, "1234")],
+)
+def test_a_time_has_three_digits_however_short_it_is(seconds: float, told: str) -> None:
+    row = {**records(measured(Machine()).rows)[0], "seconds": seconds}
+    assert lines([row])[1].split()[3] == told
+
+
 def test_what_does_not_fit_is_never_started() -> None:
     machine = Machine()
     found = measured(machine, free=300)  # two ranks need 328 MiB, one of all samples 228 MiB

@@ -323,5 +323,6 @@ class Tuning:
         self.chosen = self.climb.best
         if self.chosen == self.own:
             others = [one for one in self.trials if one.setting != self.own]
-            failed = others and all(one.seconds is None for one in others)
-            self.reason = f"no other setting {'worked' if failed else 'was faster'}"
+            failed = all(one.seconds is None for one in others)
+            compared = f"no other setting {'worked' if failed else 'was faster'}"
+            self.reason = compared if others else "no other setting is allowed"
