@@ -46,7 +46,7 @@ class _Halves(_Factors):
     by a fifth would pass behind one layer.
     """
 
-    alike, units, loose = 3.0, 4.0, 0.2
+    alike, units, loose = 3.0, 4.0, 0.5
 
 
 class Bounds:
