@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning
-from bestof.torch.plan import verification
+from bestof.torch.plan import layer_reference
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.injected_errors import magnification, promised_errors
 from bestof.torch.plan.optimized import OptimizedModel
@@ -87,7 +87,7 @@ def _apply(layer: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def test_a_plan_that_keeps_its_promise_is_verified(
     layer: Any, shape: tuple[int, ...], algorithm: str, floats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "_SQUARED_FLOATS", floats)
+    monkeypatch.setattr(layer_reference, "_SQUARED_FLOATS", floats)
     x = _drawn(shape)
     _expect_verified(_settled(layer, x, algorithm), layer, x, algorithm)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.distance import finite, rms
+from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
+from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.operations.dense import Dense
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.step import Step
 
@@ -20,6 +24,8 @@ from bestof.torch.plan.step import Step
 # of proportion.
 _MAGNIFIED = 64.0
 _SHAKEN = 3e-3
+# Operations that round nothing.
+_COPIES = Dense, ToChannelsLast, ToChannelsFirst
 _EPS = float(torch.finfo(torch.float32).eps)
 
 
@@ -44,7 +50,12 @@ def promised_errors(program: Program) -> dict[str, float]:
 
 def rounding_errors(program: Program) -> list[float]:
     """Return the errors that are injected into the values of other steps in the arena."""
-    return [_rounding_error(node.meta["val"]) for node in program.planned]
+    nodes = (node for node in program.planned if not _is_copy(node))
+    return [_rounding_error(node.meta["val"]) for node in nodes]
+
+
+def _is_copy(node: Node) -> bool:
+    return isinstance(operation_of(node), _COPIES)
 
 
 def _rounding_error(value: Tensor) -> float:
@@ -63,7 +74,7 @@ def run_shaken(
     magnified: float,
     seed: int = 0,
 ) -> list[Any]:
-    """Return the results with magnified errors injected into every value in the arena.
+    """Return the results with magnified errors injected into what steps compute in the arena.
 
     injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
     """
@@ -72,14 +83,15 @@ def run_shaken(
     def shake(binding: Binding, step: Step) -> None:
         one = step.convolution
         out = one.site.out if one is not None else binding.slots[step.slot]
-        if isinstance(out, Tensor) and step.is_planned:
+        copies = _is_copy(program.nodes[step.slot])
+        if isinstance(out, Tensor) and step.is_planned and not copies:
             error, scale = magnified * _rounding_error(out), 0.0
             if one is not None:
                 error, scale = injected[step.name]
                 error *= magnified
             # All of one size: a single output with an error near zero would be allowed none.
             signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(error * max(rms(out), scale)))
+            out.add_(signs.mul_(error * max(rms(finite(out)), scale)))
 
     return results_of(program, inputs, shake)
 
@@ -93,7 +105,3 @@ def results_of(
     given = program.changed.copied(inputs)
     outputs = program.run(list(given), after_step)
     return [*outputs, *(given[place] for place in program.changed.places)]
-
-
-def rms(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values)) / sqrt(max(values.numel(), 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -17,7 +19,7 @@ from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.tuning import return_freed_memory
 from bestof.torch.plan.tuning import tune as tune_program
-from bestof.torch.plan.verification import verify
+from bestof.torch.plan.verification import verify_examples
 
 Memory = int | Literal["eager"] | None
 
@@ -52,7 +54,8 @@ def optimize(
     check_weights: at each call, read all parameters and buffers, and raise TorchError if a bit has
     changed.
 
-    The outputs for the example inputs are compared with the model's before the plan is returned.
+    The outputs for the example inputs are compared with the model's before the plan is returned. If
+    these tell little, as NaN does, the outputs for other numbers are compared as well.
     TorchError if the model cannot be traced, does not run on the example inputs, or if outputs
     differ by more than rounding explains. InvalidArgument for arguments that cannot be used.
     """
@@ -77,9 +80,20 @@ def optimize(
             tune_program(program, inputs)
         if memory is not None:
             limit_memory(program, _limit(program, memory))
-        verify(program, inputs, expected, changed)
+        run = partial(_eager, model, leaves, spec)
+        verify_examples(program, inputs, (expected, changed), run)
     return_freed_memory()
     return plan
+
+
+def _eager(
+    model: nn.Module, leaves: list[Any], spec: Any, inputs: Sequence[Tensor]
+) -> tuple[list[Any], list[Tensor]]:
+    """Return what the model computes, and makes of its inputs, for other tensors."""
+    rest = iter(inputs)
+    given = [next(rest) if isinstance(one, Tensor) else one for one in leaves]
+    args, kwargs = pytree.tree_unflatten(given, spec)
+    return eager_outputs(model, args, kwargs)
 
 
 def load(file: str | Path | BinaryIO) -> OptimizedModel:

@@ -175,6 +175,20 @@ class Program:
         if binding.home is self._idle:
             self._idle.append(binding)
 
+    def made_up_step(self, binding: Binding, step: Step, generator: torch.Generator) -> Step:
+        """Return a step like one of a binding, on normal operands in memory of its own.
+
+        It shares the choice of the algorithm, the parameters and the workspace; whole numbers are
+        those of the binding.
+        """
+        node, memory = self.nodes[step.slot], self._memory
+        slots = list(binding.slots)
+        for one in (node, *node.all_input_nodes):
+            value = slots[memory.slot[one]]
+            if one.op != "get_attr" and isinstance(value, Tensor):
+                slots[memory.slot[one]] = _made_up(value, generator)
+        return self._step(node, slots, binding.arena)
+
     def bind_anew(self) -> None:
         """Drop all bindings: the next call binds again; running calls end as they began."""
         self._idle = []
@@ -249,6 +263,15 @@ class Program:
         if 0 in strides:
             return lambda slots: copied(slots[slot], strides)
         return lambda slots: torch.empty_strided(shape, strides, dtype=dtype).copy_(slots[slot])
+
+
+def _made_up(value: Tensor, generator: torch.Generator) -> Tensor:
+    """Return normal numbers that lie in memory as a value does."""
+    if not value.is_floating_point():
+        return value.clone()
+    strides = value.contiguous().stride() if 0 in value.stride() else value.stride()
+    made = torch.empty_strided(value.shape, strides, dtype=value.dtype)
+    return made.normal_(generator=generator)
 
 
 def _attribute(module: GraphModule, target: str) -> Any:

@@ -24,7 +24,8 @@ class RacedStep:
 
     While the choice is open, each call goes through the selector, which tries both. Once it is
     settled, `run` is the chosen alternative itself. `reference` returns the result in float64, for
-    the inputs that the step has now. `out` is where both alternatives write.
+    the inputs that the step has now. `out` is where both alternatives write. `added`: an operand
+    that may lie there too, and is then overwritten.
     """
 
     packed: tuple[Packed, ...] = ()
@@ -36,8 +37,11 @@ class RacedStep:
         native: Runner,
         reference: Callable[[], Tensor],
         out: Tensor,
+        added: Tensor | None = None,
     ) -> None:
         self.choice, self.reference, self.out = choice, reference, out
+        overwrites = added is not None and added.data_ptr() == out.data_ptr()
+        self._overwritten = added if overwrites else None
         self._runners = {PYTORCH: pytorch, NATIVE: native}
 
     @property
@@ -59,6 +63,17 @@ class RacedStep:
     def runner(self, name: str) -> Runner:
         """Return the function that runs the step by one alternative."""
         return self._runners[name]
+
+    def overwritten(self) -> Tensor | None:
+        """Return a copy of the operand that a run overwrites; None if it overwrites none."""
+        return None if self._overwritten is None else self._overwritten.clone()
+
+    def renew(self, overwritten: Tensor | None) -> None:
+        """Prepare another run on the same operands, and poison the result of the one before."""
+        if self._overwritten is None:
+            self.out.fill_(float("nan"))
+        elif overwritten is not None:
+            self._overwritten.copy_(overwritten)
 
     @property
     def raced_bytes(self) -> int:

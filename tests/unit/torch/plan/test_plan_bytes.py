@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import InvalidArgument, TorchError
-from bestof.torch.plan import verification
+from bestof.torch.plan import layer_reference
 from bestof.torch.plan.algorithms.native import UNPACKED
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.memory import bytes_of, peak_of_values
@@ -265,7 +265,7 @@ def test_squares_of_weights_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) 
     plan = bt.optimize(network(), X)
     whole: list[float] = []
     for floats in (2**30, 100):
-        monkeypatch.setattr(verification, "_SQUARED_FLOATS", floats)
+        monkeypatch.setattr(layer_reference, "_SQUARED_FLOATS", floats)
         for step in program_of(plan).borrow().steps:
             if (one := step.convolution) is not None:
                 shape = (
@@ -274,9 +274,8 @@ def test_squares_of_weights_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) 
                     else (1, one.layer.weights.weight.shape[1])
                 )
                 x = torch.rand(shape, generator=torch.Generator().manual_seed(2))
-                whole.append(
-                    verification._mean_of_squares(one.layer, x, one.layer.weights.folded())
-                )
+                weight = one.layer.weights.folded()
+                whole.append(layer_reference.mean_of_squares(one.layer, x, weight))
     half = len(whole) // 2
     assert half == 4
     assert whole[half:] == pytest.approx(whole[:half], rel=1e-5)

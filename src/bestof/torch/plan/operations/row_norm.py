@@ -101,7 +101,9 @@ class RowNorm(Operation):
                 None if one is None else one.to(dtype) for one in (find(), residual, scale, shift)
             )
             assert x is not None
-            x = x if more is None else x + more
+            if more is not None:
+                # The kernel sums in float32 too: near 1e6, rounding the sum errs by 0.03.
+                x = (x.float() + more.float()).to(dtype) if dtype is torch.float64 else x + more
             if self.centred:
                 return F.layer_norm(x, (size,), factor, term, self.eps)
             normed = F.rms_norm(x, (size,), factor, self.eps)
@@ -110,7 +112,9 @@ class RowNorm(Operation):
         def pytorch() -> None:
             out.copy_(computed(dtype))
 
-        step = RacedStep(place.choice, pytorch, native, lambda: computed(torch.float64), out)
+        step = RacedStep(
+            place.choice, pytorch, native, lambda: computed(torch.float64), out, residual
+        )
         return place.step(str(step.problem), step.run, raced=step)
 
     def check(self, node: Node) -> None:

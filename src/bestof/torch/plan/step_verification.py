@@ -1,0 +1,209 @@
+"""Verify the kernels of a plan's steps: each against PyTorch or float64, for its own operands."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from bestof.errors import BestofWarning
+from bestof.torch.convolution.alternative import ROUNDED
+from bestof.torch.plan.algorithms.table import PYTORCH
+from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.distance import differences, finite, peak, rms
+from bestof.torch.plan.layer_reference import algorithm_of, compared_images, reference
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.raced_problem import NATIVE
+from bestof.torch.plan.raced_problem import PYTORCH as RACED_BY_PYTORCH
+from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.step import Step
+
+_EPS = float(torch.finfo(torch.float32).eps)
+# Of one element, over the rms that is allowed and how far elements stand out. Kernels promise 10.
+_SINGLE = 32.0
+_HIDDEN = 1e-3
+# PyTorch's error on normal numbers where all should vanish: norms of one number err by 1e-5.
+_VANISHING = 1e-4
+_TINY = float(torch.finfo(torch.float32).tiny)  # smaller numbers have fewer digits, or none
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What one run of a kernel shows.
+
+    same: whether NaN and infinities lie where they should. off, allowed: the rms error of the other
+    elements. single, single_allowed: the largest error. shows: whether the run shows enough of the
+    kernel. It does not if NaN, infinity or a bias hides elements, if all are 0, or if PyTorch's
+    own error is so large that the kernel's could be. explains: whether that error is small.
+    """
+
+    same: bool
+    off: float
+    allowed: float
+    single: float
+    single_allowed: float
+    shows: bool
+    explains: bool = True
+
+    def complaint(self, operands: str) -> str | None:
+        """Return what is wrong, in words; None if nothing is."""
+        if not self.same:
+            return f"puts NaN or infinity elsewhere than PyTorch does, on {operands}"
+        if not self.off <= self.allowed:
+            return f"is off by {self.off:.2g} rms where {self.allowed:.2g} is allowed on {operands}"
+        if not self.single <= self.single_allowed:
+            return (
+                f"is off by {self.single:.2g} in an element where {self.single_allowed:.2g} is "
+                f"allowed on {operands}"
+            )
+        return None
+
+
+def verify_steps(program: Program, inputs: Sequence[Tensor]) -> dict[str, float]:
+    """Verify each layer, norm and attention; PyTorch runs those whose kernel is wrong.
+
+    Return what the promised error of each layer is relative to, by the name of the step.
+
+    Each kernel runs on the values that reach it. If they do not show enough of it, the kernel also
+    runs on normal numbers of the same shapes.
+    """
+    scales: dict[str, float] = {}
+    generator = torch.Generator().manual_seed(0)
+    binding = program.borrow()
+    try:
+        binding.slots[: len(inputs)] = program.changed.copied(inputs)
+        for step in binding.steps:
+            made_up = partial(program.made_up_step, binding, step, generator)
+            if step.convolution is not None:
+                scales[step.name] = _verify_layer(step.convolution, made_up)
+                continue
+            if step.raced is not None:
+                _verify_raced(step.raced, made_up)
+                step.run = step.raced.run
+            step.run()
+    finally:
+        binding.refresh()
+        program.give_back(binding)
+    return scales
+
+
+def _verify_layer(one: ConvolutionStep, made_up: Callable[[], Step]) -> float:
+    """Run a layer, and by PyTorch instead if it is wrong; return what its error is relative to."""
+    row = algorithm_of(one)
+    # The result may lie where the residual does.
+    residual = None if one.site.residual is None else one.site.residual.clone()
+    found, scale = _compare_layer(one, residual)
+    if row is None or row.trusted:
+        return scale
+    wrong = found.complaint("the values that reach it")
+    if wrong is None and not found.shows:
+        other = made_up().convolution
+        assert other is not None
+        other.learn()
+        again, _ = _compare_layer(other, other.site.residual)
+        wrong = again.complaint("random values")
+    if wrong is not None:
+        _warn(f"{one.problem}: {row.name} {wrong}; PyTorch's own kernel takes its place")
+        one.settle(PYTORCH.name)
+        if one.site.residual is not None and residual is not None:
+            one.site.residual.copy_(residual)
+        one.run()
+    return scale
+
+
+def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Comparison, float]:
+    """Run a layer; return how it compares with PyTorch, and what its error is relative to.
+
+    residual: a copy, which the run does not overwrite.
+    """
+    site = one.site
+    x = site.x if isinstance(site.x, Tensor) else site.x()
+    operands = [given for given in (x, residual, site.gate) if given is not None]
+    is_finite = all(isfinite(peak(given)) for given in operands)
+    # NaN is rare, and may reach any image.
+    some = compared_images(one, x.shape[0]) if is_finite else list(range(x.shape[0]))
+    part = None if residual is None else residual[some]
+    allowed, right, scale = reference(one, x[some], part)
+    is_seen = scale > _HIDDEN * rms(finite(right))  # else bias or residual hide the products
+    if site.gate is not None:
+        # Errors may be largest where the gate is.
+        gate = site.gate[some].float()
+        allowed, scale = allowed * peak(finite(gate)), scale * rms(finite(gate))
+        right = right * gate
+    numbers = finite(right)
+    size = rms(numbers)
+    if one.layer.weights.weight.dtype is torch.bfloat16:
+        allowed += ROUNDED.rms * size
+    allowed += _TINY
+    stands_out = max(_stands_out(numbers), _stands_out(finite(x[some])))
+    one.run()
+    same, off = differences(site.out[some], right)
+    shows = is_seen and size > 0 and numbers.numel() == right.numel()
+    single_allowed = _SINGLE * allowed * stands_out
+    return Comparison(same, rms(off), allowed, peak(off), single_allowed, shows), scale
+
+
+def _verify_raced(one: RacedStep, made_up: Callable[[], Step]) -> None:
+    """Let PyTorch run a norm or an attention whose kernel is wrong; its operands stay as they are.
+
+    Where PyTorch errs by more than roundings of the result, a kernel may be wrong by as much. So it
+    runs on normal numbers too.
+    """
+    if one.algorithm == RACED_BY_PYTORCH:
+        return
+    operand = one.overwritten()
+    found = _compare_raced(one, operand)
+    wrong = found.complaint("the values that reach it")
+    if wrong is None and not found.shows:
+        other = made_up().raced
+        assert other is not None
+        again = _compare_raced(other, other.overwritten())
+        wrong = again.complaint("random values")
+        if wrong is None and not again.explains:
+            wrong = "and float64 differ from PyTorch on random values"
+    if wrong is not None:
+        _warn(f"{one.problem}: the native kernel {wrong}; PyTorch's operator takes its place")
+        one.settle(RACED_BY_PYTORCH)
+    one.renew(operand)
+
+
+def _compare_raced(one: RacedStep, operand: Tensor | None) -> Comparison:
+    """Run both alternatives of a step; return how the kernel compares with float64.
+
+    It may err twice as much as PyTorch does, and by four units more: PyTorch may be exact by
+    chance. NaN and infinities must lie where PyTorch's do, or those of float64.
+    """
+    right = one.reference()
+    one.runner(RACED_BY_PYTORCH)()
+    as_right, off = differences(one.out, right)
+    theirs, plain = rms(off), one.out.clone()
+    one.renew(operand)
+    one.runner(NATIVE)()
+    same, off = differences(one.out, right)
+    same = same or differences(one.out, plain)[0]
+    numbers = finite(right)
+    size = rms(numbers)
+    unit = float(torch.finfo(one.out.dtype).eps)
+    # Where PyTorch overflows, its other elements do not show how far results are rounded.
+    allowed = 2 * theirs + (4 * _EPS if as_right else 4 * unit) * size + _TINY
+    ordinary = 4 * unit * size
+    shows = size > 0 and numbers.numel() == right.numel() and as_right and theirs <= ordinary
+    single_allowed = _SINGLE * allowed * _stands_out(numbers)
+    explains = theirs <= ordinary + _VANISHING
+    return Comparison(same, rms(off), allowed, peak(off), single_allowed, shows, explains)
+
+
+def _stands_out(values: Tensor) -> float:
+    """Return the largest magnitude over the rms, at least 1."""
+    size = rms(values)
+    return max(1.0, peak(values) / size) if size > 0 else 1.0
+
+
+def _warn(message: str) -> None:
+    # Of the caller of `optimize`.
+    warnings.warn(f"optimize: {message}", BestofWarning, stacklevel=7)

@@ -1,0 +1,253 @@
+"""What verification compares, where numbers are huge, tiny or none, and where PyTorch errs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from plan_regimes import example, settle_natively
+from torch import Tensor, nn
+
+import bestof.torch as bt
+from bestof.errors import BestofWarning, TorchError
+from bestof.torch.plan import optimize as optimizing
+from bestof.torch.plan import verification
+from bestof.torch.plan.algorithms.algorithm import Bound, Site
+from bestof.torch.plan.algorithms.native import Native
+from bestof.torch.plan.algorithms.product import Product
+from bestof.torch.plan.distance import differences, finite, peak, rms
+from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.layer_reference import mean_of_squares
+from bestof.torch.plan.operations.row_norm import RowNorm
+from bestof.torch.plan.program import Program
+from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.telling_inputs import are_usual, finite_inputs, normal_inputs
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture(autouse=True)
+def native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "tune_program", settle_natively)
+
+
+def chosen(plan: bt.OptimizedModel) -> list[str | None]:
+    program: Program = next(iter(plan._programs.values()))[2]
+    return [one.algorithm for one in program.choices.values()]
+
+
+def scale_layers(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Let native layers be wrong by a factor."""
+    for kind in (Native, Product):
+        bind: Any = kind.bind
+
+        def wrong(row: Any, site: Site, bind: Any = bind) -> Bound:
+            bound = bind(row, site)
+            return Bound(lambda: (bound.run(), site.out.mul_(factor)), bound.packed)
+
+        monkeypatch.setattr(kind, "bind", wrong)
+
+
+def scale_norms(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Let native norms be wrong by a factor."""
+    make = RacedStep.__init__
+
+    def wrong(self: Any, choice: Any, pytorch: Any, native: Any, *rest: Any) -> None:
+        make(self, choice, pytorch, lambda: (native(), rest[1].mul_(factor)), *rest)
+
+    monkeypatch.setattr(RacedStep, "__init__", wrong)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e18, 1e25, 5e37])
+def test_sizes_of_numbers_whose_squares_float32_has_not(size: float) -> None:
+    values = torch.tensor([3.0, 4.0, -1.0, 0.0])
+    assert rms(values * size) == pytest.approx(26**0.5 / 2 * size, rel=1e-5)
+    assert peak(values * size) == pytest.approx(4 * size, rel=1e-6)
+    assert rms((values * size).bfloat16()) == pytest.approx(26**0.5 / 2 * size, rel=1e-2)
+    assert rms(values.double() * size**5) == pytest.approx(26**0.5 / 2 * size**5, rel=1e-6)
+    layer, weight = Layer(None, linear=True), torch.tensor([[1.0, 2.0], [0.0, 3.0]])  # type: ignore[arg-type]
+    for x in (torch.tensor([[2.0, 1.0]]), torch.tensor([[2.0, 1.0], [NAN, INF]])):
+        found = mean_of_squares(layer, x * size, weight)
+        assert found * len(x) == pytest.approx((8 + 9) / 2 * size * size, rel=1e-5)
+
+
+def test_sizes_of_no_numbers() -> None:
+    assert rms(torch.zeros(3)) == peak(torch.zeros(3)) == rms(torch.empty(0)) == 0
+    assert rms(torch.tensor([1.0, -INF])) == INF
+    assert rms(torch.tensor([1.0, NAN])) != rms(torch.tensor([1.0, NAN]))
+    assert finite(torch.tensor([1.0, NAN, -INF])).tolist() == [1]
+
+
+def test_nan_is_the_same_as_nan_only_and_infinity_by_sign() -> None:
+    right = torch.tensor([1.0, NAN, INF, -INF])
+    assert differences(right.clone(), right)[0]
+    assert differences(right.bfloat16(), right.double())[0]
+    for place, value in [(1, 0.5), (1, 0.0), (1, INF), (2, -INF), (2, NAN), (3, 1.0), (0, NAN)]:
+        got = right.clone()
+        got[place] = value
+        assert not differences(got, right)[0], (place, value)
+    same, off = differences(torch.tensor([3.0, NAN]), torch.tensor([1.0, NAN]))
+    assert same
+    assert off.tolist() == [2]
+
+
+@pytest.mark.parametrize(("wrong", "value"), [(0.5, NAN), (INF, NAN), (-INF, INF), (0.5, INF)])
+def test_a_result_with_another_value_for_nan_or_infinity_is_refused(
+    wrong: float, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Program.run
+
+    def changed(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
+        (output,) = run(self, *args, **kwargs)
+        return [torch.where(torch.isfinite(output), output, wrong)]
+
+    monkeypatch.setattr(Program, "run", changed)
+    x = torch.randn(4, 8)
+    x[1, 2] = value
+    with pytest.raises(TorchError, match="NaN or infinity"):
+        bt.optimize(nn.MaxPool1d(2).eval(), x)
+
+
+class Poisoned(nn.Module):
+    """NaN that does not come from the inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x * NAN)
+
+
+@pytest.mark.parametrize("model", [Poisoned(), nn.Sequential(nn.Linear(8, 8))])
+def test_a_wrong_kernel_that_nan_hides_is_found(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.full((4, 8), NAN)
+    assert not {"pytorch", "onednn"} & {*chosen(bt.optimize(model.eval(), x))}
+    scale_layers(monkeypatch, 1.5)
+    with pytest.warns(BestofWarning, match="is off by"):
+        plan = bt.optimize(model, x)
+    assert chosen(plan) == ["pytorch"]
+
+
+def test_a_kernel_that_spreads_nan_gives_way_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of Winograd's is all NaN if one pixel is."""
+
+    def settle(program: Program, _: Any) -> None:
+        for choice in program.choices.values():
+            choice.settle("winograd4")
+
+    monkeypatch.setattr(optimizing, "tune_program", settle)
+    model, x = nn.Conv2d(8, 8, 3).eval(), torch.randn(1, 8, 18, 18)
+    x[0, 0, 9, 9] = NAN
+    with pytest.warns(BestofWarning, match="puts NaN or infinity elsewhere"):
+        plan = bt.optimize(model, x)
+    assert torch.equal(torch.isnan(plan(x)), torch.isnan(model(x)))
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_pytorchs_error_does_not_refuse_a_norm(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch errs by 3e-5 near 1,000, and by 3e-2 near 1e6. The kernel does not."""
+    model, x = nn.LayerNorm(64).eval(), torch.randn(16, 64) + offset
+    plan = bt.optimize(model, x)
+    assert chosen(plan) == ["native"]
+    right = nn.functional.layer_norm(x.double(), (64,))
+    assert rms(model(x).detach() - right) > 1e-5
+    assert rms(plan(x) - right) < 2e-7
+    scale_norms(monkeypatch, 1.001)
+    with pytest.warns(BestofWarning, match="is off by"):
+        plan = bt.optimize(model, x)
+    assert torch.equal(plan(x), model(x))
+
+
+def test_a_norm_of_one_number_of_bfloat16() -> None:
+    """The result is the shift, and roundings of 0 in PyTorch's."""
+    model = nn.LayerNorm(1).eval().bfloat16()
+    assert chosen(bt.optimize(model, torch.randn(16, 1).bfloat16())) == ["native"]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+def test_all_forms_of_a_norm_wrong_alike_are_refused(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of PyTorch, of the kernel, and of the float64 reference."""
+    bind = RowNorm.bind
+
+    def wrong(self: RowNorm, *args: Any) -> Any:
+        return bind(RowNorm(self.centred, self.eps, False, False, self.added), *args)
+
+    monkeypatch.setattr(RowNorm, "bind", wrong)
+    model, x = nn.LayerNorm(64).eval(), torch.randn(16, 64) + offset
+    nn.init.constant_(model.weight, 1.2)
+    with pytest.raises(TorchError, match="differs from the model's"):
+        bt.optimize(model, x)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+def test_a_reference_that_is_wrong_as_the_kernel_is_found(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's error could hide it on the example, and does not on normal numbers."""
+    make = RacedStep.__init__
+
+    def wrong(
+        self: Any, choice: Any, pytorch: Any, native: Any, reference: Any, *rest: Any
+    ) -> None:
+        def kernel() -> None:
+            native()
+            rest[0].mul_(1.2)
+
+        make(self, choice, pytorch, kernel, lambda: reference() * 1.2, *rest)
+
+    monkeypatch.setattr(RacedStep, "__init__", wrong)
+    model, x = nn.LayerNorm(64).eval(), torch.randn(16, 64) + offset
+    with pytest.warns(BestofWarning, match="float64 differ from PyTorch"):
+        plan = bt.optimize(model, x)
+    assert torch.equal(plan(x), model(x))
+
+
+def test_outputs_that_the_errors_of_pytorchs_norm_do_not_explain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Even if the comparison of the step missed it."""
+    monkeypatch.setattr(verification, "verify_steps", lambda *_: {})
+    scale_norms(monkeypatch, 1.001)
+    model, x = nn.LayerNorm(64).eval(), torch.randn(16, 64) + 1e3
+    with pytest.warns(BestofWarning, match="PyTorch's operators take their place"):
+        plan = bt.optimize(model, x)
+    assert torch.equal(plan(x), model(x))
+
+
+def test_inputs_that_tell_more() -> None:
+    x = torch.tensor([[2.0, NAN, -INF, 2.0]]).expand(3, 4)
+    ids = torch.tensor([1, 2])
+    found = finite_inputs([x, ids])
+    assert found is not None
+    assert found[0].stride() == x.stride()
+    assert found[0][0, [0, 3]].tolist() == [2, 2]
+    assert torch.isfinite(found[0]).all()
+    assert found[1] is ids
+    assert finite_inputs([ids, torch.randn(3)]) is None
+    assert normal_inputs([ids]) is None
+    other = normal_inputs([torch.full((50, 50), 1e6), ids])
+    assert other is not None
+    assert rms(other[0]) == pytest.approx(1, rel=0.1)
+    assert are_usual([torch.zeros(3), ids])
+    for regime in ("0", "1e-30", "1e25", "+1e3", "+1e6", "all nan"):
+        assert not are_usual([example(regime, (6, 32), torch.float32)])
+    assert are_usual([example("nan", (6, 32), torch.float32)])
+
+
+def test_a_wrong_kernel_that_zeros_hide_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = nn.Linear(8, 8, bias=False).eval(), torch.zeros(4, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BestofWarning)
+        bt.optimize(model, x)
+    scale_layers(monkeypatch, 1.5)
+    with pytest.warns(BestofWarning, match="off by .* on random values"):
+        bt.optimize(model, x)
