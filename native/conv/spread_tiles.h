@@ -60,14 +60,22 @@ inline Spread spread_of(const Problem& p, int threads) {
 
 // The offsets of all steps of depth from the position of a result.
 inline void step_offsets(const Problem& p, const Spread& s, long* offset) {
-  for (long r = 0; r < p.kernel_height; ++r) {
-    for (long t = 0; t < p.kernel_width; ++t) {
-      const long plane = s.rows.plane(r) * s.columns.planes + s.columns.plane(t);
-      const long shift = s.rows.shift(r) * s.columns.length + s.columns.shift(t);
-      for (long c = 0; c < s.inputs; c += kTileDepth)
+  for (long c = 0; c < s.inputs; c += kTileDepth) {
+    for (long r = 0; r < p.kernel_height; ++r) {
+      for (long t = 0; t < p.kernel_width; ++t) {
+        const long plane = s.rows.plane(r) * s.columns.planes + s.columns.plane(t);
+        const long shift = s.rows.shift(r) * s.columns.length + s.columns.shift(t);
         *offset++ = (plane * s.plane + shift) * s.pixel + c;
+      }
     }
   }
+}
+
+// Steps of a chunk: all taps of some channels, so that their pixels stay in L1. Layers of 3x3 take
+// 0.87 to 0.97 of the time of chunks that follow tap by tap.
+BESTOF_INLINE long spread_chunk(long taps) {
+  if (taps == 1) return kChunkSteps;
+  return taps <= kUncutSteps ? kUncutSteps / taps * taps : kUncutSteps;
 }
 
 // Copies one line of one plane. `from` is its row of the input, or null where all is zero.
@@ -120,7 +128,7 @@ template <class Out>
 inline void finish_positions(const Problem& p, const Spread& s, const float* sums, long at,
                              long count, const Target<Out>& target, long outputs) {
   if (s.rows.length == p.out_height && s.columns.length == p.out_width)
-    return finish_sums(sums, count, target_at(target, at, 0), outputs);
+    return finish_panel(sums, count, target_at(target, at, 0), outputs);
   long line = at / s.columns.length, column = at % s.columns.length;
   while (count > 0) {
     const long some = smaller(count, s.columns.length - column);
@@ -128,7 +136,7 @@ inline void finish_positions(const Problem& p, const Spread& s, const float* sum
     const long image = line / s.rows.length, y = line % s.rows.length;
     if (wanted > 0 && y < p.out_height) {
       const long pixel = (image * p.out_height + y) * p.out_width + column;
-      finish_sums(sums, wanted, target_at(target, pixel, 0), outputs);
+      finish_panel(sums, wanted, target_at(target, pixel, 0), outputs);
     }
     sums += some * kPanel;
     count -= some;
@@ -152,7 +160,8 @@ inline void multiply_spread(const Problem& p, const Spread& s, const Bfloat16* b
     for (long at = 0; at < positions; at += kPositions) {
       multiply_steps(block + at * s.pixel + group * s.inputs, s.pixel,
                      smaller(positions - at, kPositions), weights, StepsAnywhere{offset},
-                     depth.all_steps(), sums, [&](const float* from, long row, long n) {
+                     depth.all_steps(), spread_chunk(depth.parts), sums,
+                     [&](const float* from, long row, long n) {
                        finish_positions(p, s, from, start + at + row, n, target,
                                         smaller(outputs - panel * kPanel, kPanel));
                      });

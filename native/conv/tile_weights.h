@@ -1,6 +1,7 @@
 // Weights for the tile registers of AMX: `[group][panel][step][pair][kPanel]`. A step of depth is
 // 32 elements. Depth is either all taps and channels in line, or each tap is padded to whole steps:
-// only this allows to read the taps from a spread image.
+// only this allows to read the taps from a spread image. Then all taps of 32 channels follow each
+// other, because they read the same pixels.
 #pragma once
 #include "conv/operands.h"
 #include "gemm/amx_block.h"
@@ -38,20 +39,16 @@ inline long tile_weight_floats(const Problem& p) {
   return p.groups * panels * panel_elements(tile_depth(p)) / 2;
 }
 
-// Packs one part of the depth of up to kPanel outputs, whose weights lie `stride` apart.
-inline void pack_part(const Bfloat16* from, long stride, long size, long outputs, Pair* to) {
-  pack_pair_columns(ViewOf<Bfloat16>{from, stride, 1}, size, outputs, to);
+// Packs up to one step of up to kPanel outputs, whose weights lie `stride` apart.
+inline void pack_step(const Bfloat16* from, long stride, long count, long outputs, Pair* to) {
+  pack_pair_columns(ViewOf<Bfloat16>{from, stride, 1}, count, outputs, to);
 }
 
-inline void pack_part(const float* from, long stride, long size, long outputs, Pair* to) {
-  constexpr long kBlock = 64;  // inputs whose pairs stay in L1 while the outputs pass
-  for (long first = 0; first < size; first += kBlock) {
-    const long count = smaller(size - first, kBlock);
-    for (long o = 0; o < kPanel; ++o) {
-      Bfloat16 row[kBlock] = {};
-      if (o < outputs) round_or_copy(from + o * stride + first, row, count);
-      for (long i = 0; i < count; i += 2) to[(first + i) / 2 * kPanel + o] = load_pair(row + i);
-    }
+inline void pack_step(const float* from, long stride, long count, long outputs, Pair* to) {
+  for (long o = 0; o < kPanel; ++o) {
+    Bfloat16 row[kTileDepth] = {};
+    if (o < outputs) round_or_copy(from + o * stride, row, count);
+    for (long i = 0; i < count; i += 2) to[i / 2 * kPanel + o] = load_pair(row + i);
   }
 }
 
@@ -59,16 +56,19 @@ template <class From>
 void pack_tiles(const Problem& p, const From* w, Bfloat16* packed, int threads) {
   const TileDepth depth = tile_depth(p);
   const long outputs = p.out_channels / p.groups, panels = divide_up(outputs, kPanel);
-  const long row = depth.parts * depth.size, filled = divide_up(depth.size, 2) * kPanel;
-  const long part_pairs = depth.steps * kTileDepth / 2 * kPanel;
+  const long row = depth.parts * depth.size, step_pairs = kTileDepth / 2 * kPanel;
 #pragma omp parallel for schedule(static) num_threads(threads)
-  for (long item = 0; item < p.groups * panels * depth.parts; ++item) {
-    const long part = item % depth.parts, panel = item / depth.parts % panels;
-    const long output = item / depth.parts / panels * outputs + panel * kPanel;
-    Pair* to = reinterpret_cast<Pair*>(packed) + item * part_pairs;
-    pack_part(w + output * row + part * depth.size, row, depth.size,
-              smaller(outputs - panel * kPanel, kPanel), to);
-    __builtin_memset(to + filled, 0, (part_pairs - filled) * sizeof(Pair));
+  for (long item = 0; item < p.groups * panels * depth.steps; ++item) {
+    const long first = item % depth.steps * kTileDepth, panel = item / depth.steps % panels;
+    const long output = item / depth.steps / panels * outputs + panel * kPanel;
+    const long count = smaller(depth.size - first, kTileDepth);
+    const long filled = divide_up(count, 2) * kPanel;
+    Pair* to = reinterpret_cast<Pair*>(packed) + item * depth.parts * step_pairs;
+    for (long part = 0; part < depth.parts; ++part, to += step_pairs) {
+      pack_step(w + output * row + part * depth.size + first, row, count,
+                smaller(outputs - panel * kPanel, kPanel), to);
+      __builtin_memset(to + filled, 0, (step_pairs - filled) * sizeof(Pair));
+    }
   }
 }
 

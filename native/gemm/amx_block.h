@@ -25,6 +25,13 @@ constexpr long kBlockHeight = 2 * kTileHeight;
 // Steps of a chunk, and those that are not cut.
 constexpr long kChunkSteps = 8, kUncutSteps = 12;
 
+// Rounds two vectors, and stores the wanted elements of both at once.
+BESTOF_INLINE void store_both(Bfloat16* to, Vec first, Vec second, __mmask32 wanted) {
+  const __m512bh both =
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
+  _mm512_mask_storeu_epi16(to, wanted, reinterpret_cast<__m512i>(both));
+}
+
 // The distance of copied rows in elements: an odd number of cache lines.
 BESTOF_INLINE long row_stride(long depth) {
   return (divide_up(depth, kTileDepth) | 1) * kTileDepth;
@@ -106,14 +113,14 @@ BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* p
 }
 
 // Multiplies `count` rows by one panel, of `steps` steps of depth. Calls finish(sums, row, n) with
-// the sums of `n` rows from `row` on, kPanel apart. Rows up to the next multiple of 16 are read as
-// well. sums: scratch, [count rounded up to 32, kPanel].
+// the sums of `n` rows from `row` on, kPanel apart. Chunks take about `chunk_steps` steps. Rows up
+// to the next multiple of 16 are read as well. sums: scratch, [count rounded up to 32, kPanel].
 template <class Steps, class Finish>
 BESTOF_INLINE void multiply_steps(const Bfloat16* rows, long stride, long count,
                                   const Bfloat16* panel, const Steps& offset, long steps,
-                                  float* sums, const Finish& finish) {
+                                  long chunk_steps, float* sums, const Finish& finish) {
   const bool cut = count > kBlockHeight && steps > kUncutSteps;
-  const long chunks = cut ? divide_up(steps, kChunkSteps) : 1;
+  const long chunks = cut ? divide_up(steps, chunk_steps) : 1;
   for (long chunk = 0; chunk < chunks; ++chunk) {
     const long first = part_begin(steps, chunks, chunk);
     const long last = part_begin(steps, chunks, chunk + 1);
@@ -130,13 +137,40 @@ BESTOF_INLINE void multiply_steps(const Bfloat16* rows, long stride, long count,
   }
 }
 
+// Finishes rows x columns sums that were stored kPanel apart. A row of a panel of bfloat16 is one
+// cache line, and is stored at once.
+template <class Out>
+inline void finish_panel(const float* sums, long rows, const Target<Out>& t, long columns) {
+  return finish_sums(sums, rows, t, columns);
+}
+
+inline void finish_panel(const float* sums, long rows, const Target<Bfloat16>& t, long columns) {
+  if (!is_plain(t, kPanel)) return finish_sums(sums, rows, t, columns);
+  const Vec low = lower_bound(t);
+  const long some = smaller(columns, kLanes), others = columns - some;
+  const auto wanted = static_cast<__mmask32>((1ul << columns) - 1);
+  const Vec first_bias = t.bias ? load_first(t.bias, some) : Vec{};
+  const Vec second_bias = t.bias ? load_first(t.bias + kLanes, others) : Vec{};
+  const Bfloat16* added = t.added;
+  Bfloat16* to = t.c;
+  for (long i = 0; i < rows; ++i, to += t.stride, sums += kPanel) {
+    Vec first = load(sums) + first_bias, second = load(sums + kLanes) + second_bias;
+    if (added) {
+      first += load_first(added, some);
+      second += load_first(added + kLanes, others);
+      added += t.stride;
+    }
+    store_both(to, at_least(first, low), at_least(second, low), wanted);
+  }
+}
+
 // Multiplies `count` copied rows by one panel, and finishes the results.
 template <class Out>
 inline void multiply_block(const Bfloat16* rows, long stride, long count, const Bfloat16* panel,
                            long depth, long columns, const Target<Out>& target, float* sums) {
-  multiply_steps(rows, stride, count, panel, StepsInLine{}, divide_up(depth, kDepthStep), sums,
-                 [&](const float* from, long row, long n) {
-                   finish_sums(from, n, target_at(target, row, 0), columns);
+  multiply_steps(rows, stride, count, panel, StepsInLine{}, divide_up(depth, kDepthStep),
+                 kChunkSteps, sums, [&](const float* from, long row, long n) {
+                   finish_panel(from, n, target_at(target, row, 0), columns);
                  });
 }
 
