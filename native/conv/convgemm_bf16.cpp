@@ -1,12 +1,57 @@
-// Implicit GEMM with products of bfloat16 and sums of float32. Tensors of bfloat16 are read where
-// they lie, unless their rows collide in L1. Tensors of float32 are rounded first: all of x if taps
-// share pixels, else block by block.
+// Implicit GEMM with products of bfloat16 and sums of float32.
+//
+// By vectors: tensors of bfloat16 are read where they lie, unless their rows collide in L1. Tensors
+// of float32 are rounded first: all of x if taps share pixels, else block by block.
+//
+// By the tile registers of AMX: blocks of x are copied or rounded, so that sixteen rows of a tile
+// lie at one distance.
 #include "conv/algorithms.h"
+#if defined(__AMX_BF16__)
+#include "conv/gathered_tiles.h"
+#include "conv/spread_tiles.h"
+#include "conv/weights.h"
+#else
 #include "conv/forward_grid.h"
+#endif
 
 namespace bestof {
 namespace BESTOF_TARGET {
 namespace {
+
+#if defined(__AMX_BF16__)
+
+long pair_floats(const Problem& p) {
+  return tile_weight_floats(p);
+}
+
+template <class From>
+void pack_pairs(const Problem& p, const From* w, Bfloat16* packed, int threads) {
+  pack_tiles(p, w, packed, threads);
+}
+
+// Whether each pixel of a block is copied once, or once for each tap.
+bool spreads(const Problem& p) {
+  return pads_taps(p.kernel_height * p.kernel_width, p.in_channels / p.groups);
+}
+
+bool is_empty(const Problem& p) {
+  return p.batch * p.out_height * p.out_width == 0;
+}
+
+long forward_scratch(const Problem& p, int threads) {
+  if (is_empty(p)) return 0;
+  return spreads(p) ? spread_floats(p, threads) : gathered_floats(p, threads);
+}
+
+template <class Element>
+void run(const Problem& p, const Element* x, Element* y, const Call& call) {
+  const Bfloat16* packed = halves(call.second);
+  if (is_empty(p)) return;
+  if (spreads(p)) return run_spread(p, x, packed, y, call.epilogue, call.scratch, call.threads);
+  run_gathered(p, x, packed, y, call.epilogue, call.scratch, call.threads);
+}
+
+#else
 
 bool copies(const Problem& p) {
   const bool collide = rows_collide<Bfloat16>(p.stride_x * p.in_channels);
@@ -41,15 +86,6 @@ void pack_pairs(const Problem& p, const From* w, Bfloat16* packed, int threads) 
   }
 }
 
-void pack(const Problem& p, const void* w, float* packed, int threads) {
-  Bfloat16* to = halves(packed);
-  if (p.element == Element::kBfloat16) {
-    pack_pairs(p, halves(w), to, threads);
-  } else {
-    pack_pairs(p, floats(w), to, threads);
-  }
-}
-
 long forward_scratch(const Problem& p, int threads) {
   return copies(p) ? forward_grid_floats<Bfloat16, true>(p, threads)
                    : forward_grid_floats<Bfloat16, false>(p, threads);
@@ -62,6 +98,17 @@ void run(const Problem& p, const Element* x, Element* y, const Call& call) {
     run_forward_grid<Bfloat16, true>(p, x, packed, y, call.epilogue, call.scratch, call.threads);
   } else {
     run_forward_grid<Bfloat16, false>(p, x, packed, y, call.epilogue, call.scratch, call.threads);
+  }
+}
+
+#endif
+
+void pack(const Problem& p, const void* w, float* packed, int threads) {
+  Bfloat16* to = halves(packed);
+  if (p.element == Element::kBfloat16) {
+    pack_pairs(p, halves(w), to, threads);
+  } else {
+    pack_pairs(p, floats(w), to, threads);
   }
 }
 

@@ -25,6 +25,13 @@ constexpr long kBlockHeight = 2 * kTileHeight;
 // Steps of a chunk, and those that are not cut.
 constexpr long kChunkSteps = 8, kUncutSteps = 12;
 
+// Rounds two vectors, and stores the wanted elements of both at once.
+BESTOF_INLINE void store_both(Bfloat16* to, Vec first, Vec second, __mmask32 wanted) {
+  const __m512bh both =
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
+  _mm512_mask_storeu_epi16(to, wanted, reinterpret_cast<__m512i>(both));
+}
+
 // The distance of copied rows in elements: an odd number of cache lines.
 BESTOF_INLINE long row_stride(long depth) {
   return (divide_up(depth, kTileDepth) | 1) * kTileDepth;
@@ -43,36 +50,45 @@ BESTOF_INLINE long sums_floats(long rows) {
   return rows * kPanel;
 }
 
-// Adds `steps` steps of depth to the sums in the tiles 0 to 3, or 0 and 1.
-template <int kRowTiles>
-BESTOF_INLINE void add_steps(const Bfloat16* rows, long stride, const Bfloat16* panel, long steps) {
+// Where the steps of depth of a row lie, in elements: one behind the other, or anywhere.
+struct StepsInLine {
+  BESTOF_INLINE long operator[](long step) const { return step * kTileDepth; }
+};
+struct StepsAnywhere {
+  const long* offset;
+  BESTOF_INLINE long operator[](long step) const { return offset[step]; }
+};
+
+// Adds the steps [first, last) of depth to the sums in the tiles 0 to 3, or 0 and 1.
+template <int kRowTiles, class Steps>
+BESTOF_INLINE void add_steps(const Bfloat16* row, long stride, const Bfloat16* panel,
+                             const Steps& offset, long first, long last) {
   constexpr long kPairBytes = kPanel * 2 * sizeof(Bfloat16);
-  const Bfloat16* below = rows + kTileHeight * stride;
+  const Bfloat16* below = row + kTileHeight * stride;
   const long row_bytes = stride * sizeof(Bfloat16);
-  for (long step = 0; step < steps; ++step) {
-    load_tile<4>(rows, row_bytes);
+  panel += first * kTileDepth * kPanel;
+  for (long step = first; step < last; ++step) {
+    load_tile<4>(row + offset[step], row_bytes);
     load_tile<6>(panel, kPairBytes);
     multiply_tiles<0, 4, 6>();
     load_tile<7>(panel + 2 * kTileColumns, kPairBytes);
     multiply_tiles<1, 4, 7>();
     if constexpr (kRowTiles == 2) {
-      load_tile<5>(below, row_bytes);
+      load_tile<5>(below + offset[step], row_bytes);
       multiply_tiles<2, 5, 6>();
       multiply_tiles<3, 5, 7>();
     }
-    rows += kTileDepth;
-    below += kTileDepth;
     panel += kTileDepth * kPanel;
   }
 }
 
-// sums[kRowTiles * 16, kPanel] (+)= rows by a part of a panel.
-template <int kRowTiles>
-BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* panel, long steps,
-                            bool begin, float* sums) {
+// sums[kRowTiles * 16, kPanel] (+)= rows by the steps [first, last) of a panel.
+template <int kRowTiles, class Steps>
+BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* panel,
+                            const Steps& offset, long first, long last, float* sums) {
   constexpr long kSumBytes = kPanel * sizeof(float);
   float* below = sums + kTileHeight * kPanel;
-  if (begin) {
+  if (first == 0) {
     clear_tile<0>();
     clear_tile<1>();
     if constexpr (kRowTiles == 2) {
@@ -87,7 +103,7 @@ BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* p
       load_tile<3>(below + kTileColumns, kSumBytes);
     }
   }
-  add_steps<kRowTiles>(rows, stride, panel, steps);
+  add_steps<kRowTiles>(rows, stride, panel, offset, first, last);
   store_tile<0>(sums, kSumBytes);
   store_tile<1>(sums + kTileColumns, kSumBytes);
   if constexpr (kRowTiles == 2) {
@@ -96,30 +112,66 @@ BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* p
   }
 }
 
-// Multiplies `count` copied rows by one panel, and finishes the results. Rows up to the next
-// multiple of 32 are read as well. sums: scratch, [count rounded up, kPanel].
+// Multiplies `count` rows by one panel, of `steps` steps of depth. Calls finish(sums, row, n) with
+// the sums of `n` rows from `row` on, kPanel apart. Chunks take about `chunk_steps` steps. Rows up
+// to the next multiple of 16 are read as well. sums: scratch, [count rounded up to 32, kPanel].
+template <class Steps, class Finish>
+BESTOF_INLINE void multiply_steps(const Bfloat16* rows, long stride, long count,
+                                  const Bfloat16* panel, const Steps& offset, long steps,
+                                  long chunk_steps, float* sums, const Finish& finish) {
+  const bool cut = count > kBlockHeight && steps > kUncutSteps;
+  const long chunks = cut ? divide_up(steps, chunk_steps) : 1;
+  for (long chunk = 0; chunk < chunks; ++chunk) {
+    const long first = part_begin(steps, chunks, chunk);
+    const long last = part_begin(steps, chunks, chunk + 1);
+    for (long row = 0; row < count; row += kBlockHeight) {
+      const Bfloat16* from = rows + row * stride;
+      float* to = sums + (cut ? row * kPanel : 0);
+      if (count - row > kTileHeight) {
+        add_tile<2>(from, stride, panel, offset, first, last, to);
+      } else {
+        add_tile<1>(from, stride, panel, offset, first, last, to);
+      }
+      if (chunk + 1 == chunks) finish(to, row, smaller(count - row, kBlockHeight));
+    }
+  }
+}
+
+// Finishes rows x columns sums that were stored kPanel apart. A row of a panel of bfloat16 is one
+// cache line, and is stored at once.
+template <class Out>
+inline void finish_panel(const float* sums, long rows, const Target<Out>& t, long columns) {
+  return finish_sums(sums, rows, t, columns);
+}
+
+inline void finish_panel(const float* sums, long rows, const Target<Bfloat16>& t, long columns) {
+  if (!is_plain(t, kPanel)) return finish_sums(sums, rows, t, columns);
+  const Vec low = lower_bound(t);
+  const long some = smaller(columns, kLanes), others = columns - some;
+  const auto wanted = static_cast<__mmask32>((1ul << columns) - 1);
+  const Vec first_bias = t.bias ? load_first(t.bias, some) : Vec{};
+  const Vec second_bias = t.bias ? load_first(t.bias + kLanes, others) : Vec{};
+  const Bfloat16* added = t.added;
+  Bfloat16* to = t.c;
+  for (long i = 0; i < rows; ++i, to += t.stride, sums += kPanel) {
+    Vec first = load(sums) + first_bias, second = load(sums + kLanes) + second_bias;
+    if (added) {
+      first += load_first(added, some);
+      second += load_first(added + kLanes, others);
+      added += t.stride;
+    }
+    store_both(to, at_least(first, low), at_least(second, low), wanted);
+  }
+}
+
+// Multiplies `count` copied rows by one panel, and finishes the results.
 template <class Out>
 inline void multiply_block(const Bfloat16* rows, long stride, long count, const Bfloat16* panel,
                            long depth, long columns, const Target<Out>& target, float* sums) {
-  const long steps = divide_up(depth, kDepthStep);
-  const bool cut = count > kBlockHeight && steps > kUncutSteps;
-  const long chunks = cut ? divide_up(steps, kChunkSteps) : 1;
-  for (long chunk = 0; chunk < chunks; ++chunk) {
-    const long first = part_begin(steps, chunks, chunk);
-    const long some = part_begin(steps, chunks, chunk + 1) - first;
-    for (long row = 0; row < count; row += kBlockHeight) {
-      const Bfloat16* from = rows + row * stride + first * kTileDepth;
-      const Bfloat16* part = panel + first * kTileDepth * kPanel;
-      float* to = sums + (cut ? row * kPanel : 0);
-      if (count - row > kTileHeight) {
-        add_tile<2>(from, stride, part, some, chunk == 0, to);
-      } else {
-        add_tile<1>(from, stride, part, some, chunk == 0, to);
-      }
-      if (chunk + 1 == chunks)
-        finish_sums(to, smaller(count - row, kBlockHeight), target_at(target, row, 0), columns);
-    }
-  }
+  multiply_steps(rows, stride, count, panel, StepsInLine{}, divide_up(depth, kDepthStep),
+                 kChunkSteps, sums, [&](const float* from, long row, long n) {
+                   finish_panel(from, n, target_at(target, row, 0), columns);
+                 });
 }
 
 }  // namespace BESTOF_TARGET

