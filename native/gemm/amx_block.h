@@ -50,24 +50,38 @@ BESTOF_INLINE long sums_floats(long rows) {
   return rows * kPanel;
 }
 
-// Where the steps of depth of a row lie, in elements: one behind the other, or anywhere.
+// Where the steps of depth of a row lie, in elements: one behind the other, or anywhere. kFetches:
+// whether the next chunk of the panel is asked for while this one is multiplied.
 struct StepsInLine {
+  static constexpr bool kFetches = true;
   BESTOF_INLINE long operator[](long step) const { return step * kTileDepth; }
 };
 struct StepsAnywhere {
+  static constexpr bool kFetches = false;
   const long* offset;
   BESTOF_INLINE long operator[](long step) const { return offset[step]; }
+};
+
+// What is asked for, into L2, while tiles are multiplied: `lines` cache lines in each step, from
+// `from` on.
+struct FetchLines {
+  const Bfloat16* from;
+  long lines;
 };
 
 // Adds the steps [first, last) of depth to the sums in the tiles 0 to 3, or 0 and 1.
 template <int kRowTiles, class Steps>
 BESTOF_INLINE void add_steps(const Bfloat16* row, long stride, const Bfloat16* panel,
-                             const Steps& offset, long first, long last) {
+                             const Steps& offset, long first, long last, FetchLines fetch) {
   constexpr long kPairBytes = kPanel * 2 * sizeof(Bfloat16);
   const Bfloat16* below = row + kTileHeight * stride;
   const long row_bytes = stride * sizeof(Bfloat16);
   panel += first * kTileDepth * kPanel;
   for (long step = first; step < last; ++step) {
+    if constexpr (Steps::kFetches) {
+      for (long line = 0; line < fetch.lines; ++line, fetch.from += kTileDepth)
+        __builtin_prefetch(fetch.from, 0, 2);
+    }
     load_tile<4>(row + offset[step], row_bytes);
     load_tile<6>(panel, kPairBytes);
     multiply_tiles<0, 4, 6>();
@@ -85,7 +99,8 @@ BESTOF_INLINE void add_steps(const Bfloat16* row, long stride, const Bfloat16* p
 // sums[kRowTiles * 16, kPanel] (+)= rows by the steps [first, last) of a panel.
 template <int kRowTiles, class Steps>
 BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* panel,
-                            const Steps& offset, long first, long last, float* sums) {
+                            const Steps& offset, long first, long last, const FetchLines& fetch,
+                            float* sums) {
   constexpr long kSumBytes = kPanel * sizeof(float);
   float* below = sums + kTileHeight * kPanel;
   if (first == 0) {
@@ -103,13 +118,25 @@ BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* p
       load_tile<3>(below + kTileColumns, kSumBytes);
     }
   }
-  add_steps<kRowTiles>(rows, stride, panel, offset, first, last);
+  add_steps<kRowTiles>(rows, stride, panel, offset, first, last, fetch);
   store_tile<0>(sums, kSumBytes);
   store_tile<1>(sums + kTileColumns, kSumBytes);
   if constexpr (kRowTiles == 2) {
     store_tile<2>(below, kSumBytes);
     store_tile<3>(below + kTileColumns, kSumBytes);
   }
+}
+
+// What the multiplication of the rows from `row` on by the steps [first, last) asks for: its share
+// of what lies behind these steps, which is the next chunk or the next panel. Weights that come
+// from L3 then take 0.75 to 1 of the time (3,072 x 768: 0.79). One block of rows reads
+// `kChunkSteps` ahead.
+inline FetchLines fetch_behind(const Bfloat16* panel, long first, long last, long row, long count) {
+  constexpr long kStepLines = 2 * kTileHeight;
+  const long lines = divide_up(kStepLines, divide_up(count, kBlockHeight));
+  const long behind = count > kBlockHeight ? last : first + kChunkSteps;
+  const long share = row / kBlockHeight * (last - first) * lines;
+  return {panel + (behind * kStepLines + share) * kTileDepth, lines};
 }
 
 // Multiplies `count` rows by one panel, of `steps` steps of depth. Calls finish(sums, row, n) with
@@ -126,11 +153,12 @@ BESTOF_INLINE void multiply_steps(const Bfloat16* rows, long stride, long count,
     const long last = part_begin(steps, chunks, chunk + 1);
     for (long row = 0; row < count; row += kBlockHeight) {
       const Bfloat16* from = rows + row * stride;
+      const FetchLines fetch = fetch_behind(panel, first, last, row, count);
       float* to = sums + (cut ? row * kPanel : 0);
       if (count - row > kTileHeight) {
-        add_tile<2>(from, stride, panel, offset, first, last, to);
+        add_tile<2>(from, stride, panel, offset, first, last, fetch, to);
       } else {
-        add_tile<1>(from, stride, panel, offset, first, last, to);
+        add_tile<1>(from, stride, panel, offset, first, last, fetch, to);
       }
       if (chunk + 1 == chunks) finish(to, row, smaller(count - row, kBlockHeight));
     }

@@ -165,11 +165,17 @@ __attribute__((noinline)) inline void finish_stored(const float* sums, long sums
   }
 }
 
-// Whether whole vectors of results lie side by side, and have at most a lower bound.
+// Whether whole vectors of results lie side by side.
+template <class Out>
+BESTOF_INLINE bool is_whole(const Target<Out>& t, long columns) {
+  return !t.turned && !t.bias_of_rows && columns == kPanel;
+}
+
+// Whether results are whole vectors, and have at most a lower bound.
 template <class Out>
 BESTOF_INLINE bool is_plain(const Target<Out>& t, long columns) {
   const bool bounded = t.activation == Activation::kRelu || t.activation == Activation::kNone;
-  return !t.turned && !t.bias_of_rows && columns == kPanel && bounded && !t.factor;
+  return is_whole(t, columns) && bounded && !t.factor;
 }
 
 template <class Out>
@@ -177,19 +183,38 @@ BESTOF_INLINE Vec lower_bound(const Target<Out>& t) {
   return broadcast(t.activation == Activation::kRelu ? 0.0f : -__builtin_inff());
 }
 
+// Finishes rows x kPanel whole sums. With a call of the activation for each vector, a product with
+// GELU took 1.25 times as long (1024 x 768 x 3072, bfloat16, one core of a Xeon with AMX).
+template <Activation kActivation, class Out>
+__attribute__((noinline)) inline void finish_whole(const float* sums, long rows,
+                                                   const Target<Out>& given) {
+  const Target<Out> t = given;  // stores cannot change this copy
+  Vec bias[kPanelVectors];
+#pragma GCC unroll 4
+  for (int j = 0; j < kPanelVectors; ++j) bias[j] = t.bias ? load(t.bias + j * kLanes) : Vec{};
+  for (long i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanelVectors; ++j) {
+      const long at = i * t.stride + j * kLanes;
+      Vec v = load(sums + i * kPanel + j * kLanes) + bias[j];
+      if (t.added) v += load(t.added + at);
+      v = activate_inline(v, kActivation, t.slope);
+      if (t.factor) v *= load(t.factor + at);
+      store(t.c + at, v);
+    }
+  }
+}
+
 // Finishes rows x columns sums that were stored kPanel apart.
 template <class Out>
 inline void finish_sums(const float* sums, long rows, const Target<Out>& t, long columns) {
-  if (!is_plain(t, columns)) return finish_stored(sums, kPanel, rows, columns, t);
-  const Vec low = lower_bound(t);
-  for (long j = 0; j < kPanel; j += kLanes) {
-    const Vec bias = t.bias ? load(t.bias + j) : Vec{};
-    for (long i = 0; i < rows; ++i) {
-      const long at = i * t.stride + j;
-      Vec v = load(sums + i * kPanel + j) + bias;
-      if (t.added) v += load(t.added + at);
-      store(t.c + at, at_least(v, low));
-    }
+  if (!is_whole(t, columns)) return finish_stored(sums, kPanel, rows, columns, t);
+  switch (t.activation) {
+#define BESTOF_ACTIVATION(enumerator, name, falls, result) \
+  case Activation::enumerator:                             \
+    return finish_whole<Activation::enumerator>(sums, rows, t);
+#include "conv/activations.inc"
+#undef BESTOF_ACTIVATION
   }
 }
 
@@ -202,7 +227,7 @@ BESTOF_INLINE void finish_tile(const Accumulator<R>& acc, const Target<Out>& t, 
 #pragma GCC unroll 4
       for (int j = 0; j < kPanelVectors; ++j) store(sums + i * kPanel + j * kLanes, acc.v[i][j]);
     }
-    return finish_stored(sums, kPanel, R, columns, t);
+    return finish_sums(sums, R, t, columns);
   }
   const Vec low = lower_bound(t);
   Out* const c = t.c;
