@@ -14,7 +14,10 @@ from bestof import kernels
 from bestof.errors import KernelError
 
 NAME = "blocked_bf16"
-SHAPES = ((1, 1, 1), (15, 33, 47), (40, 130, 33), (5, 700, 64), (300, 9, 70), (7, 0, 3))
+SHAPES = (
+    *((1, 1, 1), (15, 33, 47), (40, 130, 33), (5, 700, 64), (300, 9, 70), (7, 0, 3)),
+    *((70, 500, 40), (33, 1100, 33), (300, 2100, 9)),  # depth in chunks, rows in blocks
+)
 
 
 @pytest.fixture(autouse=True, params=BFLOAT16_ISAS)

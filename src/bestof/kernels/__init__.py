@@ -17,7 +17,7 @@ from bestof.kernels.conv import (
 )
 from bestof.kernels.focal_loss import FocalLoss, focal_loss
 from bestof.kernels.frozen_norm import frozen_norm, frozen_norm_backward
-from bestof.kernels.isa import isa, isas, use_isa
+from bestof.kernels.isa import has_wide_vectors, isa, isas, use_isa
 from bestof.kernels.lamb import lamb_step
 from bestof.kernels.matmul import (
     MatmulAlgorithm,
@@ -58,6 +58,7 @@ __all__ = [
     "focal_loss",
     "frozen_norm",
     "frozen_norm_backward",
+    "has_wide_vectors",
     "isa",
     "isas",
     "lamb_step",

@@ -18,6 +18,11 @@ def isa() -> str:
     return _native.isa()
 
 
+def has_wide_vectors() -> bool:
+    """Return whether vectors have 32 bytes or more: AVX2, AVX-512 and what extends it."""
+    return isa() not in ("baseline", "neon")
+
+
 def isas() -> tuple[str, ...]:
     """Return the instruction sets that this build has and this processor runs, best first."""
     return tuple(_native.isas())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bestof.accuracy import allows
-from bestof.kernels import isa
+from bestof.kernels import has_wide_vectors
 from bestof.torch.convolution.alternative import Alternative, ErrorBound, summation_bound
 from bestof.torch.convolution.estimate import (
     MARGIN,
@@ -60,7 +60,7 @@ class Catalogue:
         return (
             min(estimates, key=estimates.__getitem__, default="") in _WINOGRAD
             and min(problem.weight_shape[:2]) >= WINOGRAD_CHANNELS
-            and isa().startswith("avx")
+            and has_wide_vectors()
         )
 
     def cheapest(self, problem: ConvProblem) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bestof.kernels import isa
+from bestof.kernels import has_wide_vectors, isa
 from bestof.torch.convolution import as_is, estimate, shared_im2row
 from bestof.torch.convolution import catalogue as catalogue_module
 from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
@@ -70,7 +70,7 @@ VGG16 = (
 def test_beside_winograd_pytorch_as_is_stands_for_all_that_multiplies_everything(
     notation: str, layout: Layout
 ) -> None:
-    if not isa().startswith("avx"):
+    if not has_wide_vectors():
         pytest.skip(f"the rule is for AVX2 and AVX-512; these kernels are {isa()}")
     problem = parse_conv(notation)._replace(threads=2, input_layout=layout, weight_layout=layout)
     for catalogue in CATALOGUES:
@@ -91,7 +91,7 @@ def test_winograd_excludes_no_alternative_unless_it_is_ahead() -> None:
 
 
 def test_a_kernel_without_vectors_excludes_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_module, "isa", lambda: "baseline")
+    monkeypatch.setattr(catalogue_module, "has_wide_vectors", lambda: False)
     problem = parse_conv(
         "i64x32x32,k64x3x3,b63,p1"
     )  # no problem of another test, whose answer is remembered
