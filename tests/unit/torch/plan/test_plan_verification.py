@@ -67,7 +67,8 @@ def test_sizes_of_numbers_whose_squares_float32_has_not(size: float) -> None:
     assert peak(values * size) == pytest.approx(4 * size, rel=1e-6)
     assert rms((values * size).bfloat16()) == pytest.approx(26**0.5 / 2 * size, rel=1e-2)
     assert rms(values.double() * size**5) == pytest.approx(26**0.5 / 2 * size**5, rel=1e-6)
-    layer, weight = Layer(None, linear=True), torch.tensor([[1.0, 2.0], [0.0, 3.0]])  # type: ignore[arg-type]
+    layer = Layer(None, linear=True)  # type: ignore[arg-type]  # its weights are passed below
+    weight = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
     for x in (torch.tensor([[2.0, 1.0]]), torch.tensor([[2.0, 1.0], [NAN, INF]])):
         found = mean_of_squares(layer, x * size, weight)
         assert found * len(x) == pytest.approx((8 + 9) / 2 * size * size, rel=1e-5)
