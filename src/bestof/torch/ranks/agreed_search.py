@@ -87,7 +87,7 @@ class AgreedSearch:
             del self._marks[:-_MARKS]
         position = self._by_log(step)
         self._calls += 1
-        self._log.count_call()
+        self._log.count_call(step)
         self._under_way[position] += 1
         own = self._own.ask() if self._alone() else None
         return position if own is None else own
@@ -180,11 +180,12 @@ class AgreedSearch:
         if entry.kind == DECIDE:
             return self._decided(entry)
         past = self._calls - first
+        if place == read - 1 and self._time_to_offer(past, len(entry.tries), step):
+            self._offer(read, step, entry.tries[past:])
         if past < len(entry.tries):
             return self._usable(entry.tries[past], entry.best)
-        if place == read - 1 and self._rested(past, len(entry.tries)):
-            self._offer(read, step)
-        return self._usable(entry.best)
+        # Entries that do not hold yet know better which alternative is best.
+        return self._usable(entries[read - 1].best, entry.best)
 
     def _holding(self, step: int) -> tuple[int | None, int]:
         """Return the place of the last entry that holds, and with which call it began to."""
@@ -242,19 +243,35 @@ class AgreedSearch:
         """Return how many calls there were before the first call in this step or a later one."""
         return next((calls for marked, calls in self._marks if marked >= step), self._calls)
 
-    def _rested(self, past: int, tries: int) -> bool:
-        """Return whether to offer the next entry.
+    def _time_to_offer(self, past: int, tries: int, step: int) -> bool:
+        """Return whether to offer the entry behind one of so many tries, `past` of them made.
+
+        It is offered so early that it holds when these tries have been made. Ranks would wait for
+        it otherwise: for half of all tuning steps, with four ranks.
 
         Times may not count for long, as in an evaluation whose backward passes never come. Each
         entry that gave none doubles the pause before the next one.
         """
-        return self._news or past >= max(1, tries) << self._barren
+        if not self._news:
+            return past >= max(1, tries) << self._barren
+        if past >= tries or self._own.winner is not None:
+            return True
+        ahead = self._log.ahead()
+        begin, calls = self._marks[-1][1], self._calls_a_step()
+        holds = begin + ahead * calls if ahead else self._calls + AHEAD_CALLS
+        return self._calls - past + tries <= holds
 
-    def _offer(self, place: int, step: int) -> None:
+    def _calls_a_step(self) -> int:
+        """Return how many calls the last whole step made."""
+        if len(self._marks) < 2:
+            return 1
+        (before, calls), (step, later) = self._marks[-2:]
+        return max(1, (later - calls) // (step - before))
+
+    def _offer(self, place: int, step: int, left: Sequence[str] = ()) -> None:
+        """Offer the entry behind one whose tries `left` are still to be made."""
         if self._log.offered() is not None:
             return
-        self._barren = 0 if self._news else min(self._barren + 1, _MOST_REST)
-        self._news = False
         ahead, call = step + self._log.ahead(), self._calls + AHEAD_CALLS
         if self._reopens:
             self._log.offer(place, Entry(REOPEN, step, step, call))
@@ -263,16 +280,25 @@ class AgreedSearch:
         if winner is not None:
             self._log.offer(place, Entry(DECIDE, step, ahead, call, (), self._names[winner]))
             return
+        expected = self._expected(left)
+        if left and not expected:
+            return  # these tries are likely to decide
+        self._barren = 0 if self._news else min(self._barren + 1, _MOST_REST)
+        self._news = False
         best = self.best
-        tries = tuple(self._names[position] for position in self._expected())
+        tries = tuple(self._names[position] for position in expected)
         leader = self._names[self._usable() if best is None else best]
         self._log.offer(place, Entry(TRY, step, ahead, call, tries, leader))
 
-    def _expected(self) -> list[int]:
-        """Return what the own search asks for next, if further times are like those before."""
+    def _expected(self, left: Sequence[str]) -> list[int]:
+        """Return what the own search asks for next, if further times are like those before.
+
+        left: what is called before that.
+        """
         search: OpenSearch = copy.deepcopy(self._own)
         asked: list[int] = []
-        for place, count in self._under_way.items():
+        coming = Counter(self._usable(name) for name in left)
+        for place, count in (self._under_way + coming).items():
             for _ in range(min(count, MOST_TRIES)):
                 search.tell(place, self._like(place))
         rounds: Counter[int] = Counter()

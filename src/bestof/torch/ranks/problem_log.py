@@ -10,15 +10,15 @@ from bestof.torch.ranks.entry import DECIDE, Entry
 class Carrier(Protocol):
     """What carries offers to the log."""
 
-    asked: int
-    """Calls of this rank that followed the log."""
-
     @property
     def broken(self) -> bool:
         """Whether the log cannot be reached any more."""
 
     def ahead(self) -> int:
         """Return how many steps pass until all ranks have read what is written now."""
+
+    def count_call(self, step: int) -> None:
+        """Take note of a call of this rank that follows the log, in this optimizer step."""
 
     def carry(self, log: ProblemLog) -> None:
         """Write the offer of this problem soon."""
@@ -62,9 +62,9 @@ class ProblemLog:
         offer = self._offer
         return offer[1] if offer is not None and offer[0] == len(self.entries) else None
 
-    def count_call(self) -> None:
+    def count_call(self, step: int) -> None:
         """Take note that a call follows the log: the carrier then looks often."""
-        self._carrier.asked += 1
+        self._carrier.count_call(step)
 
     def ahead(self) -> int:
         """Return how many steps pass until all ranks have read what is written now."""
