@@ -70,6 +70,9 @@ class AgreedSearch:
         self._marks: list[tuple[int, int]] = []  # steps, and the calls before the first call in it
         self._seen: list[tuple[int, int]] = []  # calls and steps when each entry had been read
         self._barren, self._news = 0, False  # entries in a row that gave no time
+        self._place: int | None = None  # the entry that holds
+        self._first = 0  # the call with which it began to hold
+        self._on_time = False  # whether this rank had read it before that
         self._favourite: int | None = None  # the decision of an earlier run
         self._winner: int | None = None
         self._winner_calls = 0
@@ -160,6 +163,7 @@ class AgreedSearch:
             self._under_way.clear()
             if entries[place].kind == REOPEN and place >= self._begin:
                 self._begin, self._reopens = place + 1, False
+                self._place = None
                 self._winner, self._winner_calls = None, 0
                 self._favourite = None
                 if self._calls:
@@ -171,7 +175,8 @@ class AgreedSearch:
     def _by_log(self, step: int) -> int:
         entries = self._log.entries
         read = len(self._seen)
-        place, first = self._holding(step)
+        self._follow(step)
+        place = self._place
         if place is None:
             if read == self._begin:
                 self._offer(read, step)
@@ -179,41 +184,55 @@ class AgreedSearch:
         entry = entries[place]
         if entry.kind == DECIDE:
             return self._decided(entry)
-        past = self._calls - first
-        if place == read - 1 and self._time_to_offer(past, len(entry.tries), step):
+        past = self._calls - self._first
+        if place == read - 1 and self._time_to_offer(past, len(entry.tries)):
             self._offer(read, step, entry.tries[past:])
         if past < len(entry.tries):
             return self._usable(entry.tries[past], entry.best)
         # Entries that do not hold yet know better which alternative is best.
         return self._usable(entries[read - 1].best, entry.best)
 
-    def _holding(self, step: int) -> tuple[int | None, int]:
-        """Return the place of the last entry that holds, and with which call it began to."""
-        for place in reversed(range(self._begin, len(self._seen))):
-            first = self._first_call(self._log.entries[place], *self._seen[place], step)
-            if first is not None:
-                return place, first
-        return None, 0
+    def _follow(self, step: int) -> None:
+        """Go to the entry that holds for this call.
 
-    def _first_call(self, entry: Entry, seen: int, then: int, step: int) -> int | None:
-        """Return with which call of this rank the entry begins to hold; None while it does not.
-
-        The rank had read it before its call `seen`, in its step `then`.
+        Entries hold in the order of the log, and none before the tries of the one before have been
+        made. Else ranks that are not in step could replace each other's entries without end. Only a
+        decision holds in spite of other entries. A rank that has read late skips the tries that it
+        has missed. If it has missed all tries of the last entry, it makes them now: else nobody
+        might make them.
         """
+        entries, read = self._log.entries, len(self._seen)
+        while True:
+            place = self._begin if self._place is None else self._place + 1
+            if place >= read:
+                return
+            if entries[read - 1].kind == DECIDE and self._first_call(read - 1, step) is not None:
+                self._place = read - 1
+                return
+            if self._place is not None:
+                if self._calls < self._first + len(entries[self._place].tries):
+                    return
+            first = self._first_call(place, step)
+            if first is None:
+                return
+            missed = first + len(entries[place].tries) <= self._calls
+            self._on_time = not missed and first > self._seen[place][0]
+            self._first = self._calls if missed and place == read - 1 else first
+            self._place = place
+
+    def _first_call(self, place: int, step: int) -> int | None:
+        """Return with which call of this rank an entry begins to hold; None while it does not."""
+        entry = self._log.entries[place]
+        seen, then = self._seen[place]  # it was read before the call `seen`, in the step `then`
         if entry.step <= entry.written:  # no steps were counted
             if entry.call > seen + WAIT:
                 return seen
-            if entry.call > self._calls:
-                return None
-            first = entry.call
-        elif entry.written > then + LOCKSTEP:
+            return entry.call if entry.call <= self._calls else None
+        if entry.written > then + LOCKSTEP:
             return seen
-        elif entry.step <= step:
-            first = self._calls_before(entry.step)
-        else:
-            return seen + WAIT if self._calls >= seen + WAIT else None
-        # If this rank has missed all the trials, it makes them now. Else nobody might make them.
-        return first if first + len(entry.tries) > seen else seen
+        if entry.step <= step:
+            return self._calls_before(entry.step)
+        return seen + WAIT if self._calls >= seen + WAIT else None
 
     def _before(self) -> int:
         """Return the alternative while no entry of this race holds."""
@@ -243,18 +262,21 @@ class AgreedSearch:
         """Return how many calls there were before the first call in this step or a later one."""
         return next((calls for marked, calls in self._marks if marked >= step), self._calls)
 
-    def _time_to_offer(self, past: int, tries: int, step: int) -> bool:
+    def _time_to_offer(self, past: int, tries: int) -> bool:
         """Return whether to offer the entry behind one of so many tries, `past` of them made.
 
         It is offered so early that it holds when these tries have been made. Ranks would wait for
-        it otherwise: for half of all tuning steps, with four ranks.
+        it otherwise: for half of all tuning steps, with four ranks. A rank that has not read the
+        present entry on time is not in step, and does not know when others have made the tries.
 
         Times may not count for long, as in an evaluation whose backward passes never come. Each
         entry that gave none doubles the pause before the next one.
         """
         if not self._news:
             return past >= max(1, tries) << self._barren
-        if past >= tries or self._own.winner is not None:
+        if past >= tries or not self._on_time:
+            return past >= tries
+        if self._own.winner is not None:
             return True
         ahead = self._log.ahead()
         begin, calls = self._marks[-1][1], self._calls_a_step()

@@ -120,6 +120,7 @@ class Courier:
 
     def look(self) -> None:
         """Write the offers and read all new places; raise what the store raises."""
+        self._delay *= _FADE
         while True:
             offers = self._open_offers()
             key = str(self._place)
@@ -159,7 +160,6 @@ class Courier:
                 self._wake.wait(self._pause())
                 self._wake.clear()
                 self._looked = monotonic()
-                self._delay *= _FADE
                 self.look()
         except Exception as error:  # of a store whose server is gone, whatever it raises
             _log.info("ranks no longer agree: %s: %s", type(error).__name__, error)

@@ -88,7 +88,7 @@ def test_looks_become_rare_while_no_call_follows_the_log() -> None:
     pauses = [courier._pause() for _ in range(100)]
     assert pauses[0] == BUSY
     assert pauses[-1] == IDLE
-    courier.log("toy/0/5").count_call()
+    courier.log("toy/0/5").count_call(0)
     assert courier._pause() == BUSY
 
 
