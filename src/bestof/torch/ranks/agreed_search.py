@@ -216,23 +216,30 @@ class AgreedSearch:
             if first is None:
                 return
             missed = first + len(entries[place].tries) <= self._calls
-            self._on_time = not missed and first > self._seen[place][0]
+            in_step = not missed and not self._far_ahead(place)
+            self._on_time = in_step and first >= self._seen[place][0]
             self._first = self._calls if missed and place == read - 1 else first
             self._place = place
 
     def _first_call(self, place: int, step: int) -> int | None:
         """Return with which call of this rank an entry begins to hold; None while it does not."""
         entry = self._log.entries[place]
-        seen, then = self._seen[place]  # it was read before the call `seen`, in the step `then`
-        if entry.step <= entry.written:  # no steps were counted
-            if entry.call > seen + WAIT:
-                return seen
-            return entry.call if entry.call <= self._calls else None
-        if entry.written > then + LOCKSTEP:
+        seen = self._seen[place][0]
+        if self._far_ahead(place):
             return seen
+        if entry.step <= entry.written:  # no steps were counted
+            return entry.call if entry.call <= self._calls else None
         if entry.step <= step:
             return self._calls_before(entry.step)
         return seen + WAIT if self._calls >= seen + WAIT else None
+
+    def _far_ahead(self, place: int) -> bool:
+        """Return whether the entry was written far ahead of this rank, which then began late."""
+        entry = self._log.entries[place]
+        seen, then = self._seen[place]  # it was read before the call `seen`, in the step `then`
+        if entry.step <= entry.written:
+            return entry.call > seen + WAIT
+        return entry.written > then + LOCKSTEP
 
     def _before(self) -> int:
         """Return the alternative while no entry of this race holds."""
