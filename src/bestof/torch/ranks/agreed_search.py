@@ -322,7 +322,8 @@ class AgreedSearch:
     def _expected(self, left: Sequence[str]) -> list[int]:
         """Return what the own search asks for next, if further times are like those before.
 
-        left: what is called before that.
+        left: what is called before that. In a near-tie, those that are left go on until a rank has
+        decided: further tries cost nothing there, and to wait for a decision makes tuning longer.
         """
         search: OpenSearch = copy.deepcopy(self._own)
         asked: list[int] = []
@@ -340,6 +341,9 @@ class AgreedSearch:
             search.tell(position, self._like(position))
             if search.winner is not None:
                 break
+        if self.near_tie:
+            rounds_on = list(dict.fromkeys(asked or coming))
+            asked = rounds_on * (MOST_TRIES // max(1, len(rounds_on)))
         return asked
 
     def _like(self, position: int) -> float:
