@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from bestof.selection import Race
-from bestof.torch.ranks.agreed_search import AgreedPolicy, AgreedSearch
+from bestof.torch.ranks.agreed_search import MOST_TRIES, AgreedPolicy, AgreedSearch
 from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry, parse_place, place_text
 from bestof.torch.ranks.problem_log import ProblemLog
 
@@ -128,6 +128,68 @@ def test_tuning_four_ranks_costs_little_more_than_tuning_one() -> None:
         apart += excess(separate)
     assert four <= 1.2 * one
     assert four < apart
+
+
+def test_ranks_do_not_wait_for_the_next_entry() -> None:
+    """It is offered so early that it holds when the tries of the one before have been made."""
+    one, four = 0, 0
+    for run in range(30):
+        alone = Rank([], run)
+        alone.reader.broken = True
+        while alone.decision is None:
+            trained([alone], 1)
+        one += alone.step
+        log: list[Entry] = []
+        ranks = [Rank(log, 100 * run + number) for number in range(4)]
+        while any(rank.decision is None for rank in ranks):
+            trained(ranks, 1)
+        four += ranks[0].step
+    first, last = AHEAD + 1, AHEAD + 4  # steps until the first entry holds, and until all settle
+    assert four <= one + 30 * (first + last)
+
+
+def test_tries_of_a_near_tie_go_on_until_a_rank_has_decided() -> None:
+    search = Rank([], 0).search
+    for _ in range(5):
+        for position, seconds in enumerate((2.0, 2.05, 9.0, 20.0)):
+            search.tell(position, seconds)
+    search.ask()
+    assert search.winner is None
+    assert search.near_tie
+    expected = search._expected(())
+    assert len(expected) == MOST_TRIES
+    assert set(expected) == {0, 1}
+
+
+def test_an_entry_waits_until_the_tries_of_the_one_before_have_been_made() -> None:
+    log = [Entry(TRY, 3, 5, 0, ("good", "best") * 2, "good"), Entry(TRY, 3, 6, 0, NAMES, "best")]
+    rank = Rank(log, 0)
+    rank.step = 4
+    rank.reader.look()
+    for rank.step in range(4, 12):
+        rank.call()
+    assert rank.called[1:5] == ["good", "best"] * 2
+    assert rank.called[5] == NAMES[3], "three of the next tries have been missed"
+
+
+def test_a_decision_waits_for_no_tries() -> None:
+    log = [Entry(TRY, 3, 5, 0, ("good",) * 20, "good"), Entry(DECIDE, 3, 6, 0, (), "best")]
+    rank = Rank(log, 0)
+    rank.step = 4
+    rank.reader.look()
+    for rank.step in range(4, 8):
+        rank.call()
+    assert rank.called[1:] == ["good", "best", "best"]
+
+
+def test_calls_take_the_best_of_the_entry_that_was_read_last() -> None:
+    log = [Entry(TRY, 3, 5, 0, ("good",), "as is"), Entry(TRY, 3, 9, 0, ("awful",), "best")]
+    rank = Rank(log, 0)
+    rank.step = 4
+    rank.reader.look()
+    for rank.step in range(4, 10):
+        rank.call()
+    assert rank.called[1:] == ["good", "best", "best", "best", "awful"]
 
 
 def test_a_rank_that_stops_holds_up_nobody() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import pytest
 
 from bestof.selection.policies import Race
 from bestof.torch.ranks.agreement import Agreement
 from bestof.torch.ranks.courier import BUSY, IDLE, Courier
-from bestof.torch.ranks.entry import DECIDE, TRY, Entry
+from bestof.torch.ranks.entry import DECIDE, TRY, Entry, parse_place
 
 
 class Selector:
@@ -90,6 +91,68 @@ def test_looks_become_rare_while_no_call_follows_the_log() -> None:
     assert pauses[-1] == IDLE
     courier.log("toy/0/5").count_call(0)
     assert courier._pause() == BUSY
+
+
+def test_the_first_call_of_a_step_has_the_thread_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("bestof.torch.ranks.courier.monotonic", lambda: now[0])
+    courier = Courier(Empty(), lambda: 1, lambda key: None)
+    log = courier.log("toy/0/5")
+    now[0] += BUSY
+    log.count_call(1)
+    assert not courier._wake.is_set(), "the step in which the thread has begun"
+    log.count_call(2)
+    assert courier._wake.is_set()
+    assert courier._pause() == IDLE, "the next step is awaited"
+    assert courier._pause() < IDLE, "no step came"
+    courier._wake.clear()
+    now[0] += BUSY
+    log.count_call(2)
+    assert not courier._wake.is_set(), "the step has been looked at"
+    log.count_call(3)
+    assert courier._wake.is_set()
+
+
+def test_short_steps_make_no_more_looks_than_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("bestof.torch.ranks.courier.monotonic", lambda: now[0])
+    courier = Courier(Empty(), lambda: 1, lambda key: None)
+    for step in range(2, 100):
+        courier.count_call(step)
+    assert not courier._wake.is_set()
+
+
+def test_the_offers_of_a_step_are_written_in_one_place_of_the_log() -> None:
+    class Kept(Empty):
+        texts: ClassVar[list[str]] = []
+
+        def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+            self.texts.append(desired)
+            return desired.encode()
+
+    courier = Courier(Kept(), lambda: 3, lambda key: None)
+    for problem in range(20):
+        courier.log(f"toy/0/{problem}").offer(0, Entry(TRY, 3, 5, 2, ("a",), "a"))
+    assert not courier._wake.is_set(), "the thread waits for the next step"
+    courier.look()
+    (text,) = Kept.texts
+    assert len(parse_place(text)) == 20
+
+
+def test_entries_hold_twice_as_many_steps_ahead_as_offers_took_to_be_read() -> None:
+    step = 0
+    courier = Courier(Empty(), lambda: step, lambda key: None)
+    log = courier.log("toy/0/5")
+    assert courier.ahead() == 0, "no step was counted"
+    step = 2
+    log.offer(0, Entry(TRY, step, step + 2, 2, ("a",), "a"))
+    assert courier.ahead() == 2
+    step = 8
+    courier.look()
+    assert courier.ahead() == 12
+    for _ in range(40):
+        courier.look()
+    assert courier.ahead() == 2
 
 
 def test_an_offer_whose_place_is_taken_is_dropped() -> None:

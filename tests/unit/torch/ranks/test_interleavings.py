@@ -23,6 +23,15 @@ def test_any_order_of_a_few_hundred_actions(block: int) -> None:
         decided_alike(seed, 50 + seed % 350)
 
 
+def test_ranks_out_of_step_do_not_replace_their_entries_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Delays that never fade keep the entries of one rank far ahead of the steps of another."""
+    monkeypatch.setattr("bestof.torch.ranks.courier._FADE", 1.0)
+    for seed in (1015, 1162, 2052, 2439, 2535, 2698, 2777, 3084):
+        decided_alike(seed, 50 + seed % 700)
+
+
 @pytest.mark.long
 def test_a_thousand_orders() -> None:
     for seed in range(1000, 2000):
