@@ -11,6 +11,7 @@ are scikit-learn's handwritten digits, enlarged. The Transformer reverses lists 
 """
 
 import argparse
+import gc
 import os
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def main():
         if args.losses:
             Path(args.losses).write_text("".join(f"{loss:.9g}\n" for loss in losses))
     if distributed.is_initialized():
+        gc.collect()  # PyTorch 2.13 may abort if it frees the model after the group
         distributed.destroy_process_group()
 
 

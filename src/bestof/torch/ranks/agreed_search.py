@@ -209,9 +209,9 @@ class AgreedSearch:
             if entries[read - 1].kind == DECIDE and self._first_call(read - 1, step) is not None:
                 self._place = read - 1
                 return
-            if self._place is not None:
-                if self._calls < self._first + len(entries[self._place].tries):
-                    return
+            tries = () if self._place is None else entries[self._place].tries
+            if tries and self._calls < self._first + len(tries):
+                return
             first = self._first_call(place, step)
             if first is None:
                 return
