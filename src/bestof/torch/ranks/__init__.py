@@ -15,9 +15,11 @@ The protocol:
    the offer is dropped.
 6. `try` names the alternatives of the next calls, and the optimizer step from which they are
    counted. A rank that reads late skips the calls that it has missed, and is in step again.
+   Entries hold in the order of the log. The next one is offered so early that it holds when all
+   tries of the present one have been made.
 7. `decide` names the winner. A rank that reads it late calls the best alternative known until then.
 8. `reopen` follows `decide` if a rank finds that the winner has drifted. All ranks search again.
-9. No call reads or writes the log. A thread of each rank, the courier, does.
+9. No call reads or writes the log. A thread of each rank, the courier, does, once a step.
 10. Nobody waits for a rank, so one that is dead, late or slow holds up nobody. A rank decides alone
     only if it cannot reach the store any more, or cannot run what was decided.
 

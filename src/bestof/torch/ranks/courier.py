@@ -18,8 +18,8 @@ from bestof.torch.ranks.entry import REOPEN, Entry, parse_place, place_text
 from bestof.torch.ranks.problem_log import ProblemLog
 
 BUSY = 0.01
-"""Least seconds between two looks at the store while calls follow the log. With 0.002, the threads
-of four ranks took a quarter of the time of their tuning on two processors."""
+"""Least seconds between two looks at the store while calls follow the log. With 0.002,
+tuning four ranks on two processors cost 2.24 s instead of 1.75 s (one run each)."""
 
 IDLE = 0.1
 """Seconds between two looks while no call does: a problem may be reopened."""
