@@ -22,7 +22,8 @@ BUSY = 0.01
 tuning four ranks on two processors cost 2.24 s instead of 1.75 s (one run each)."""
 
 IDLE = 0.1
-"""Seconds between two looks while no call does: a problem may be reopened."""
+"""Seconds between two looks while no call does: a problem may be reopened. Also the most seconds
+that a look waits for the next step."""
 
 PATIENT_LOOKS = 10
 """After so many looks without a call or an entry, the time between looks doubles, up to IDLE."""
