@@ -16,7 +16,10 @@ namespace bestof {
 namespace BESTOF_TARGET {
 
 // The most keys of a block.
-constexpr long kTiledKeys = 256;
+#ifndef KK
+#define KK 256
+#endif
+constexpr long kTiledKeys = KK;
 static_assert(kTiledKeys % kTileDepth == 0);
 
 // The distance of rows of scores: an odd number of cache lines.
@@ -64,6 +67,7 @@ inline void pack_tile_columns(const ViewOf<Bfloat16>& from, long depth, long cou
   for (long j = 0; j < count; j += kPanel, to += padded * kPanel) {
     pack_pair_columns(from.at(j, 0), depth, smaller(count - j, kPanel), reinterpret_cast<Pair*>(to));
     __builtin_memset(to + filled * kPanel, 0, (padded - filled) * kPanel * sizeof(Bfloat16));
+    keep_tiles_awake();
   }
 }
 
@@ -80,6 +84,18 @@ BESTOF_INLINE void multiply_rows(const Bfloat16* rows, long stride, const Bfloat
   store_sums<kRowTiles>(sums, sums_stride);
 }
 
+// Asks for a row that will be needed soon.
+template <int kWrite>
+BESTOF_INLINE void fetch_row(const Bfloat16* row, long size) {
+  for (long d = 0; d < size; d += kTileDepth) __builtin_prefetch(row + d, kWrite, 2);
+}
+
+// Rows [first, last) of keys and values that will be needed soon.
+struct Upcoming {
+  const Bfloat16 *k, *v;
+  long first, last;
+};
+
 // Queries [begin, end) of one head.
 struct TiledQueries {
   const Attention& p;
@@ -89,7 +105,7 @@ struct TiledQueries {
   Bfloat16* out;
   Bfloat16 *keys, *values, *queries;
   float *scores, *sums;
-  RowState* states;
+  TileState* states;
 
   long depth() const { return round_up(p.size, kTileDepth); }
 
@@ -98,73 +114,108 @@ struct TiledQueries {
     pack_tile_columns({v + first * p.v.token, 1, p.v.token}, count, p.size, values);
   }
 
+  // The keys of block `at`.
+  long block_begin(long at) const {
+    return part_begin(divide_up(p.keys, kPanel), divide_up(p.keys, kTiledKeys), at) * kPanel;
+  }
+  long block_end(long at) const { return smaller(seen_by(p, end - 1), block_begin(at + 1)); }
+
   // Copies queries, padded with zeros. A negative scale changes their signs.
   void copy(long first, long rows) const {
     const long stride = row_stride(p.size), padding = depth() - p.size;
     for (long i = 0; i < rows; ++i) {
       Bfloat16* to = queries + i * stride;
-      __builtin_memcpy(to, q + (first + i) * p.q.token, p.size * sizeof(Bfloat16));
-      __builtin_memset(to + p.size, 0, padding * sizeof(Bfloat16));
+      const Bfloat16* from = q + (first + i) * p.q.token;
+      long whole = 0;
+      for (; whole + kTileDepth <= p.size; whole += kTileDepth)
+        __builtin_memcpy(to + whole, from + whole, kTileDepth * sizeof(Bfloat16));
+      if (whole < p.size) __builtin_memcpy(to + whole, from + whole, (p.size - whole) * sizeof(Bfloat16));
+      if (padding) __builtin_memset(to + p.size, 0, padding * sizeof(Bfloat16));
       if (p.scale < 0.0f) {
         for (long d = 0; d < p.size; ++d) to[d].bits ^= 0x8000;
       }
     }
   }
 
-  // Replaces the scores of a block of keys by weights, and multiplies the sums so far.
-  void weigh(long first, long rows, long block, long stop, bool last) const {
+  // Makes the scores of rows [first, first + rows) complete: scaled, masked, hidden keys -infinity.
+  void mask(float* some, long first, long rows, long block, long stop, float scale) const {
     const long padded = round_up(stop - block, kTileDepth);
-    const float scale = p.scale < 0.0f ? -p.scale : p.scale;
-    for (long i = 0; i < rows; ++i) {
-      RowState& state = states[p.keys > kTiledKeys ? first - begin + i : i];
-      if (block == 0) state = {-kInfinity, 0.0f};
-      float* some = scores + i * kTiledStride;
+    for (long i = 0; i < rows; ++i, some += kTiledStride) {
       const long seen = larger(0, smaller(stop, seen_by(p, first + i)) - block);
-      float factor = scale * kLog2OfE;
-      if (call.mask || seen < padded) {
-        for (long j = 0; j < padded; j += kLanes) store(some + j, load(some + j) * scale);
-        mask_row(some, padded, seen, mask_at(p, call.mask, batch, head, first + i, block));
-        factor = kLog2OfE;
-      }
-      const float before = weigh_tile_row(some, padded, factor, state);
-      if (block != 0 && before != 1.0f) {
-        float* to = sums + (first - begin + i) * depth();
-        for (long d = 0; d < depth(); d += kLanes) store(to + d, load(to + d) * before);
-      }
+      for (long j = 0; j < padded; j += kLanes) store(some + j, load(some + j) * scale);
+      mask_row(some, padded, seen, mask_at(p, call.mask, batch, head, first + i, block));
     }
   }
 
-  void finish(long first, long rows, const float* from, const RowState* row) const {
-    for (long i = 0; i < rows; ++i, from += depth(), ++row) {
-      const Vec factor = broadcast(row->sum == 0.0f ? 1.0f : 1.0f / row->sum);
+  // Replaces scores of up to 16 rows by weights, and multiplies the sums so far.
+  template <class Between>
+  BESTOF_INLINE void weigh(float* some, float* so_far, TileState& state, long first, long rows,
+                           long block, long stop, const Between& between) const {
+    const long padded = round_up(stop - block, kTileDepth);
+    const float scale = p.scale < 0.0f ? -p.scale : p.scale;
+    const bool is_masked = call.mask || smaller(stop, seen_by(p, first)) - block < padded;
+    if (is_masked) mask(some, first, rows, block, stop, scale);
+    if (block == 0) {
+      store(state.highest, broadcast(-kInfinity));
+      store(state.sum, Vec{});
+    }
+    const float factor = is_masked ? kLog2OfE : scale * kLog2OfE;
+    const Vec before = weigh_tile({some, kTiledStride, rows, padded, factor}, state, between);
+    if (block == 0) return;
+    for (long i = 0; i < rows; ++i, so_far += depth()) {
+      if (before[i] == 1.0f) continue;
+      for (long d = 0; d < depth(); d += kLanes) store(so_far + d, load(so_far + d) * before[i]);
+    }
+  }
+
+  void finish(const float* from, const TileState& state, long first, long rows) const {
+    const Vec sum = load(state.sum), factors = sum == Vec{} ? broadcast(1.0f) : 1.0f / sum;
+    for (long i = 0; i < rows; ++i, from += depth()) {
+      const Vec factor = broadcast(factors[i]);
       Bfloat16* to = out + (first + i) * p.out.token;
       long d = 0;
-      for (; d + kLanes <= p.size; d += kLanes) store(to + d, load(from + d) * factor);
-      if (d < p.size) store_first(to + d, load(from + d) * factor, p.size - d);
-      if (call.logsumexp) {
-        call.logsumexp[offset(p.logsumexp, batch, head) + (first + i) * p.logsumexp.token] =
-            logsumexp_of({row->highest * kLogOf2, row->sum});
-      }
+      for (; d + 2 * kLanes <= p.size; d += 2 * kLanes)
+        store_two(to + d, load(from + d) * factor, load(from + d + kLanes) * factor);
+      for (; d < p.size; d += kLanes)
+        store_first(to + d, load(from + d) * factor, smaller(p.size - d, kLanes));
     }
+    if (!call.logsumexp) return;
+    const Vec highest = load(state.highest), infinity = broadcast(kInfinity);
+    const Vec all = highest * kLogOf2 + logarithm(sum);
+    const Vec found = highest == infinity ? infinity : all;
+    const Vec wanted = sum == Vec{} ? Vec{} : found;
+    float* to = call.logsumexp + offset(p.logsumexp, batch, head) + first * p.logsumexp.token;
+    for (long i = 0; i < rows; ++i) to[i * p.logsumexp.token] = wanted[i];
   }
 
   // Rows of queries from `first` on, by the keys [block, block_end), which are packed.
   template <int kRowTiles>
-  __attribute__((noinline)) void attend_rows(long first, long rows, long block,
-                                             long block_end) const {
+  __attribute__((noinline)) void attend_rows(long first, long rows, long block, long block_end,
+                                             const Bfloat16* next, const Upcoming& soon) const {
     // Rows of a tile see different numbers of keys: all sums go as far as the last row sees.
     const long all = seen_by(p, first + rows - 1), stop = smaller(block_end, all);
-    const bool last = stop == all;
     const long row = p.keys > kTiledKeys ? first - begin : 0;
     copy(first, rows);
     for (long j = 0; j < stop - block; j += kPanel) {
       multiply_rows<false, kRowTiles>(queries, row_stride(p.size), keys + j * depth(), depth(),
                                       scores + j, kTiledStride);
     }
-    weigh(first, rows, block, stop, last);
+    float* to = sums + row * depth();
+    TileState* state = states + row / kTileHeight;
+    for (long i = 0; i < rows; i += kTileHeight) {
+      weigh(scores + i * kTiledStride, to + i * depth(), state[i / kTileHeight], first + i,
+            smaller(rows - i, kTileHeight), block, stop, [&](long row) {
+              // Exponentials leave memory idle.
+              fetch_row<0>(next + (i + row) * p.q.token, p.size);
+              fetch_row<1>(out + (first + i + row) * p.out.token, p.size);
+              for (long at = soon.first + i + row; at < soon.last; at += rows) {
+                fetch_row<0>(soon.k + at * p.k.token, p.size);
+                fetch_row<0>(soon.v + at * p.v.token, p.size);
+              }
+            });
+    }
     const long padded = round_up(block_end - block, kTileDepth);
     const long used = round_up(stop - block, kTileDepth);
-    float* to = sums + row * depth();
     for (long d = 0; d < depth(); d += kPanel) {
       if (block == 0) {
         multiply_rows<false, kRowTiles>(halves(scores), 2 * kTiledStride, values + d * padded,
@@ -174,24 +225,32 @@ struct TiledQueries {
                                        to + d, depth());
       }
     }
-    if (last) finish(first, rows, to, states + row);
+    if (stop < all) return;
+    for (long i = 0; i < rows; i += kTileHeight) {
+      finish(to + i * depth(), state[i / kTileHeight], first + i, smaller(rows - i, kTileHeight));
+    }
   }
 
-  void attend() const {
-    const long seen = seen_by(p, end - 1), panels = divide_up(p.keys, kPanel);
-    const long blocks = divide_up(p.keys, kTiledKeys);
-    for (long at = 0; at < blocks; ++at) {
-      const long block = part_begin(panels, blocks, at) * kPanel;
-      const long block_end = smaller(seen, part_begin(panels, blocks, at + 1) * kPanel);
-      if (block >= block_end) break;
-      pack(block, block_end - block);
-      for (long first = begin; first < end; first += kBlockHeight) {
-        const long rows = smaller(end - first, kBlockHeight);
+  // Asks for what `next` needs first.
+  void attend(const TiledQueries& next) const {
+    const long seen = seen_by(p, end - 1), tiles = divide_up(end - begin, kBlockHeight);
+    for (long at = 0, block = 0; block < seen; block = block_begin(++at)) {
+      const bool ends = block_end(at) == seen;
+      const TiledQueries& other = ends ? next : *this;
+      const long to_fetch = ends ? 0 : at + 1;
+      pack(block, block_end(at) - block);
+      for (long tile = 0; tile < tiles; ++tile) {
+        const long first = begin + tile * kBlockHeight, rows = smaller(end - first, kBlockHeight);
         if (seen_by(p, first + rows - 1) <= block) continue;
+        const long from = other.block_begin(to_fetch), count = other.block_end(to_fetch) - from;
+        const Upcoming soon = {other.k, other.v, from + part_begin(count, tiles, tile),
+                               from + part_begin(count, tiles, tile + 1)};
+        const Bfloat16* q_soon = tile + 1 < tiles ? q + (first + rows) * p.q.token
+                                                  : other.q + other.begin * p.q.token;
         if (rows > kTileHeight) {
-          attend_rows<2>(first, rows, block, block_end);
+          attend_rows<2>(first, rows, block, block_end(at), q_soon, soon);
         } else {
-          attend_rows<1>(first, rows, block, block_end);
+          attend_rows<1>(first, rows, block, block_end(at), q_soon, soon);
         }
       }
     }
@@ -208,37 +267,40 @@ struct TiledQueries {
 };
 
 inline void attend_tiled(const Attention& p, const AttentionCall& call) {
-  const long parts = tiled_parts(p, call.threads);
+  const long parts = tiled_parts(p, call.threads), items = p.batch * p.heads * parts;
   const TiledLayout at = tiled_layout_of(p, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
     const TileRegisters registers;
     float* scratch = call.scratch + omp_get_thread_num() * at.end;
-#pragma omp for schedule(dynamic, 1)
-    for (long item = 0; item < p.batch * p.heads * parts; ++item) {
+    const auto part_of = [&](long item) -> TiledQueries {
       // Under a causal mask the last queries take longest: they begin.
       const long index = parts - 1 - item % parts, head = item / parts % p.heads;
       const long batch = item / parts / p.heads, shared = head / (p.heads / p.shared_heads);
-      const TiledQueries part = {p,
-                                 call,
-                                 batch,
-                                 head,
-                                 tiled_begin(p, parts, index),
-                                 tiled_begin(p, parts, index + 1),
-                                 halves(call.q) + offset(p.q, batch, head),
-                                 halves(call.k) + offset(p.k, batch, shared),
-                                 halves(call.v) + offset(p.v, batch, shared),
-                                 halves(call.out) + offset(p.out, batch, head),
-                                 halves(scratch + at.keys),
-                                 halves(scratch + at.values),
-                                 halves(scratch + at.queries),
-                                 scratch + at.scores,
-                                 scratch + at.sums,
-                                 reinterpret_cast<RowState*>(scratch + at.states)};
+      return {p,
+              call,
+              batch,
+              head,
+              tiled_begin(p, parts, index),
+              tiled_begin(p, parts, index + 1),
+              halves(call.q) + offset(p.q, batch, head),
+              halves(call.k) + offset(p.k, batch, shared),
+              halves(call.v) + offset(p.v, batch, shared),
+              halves(call.out) + offset(p.out, batch, head),
+              halves(scratch + at.keys),
+              halves(scratch + at.values),
+              halves(scratch + at.queries),
+              scratch + at.scores,
+              scratch + at.sums,
+              reinterpret_cast<TileState*>(scratch + at.states)};
+    };
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < items; ++item) {
+      const TiledQueries part = part_of(item);
       if (p.keys == 0) {
         part.write_nothing();
       } else {
-        part.attend();
+        part.attend(part_of(smaller(item + call.threads, items - 1)));
       }
     }
   }
