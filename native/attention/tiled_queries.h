@@ -16,10 +16,7 @@ namespace bestof {
 namespace BESTOF_TARGET {
 
 // The most keys of a block.
-#ifndef KK
-#define KK 256
-#endif
-constexpr long kTiledKeys = KK;
+constexpr long kTiledKeys = 256;
 static_assert(kTiledKeys % kTileDepth == 0);
 
 // The distance of rows of scores: an odd number of cache lines.
@@ -65,7 +62,8 @@ inline TiledLayout tiled_layout_of(const Attention& p, int threads) {
 inline void pack_tile_columns(const ViewOf<Bfloat16>& from, long depth, long count, Bfloat16* to) {
   const long filled = round_up(depth, 2), padded = round_up(depth, kTileDepth);
   for (long j = 0; j < count; j += kPanel, to += padded * kPanel) {
-    pack_pair_columns(from.at(j, 0), depth, smaller(count - j, kPanel), reinterpret_cast<Pair*>(to));
+    pack_pair_columns(from.at(j, 0), depth, smaller(count - j, kPanel),
+                      reinterpret_cast<Pair*>(to));
     __builtin_memset(to + filled * kPanel, 0, (padded - filled) * kPanel * sizeof(Bfloat16));
     keep_tiles_awake();
   }
@@ -114,7 +112,7 @@ struct TiledQueries {
     pack_tile_columns({v + first * p.v.token, 1, p.v.token}, count, p.size, values);
   }
 
-  // The keys of block `at`.
+  // Blocks do not depend on the part, so neither do results.
   long block_begin(long at) const {
     return part_begin(divide_up(p.keys, kPanel), divide_up(p.keys, kTiledKeys), at) * kPanel;
   }
@@ -129,7 +127,8 @@ struct TiledQueries {
       long whole = 0;
       for (; whole + kTileDepth <= p.size; whole += kTileDepth)
         __builtin_memcpy(to + whole, from + whole, kTileDepth * sizeof(Bfloat16));
-      if (whole < p.size) __builtin_memcpy(to + whole, from + whole, (p.size - whole) * sizeof(Bfloat16));
+      if (whole < p.size)
+        __builtin_memcpy(to + whole, from + whole, (p.size - whole) * sizeof(Bfloat16));
       if (padding) __builtin_memset(to + p.size, 0, padding * sizeof(Bfloat16));
       if (p.scale < 0.0f) {
         for (long d = 0; d < p.size; ++d) to[d].bits ^= 0x8000;
@@ -218,8 +217,8 @@ struct TiledQueries {
     const long used = round_up(stop - block, kTileDepth);
     for (long d = 0; d < depth(); d += kPanel) {
       if (block == 0) {
-        multiply_rows<false, kRowTiles>(halves(scores), 2 * kTiledStride, values + d * padded,
-                                        used, to + d, depth());
+        multiply_rows<false, kRowTiles>(halves(scores), 2 * kTiledStride, values + d * padded, used,
+                                        to + d, depth());
       } else {
         multiply_rows<true, kRowTiles>(halves(scores), 2 * kTiledStride, values + d * padded, used,
                                        to + d, depth());
@@ -245,8 +244,8 @@ struct TiledQueries {
         const long from = other.block_begin(to_fetch), count = other.block_end(to_fetch) - from;
         const Upcoming soon = {other.k, other.v, from + part_begin(count, tiles, tile),
                                from + part_begin(count, tiles, tile + 1)};
-        const Bfloat16* q_soon = tile + 1 < tiles ? q + (first + rows) * p.q.token
-                                                  : other.q + other.begin * p.q.token;
+        const Bfloat16* q_soon =
+            tile + 1 < tiles ? q + (first + rows) * p.q.token : other.q + other.begin * p.q.token;
         if (rows > kTileHeight) {
           attend_rows<2>(first, rows, block, block_end(at), q_soon, soon);
         } else {
