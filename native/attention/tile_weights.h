@@ -105,6 +105,7 @@ constexpr long kAwakeWeights = 1500;
 template <class Between>
 BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state, const Between& between) {
   alignas(64) float folded[kLanes][kLanes];
+  if (scores.rows < kLanes) __builtin_memset(folded, 0, sizeof folded);
   for (long i = 0; i < scores.rows; ++i) {
     const float* row = scores.data + i * scores.stride;
     Vec high[2] = {load(row), load(row + kLanes)};

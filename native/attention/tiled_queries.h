@@ -187,7 +187,8 @@ struct TiledQueries {
     for (long i = 0; i < rows; ++i) to[i * p.logsumexp.token] = wanted[i];
   }
 
-  // Rows of queries from `first` on, by the keys [block, block_end), which are packed.
+  // Rows of queries from `first` on, by the keys [block, block_end), which are packed. Asks for
+  // the queries from `next` on, and for what comes `soon`.
   template <int kRowTiles>
   __attribute__((noinline)) void attend_rows(long first, long rows, long block, long block_end,
                                              const Bfloat16* next, const Upcoming& soon) const {
@@ -203,11 +204,11 @@ struct TiledQueries {
     TileState* state = states + row / kTileHeight;
     for (long i = 0; i < rows; i += kTileHeight) {
       weigh(scores + i * kTiledStride, to + i * depth(), state[i / kTileHeight], first + i,
-            smaller(rows - i, kTileHeight), block, stop, [&](long row) {
+            smaller(rows - i, kTileHeight), block, stop, [&](long below) {
               // Exponentials leave memory idle.
-              fetch_row<0>(next + (i + row) * p.q.token, p.size);
-              fetch_row<1>(out + (first + i + row) * p.out.token, p.size);
-              for (long at = soon.first + i + row; at < soon.last; at += rows) {
+              fetch_row<0>(next + (i + below) * p.q.token, p.size);
+              if (stop == all) fetch_row<1>(out + (first + i + below) * p.out.token, p.size);
+              for (long at = soon.first + i + below; at < soon.last; at += rows) {
                 fetch_row<0>(soon.k + at * p.k.token, p.size);
                 fetch_row<0>(soon.v + at * p.v.token, p.size);
               }
