@@ -100,10 +100,8 @@ struct TileScores {
 constexpr long kAwakeWeights = 1500;
 
 // Writes 2^(factor * score) over the highest of a row so far. The weights are rounded to bfloat16;
-// sums are taken before. Returns the factors for what was summed before. Calls between(i)
-// before row i.
-template <class Between>
-BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state, const Between& between) {
+// sums are taken before. Returns the factors for what was summed before.
+BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state) {
   alignas(64) float folded[kLanes][kLanes];
   if (scores.rows < kLanes) __builtin_memset(folded, 0, sizeof folded);
   for (long i = 0; i < scores.rows; ++i) {
@@ -123,7 +121,6 @@ BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state, const B
   store(base, bases);
   long since = 0;
   for (long i = 0; i < scores.rows; ++i) {
-    between(i);
     const float* row = scores.data + i * scores.stride;
     Bfloat16* weights = reinterpret_cast<Bfloat16*>(scores.data + i * scores.stride);
     const Vec above = broadcast(base[i]), factor = broadcast(scores.factor);

@@ -82,18 +82,6 @@ BESTOF_INLINE void multiply_rows(const Bfloat16* rows, long stride, const Bfloat
   store_sums<kRowTiles>(sums, sums_stride);
 }
 
-// Asks for a row that will be needed soon.
-template <int kWrite>
-BESTOF_INLINE void fetch_row(const Bfloat16* row, long size) {
-  for (long d = 0; d < size; d += kTileDepth) __builtin_prefetch(row + d, kWrite, 2);
-}
-
-// Rows [first, last) of keys and values that will be needed soon.
-struct Upcoming {
-  const Bfloat16 *k, *v;
-  long first, last;
-};
-
 // Queries [begin, end) of one head.
 struct TiledQueries {
   const Attention& p;
@@ -116,7 +104,6 @@ struct TiledQueries {
   long block_begin(long at) const {
     return part_begin(divide_up(p.keys, kPanel), divide_up(p.keys, kTiledKeys), at) * kPanel;
   }
-  long block_end(long at) const { return smaller(seen_by(p, end - 1), block_begin(at + 1)); }
 
   // Copies queries, padded with zeros. A negative scale changes their signs.
   void copy(long first, long rows) const {
@@ -147,9 +134,8 @@ struct TiledQueries {
   }
 
   // Replaces scores of up to 16 rows by weights, and multiplies the sums so far.
-  template <class Between>
-  BESTOF_INLINE void weigh(float* some, float* so_far, TileState& state, long first, long rows,
-                           long block, long stop, const Between& between) const {
+  void weigh(float* some, float* so_far, TileState& state, long first, long rows, long block,
+             long stop) const {
     const long padded = round_up(stop - block, kTileDepth);
     const float scale = p.scale < 0.0f ? -p.scale : p.scale;
     const bool is_masked = call.mask || smaller(stop, seen_by(p, first)) - block < padded;
@@ -159,7 +145,7 @@ struct TiledQueries {
       store(state.sum, Vec{});
     }
     const float factor = is_masked ? kLog2OfE : scale * kLog2OfE;
-    const Vec before = weigh_tile({some, kTiledStride, rows, padded, factor}, state, between);
+    const Vec before = weigh_tile({some, kTiledStride, rows, padded, factor}, state);
     if (block == 0) return;
     for (long i = 0; i < rows; ++i, so_far += depth()) {
       if (before[i] == 1.0f) continue;
@@ -187,11 +173,10 @@ struct TiledQueries {
     for (long i = 0; i < rows; ++i) to[i * p.logsumexp.token] = wanted[i];
   }
 
-  // Rows of queries from `first` on, by the keys [block, block_end), which are packed. Asks for
-  // the queries from `next` on, and for what comes `soon`.
+  // Rows of queries from `first` on, by the keys [block, block_end), which are packed.
   template <int kRowTiles>
-  __attribute__((noinline)) void attend_rows(long first, long rows, long block, long block_end,
-                                             const Bfloat16* next, const Upcoming& soon) const {
+  __attribute__((noinline)) void attend_rows(long first, long rows, long block,
+                                             long block_end) const {
     // Rows of a tile see different numbers of keys: all sums go as far as the last row sees.
     const long all = seen_by(p, first + rows - 1), stop = smaller(block_end, all);
     const long row = p.keys > kTiledKeys ? first - begin : 0;
@@ -204,15 +189,7 @@ struct TiledQueries {
     TileState* state = states + row / kTileHeight;
     for (long i = 0; i < rows; i += kTileHeight) {
       weigh(scores + i * kTiledStride, to + i * depth(), state[i / kTileHeight], first + i,
-            smaller(rows - i, kTileHeight), block, stop, [&](long below) {
-              // Exponentials leave memory idle.
-              fetch_row<0>(next + (i + below) * p.q.token, p.size);
-              if (stop == all) fetch_row<1>(out + (first + i + below) * p.out.token, p.size);
-              for (long at = soon.first + i + below; at < soon.last; at += rows) {
-                fetch_row<0>(soon.k + at * p.k.token, p.size);
-                fetch_row<0>(soon.v + at * p.v.token, p.size);
-              }
-            });
+            smaller(rows - i, kTileHeight), block, stop);
     }
     const long padded = round_up(block_end - block, kTileDepth);
     const long used = round_up(stop - block, kTileDepth);
@@ -231,26 +208,18 @@ struct TiledQueries {
     }
   }
 
-  // Asks for what `next` needs first.
-  void attend(const TiledQueries& next) const {
-    const long seen = seen_by(p, end - 1), tiles = divide_up(end - begin, kBlockHeight);
+  void attend() const {
+    const long seen = seen_by(p, end - 1);
     for (long at = 0, block = 0; block < seen; block = block_begin(++at)) {
-      const bool ends = block_end(at) == seen;
-      const TiledQueries& other = ends ? next : *this;
-      const long to_fetch = ends ? 0 : at + 1;
-      pack(block, block_end(at) - block);
-      for (long tile = 0; tile < tiles; ++tile) {
-        const long first = begin + tile * kBlockHeight, rows = smaller(end - first, kBlockHeight);
+      const long stop = smaller(seen, block_begin(at + 1));
+      pack(block, stop - block);
+      for (long first = begin; first < end; first += kBlockHeight) {
+        const long rows = smaller(end - first, kBlockHeight);
         if (seen_by(p, first + rows - 1) <= block) continue;
-        const long from = other.block_begin(to_fetch), count = other.block_end(to_fetch) - from;
-        const Upcoming soon = {other.k, other.v, from + part_begin(count, tiles, tile),
-                               from + part_begin(count, tiles, tile + 1)};
-        const Bfloat16* q_soon =
-            tile + 1 < tiles ? q + (first + rows) * p.q.token : other.q + other.begin * p.q.token;
         if (rows > kTileHeight) {
-          attend_rows<2>(first, rows, block, block_end(at), q_soon, soon);
+          attend_rows<2>(first, rows, block, stop);
         } else {
-          attend_rows<1>(first, rows, block, block_end(at), q_soon, soon);
+          attend_rows<1>(first, rows, block, stop);
         }
       }
     }
@@ -267,40 +236,37 @@ struct TiledQueries {
 };
 
 inline void attend_tiled(const Attention& p, const AttentionCall& call) {
-  const long parts = tiled_parts(p, call.threads), items = p.batch * p.heads * parts;
+  const long parts = tiled_parts(p, call.threads);
   const TiledLayout at = tiled_layout_of(p, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
     const TileRegisters registers;
     float* scratch = call.scratch + omp_get_thread_num() * at.end;
-    const auto part_of = [&](long item) -> TiledQueries {
+#pragma omp for schedule(dynamic, 1)
+    for (long item = 0; item < p.batch * p.heads * parts; ++item) {
       // Under a causal mask the last queries take longest: they begin.
       const long index = parts - 1 - item % parts, head = item / parts % p.heads;
       const long batch = item / parts / p.heads, shared = head / (p.heads / p.shared_heads);
-      return {p,
-              call,
-              batch,
-              head,
-              tiled_begin(p, parts, index),
-              tiled_begin(p, parts, index + 1),
-              halves(call.q) + offset(p.q, batch, head),
-              halves(call.k) + offset(p.k, batch, shared),
-              halves(call.v) + offset(p.v, batch, shared),
-              halves(call.out) + offset(p.out, batch, head),
-              halves(scratch + at.keys),
-              halves(scratch + at.values),
-              halves(scratch + at.queries),
-              scratch + at.scores,
-              scratch + at.sums,
-              reinterpret_cast<TileState*>(scratch + at.states)};
-    };
-#pragma omp for schedule(dynamic, 1)
-    for (long item = 0; item < items; ++item) {
-      const TiledQueries part = part_of(item);
+      const TiledQueries part = {p,
+                                 call,
+                                 batch,
+                                 head,
+                                 tiled_begin(p, parts, index),
+                                 tiled_begin(p, parts, index + 1),
+                                 halves(call.q) + offset(p.q, batch, head),
+                                 halves(call.k) + offset(p.k, batch, shared),
+                                 halves(call.v) + offset(p.v, batch, shared),
+                                 halves(call.out) + offset(p.out, batch, head),
+                                 halves(scratch + at.keys),
+                                 halves(scratch + at.values),
+                                 halves(scratch + at.queries),
+                                 scratch + at.scores,
+                                 scratch + at.sums,
+                                 reinterpret_cast<TileState*>(scratch + at.states)};
       if (p.keys == 0) {
         part.write_nothing();
       } else {
-        part.attend(part_of(smaller(item + call.threads, items - 1)));
+        part.attend();
       }
     }
   }
