@@ -97,35 +97,52 @@ BESTOF_INLINE void add_steps(const Bfloat16* row, long stride, const Bfloat16* p
   }
 }
 
+// Clears the tiles that `add_steps` adds to.
+template <int kRowTiles>
+BESTOF_INLINE void clear_sums() {
+  clear_tile<0>();
+  clear_tile<1>();
+  if constexpr (kRowTiles == 2) {
+    clear_tile<2>();
+    clear_tile<3>();
+  }
+}
+
+// Loads these tiles. Rows of sums lie `stride` apart.
+template <int kRowTiles>
+BESTOF_INLINE void load_sums(const float* sums, long stride) {
+  const long bytes = stride * sizeof(float);
+  load_tile<0>(sums, bytes);
+  load_tile<1>(sums + kTileColumns, bytes);
+  if constexpr (kRowTiles == 2) {
+    load_tile<2>(sums + kTileHeight * stride, bytes);
+    load_tile<3>(sums + kTileHeight * stride + kTileColumns, bytes);
+  }
+}
+
+template <int kRowTiles>
+BESTOF_INLINE void store_sums(float* sums, long stride) {
+  const long bytes = stride * sizeof(float);
+  store_tile<0>(sums, bytes);
+  store_tile<1>(sums + kTileColumns, bytes);
+  if constexpr (kRowTiles == 2) {
+    store_tile<2>(sums + kTileHeight * stride, bytes);
+    store_tile<3>(sums + kTileHeight * stride + kTileColumns, bytes);
+  }
+}
+
 // sums[kRowTiles * 16, kPanel] (+)= rows by the steps [first, last) of a panel.
 template <int kRowTiles, class Steps>
 BESTOF_INLINE void add_tile(const Bfloat16* rows, long stride, const Bfloat16* panel,
                             const Steps& offset, long first, long last, const FetchLines& fetch,
                             float* sums) {
-  constexpr long kSumBytes = kPanel * sizeof(float);
-  float* below = sums + kTileHeight * kPanel;
   if (first == 0) {
-    clear_tile<0>();
-    clear_tile<1>();
-    if constexpr (kRowTiles == 2) {
-      clear_tile<2>();
-      clear_tile<3>();
-    }
+    clear_sums<kRowTiles>();
   } else {
-    load_tile<0>(sums, kSumBytes);
-    load_tile<1>(sums + kTileColumns, kSumBytes);
-    if constexpr (kRowTiles == 2) {
-      load_tile<2>(below, kSumBytes);
-      load_tile<3>(below + kTileColumns, kSumBytes);
-    }
+    load_sums<kRowTiles>(sums, kPanel);
   }
   add_steps<kRowTiles>(rows, stride, panel, offset, first, last, fetch);
-  store_tile<0>(sums, kSumBytes);
-  store_tile<1>(sums + kTileColumns, kSumBytes);
-  if constexpr (kRowTiles == 2) {
-    store_tile<2>(below, kSumBytes);
-    store_tile<3>(below + kTileColumns, kSumBytes);
-  }
+  store_sums<kRowTiles>(sums, kPanel);
 }
 
 // What the multiplication of the rows from `row` on by the steps [first, last) asks for: its share

@@ -17,7 +17,8 @@ from bfloat16 import UNIT, Bits, rounded, value_of
 from fenced_memory import at_the_end
 from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
-from test_attention import HIDDEN, Heads, Values, draw, wanted_of
+from test_attention import EXPONENTIAL, HIDDEN, Heads, Values, draw, wanted_of
+from test_attention import UNIT as SINGLE_UNIT
 from test_attention_few_queries import SHAPES, masked
 
 from bestof import kernels
@@ -122,6 +123,53 @@ def test_several_blocks_of_keys(causal: bool) -> None:
             check(replace(halves(heads), causal=causal), threads)
 
 
+HEADS = [31, 33, 63, 64, 65, 96]
+KEYS = [1, 15, 17, 31, 33, 255, 257]
+QUERIES = [17, 31, 33, 65]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keys", KEYS)
+def test_around_the_sizes_of_tiles(keys: int, causal: bool) -> None:
+    """Tile registers have 16 rows of 32 numbers, and two of them are as wide as a panel."""
+    for i, queries in enumerate(QUERIES):
+        for size in HEADS:
+            given = replace(halves(draw(size, (1, 2, queries, keys, size))), causal=causal)
+            check(given, threads=1 + i % 3)
+            random = np.random.default_rng(keys)
+            mask = random.standard_normal((queries, keys), np.float32)
+            mask[random.random(mask.shape) < 0.3] = HIDDEN
+            check(replace(given, mask=mask))
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.25, 3.0])
+def test_scales_of_any_sign(scale: float) -> None:
+    given = replace(halves(draw(5, (1, 2, 37, 290, 33))), scale=scale)
+    check(given)
+    check(replace(given, causal=True))
+    check(replace(given, mask=np.linspace(-3, 3, 290, dtype=np.float32)[None]))
+
+
+def test_exponentials() -> None:
+    """Of two keys with the scores 0 and -x, and the values 0 and 1: exp(-x) / (1 + exp(-x)).
+
+    As the test of float32. The weight and the result are rounded.
+    """
+    x = np.concatenate([np.linspace(0, 2, 3001), np.linspace(2, 87, 3001)]).astype(np.float32)
+    given = Halves(
+        np.zeros((1, 1, x.size, 1), np.uint16),
+        np.zeros((1, 1, 2, 1), np.uint16),
+        rounded(np.array([0, 1], np.float32)).reshape(1, 1, 2, 1),
+        mask=np.stack([np.zeros_like(x), -x], 1),
+    )
+    out, sums = given.run()
+    weight = np.exp(-x.astype(np.float64))
+    wanted = weight / (1 + weight)
+    exact = EXPONENTIAL + 4 * SINGLE_UNIT
+    assert (np.abs(out[0, 0, :, 0] - wanted) <= ((1 + UNIT) ** 2 * (1 + exact) - 1) * wanted).all()
+    assert (np.abs(sums[0, 0] - np.log1p(weight)) <= exact).all()
+
+
 def test_a_rising_maximum() -> None:
     """Each block of keys raises the maximum by more than an exponential spans, or never."""
     for step in (0.3, -0.3, 0.01):
@@ -189,6 +237,38 @@ def test_nan_spreads_to_the_queries_that_see_it() -> None:
             np.testing.assert_array_equal(out[1, 0][:, others], right[1, 0][:, others])
 
 
+@pytest.mark.parametrize(("queries", "size"), [(17, 31), (33, 64), (65, 96), (300, 33)])
+def test_nan_that_no_query_sees_reaches_nothing(queries: int, size: int) -> None:
+    """With a causal mask, keys and values behind the last query."""
+    usual = replace(halves(draw(9, (1, 2, queries, queries + 40, size))), causal=True)
+    right, sums = usual.run()
+    for nothing in (NAN, 0x7F80):  # NaN and infinity
+        k, v = usual.k.copy(), usual.v.copy()
+        k[:, :, queries:] = v[:, :, queries:] = nothing
+        found = replace(usual, k=k, v=v).run()
+        np.testing.assert_array_equal(found[0], right)
+        np.testing.assert_array_equal(found[1], sums)
+
+
+def test_nan_of_a_tile_before_stays_there() -> None:
+    """Rows that a tile does not use hold what the tile before left."""
+    shape = (1, 1, 300, 300, 40)
+    struck, usual = halves(draw(7, shape)), halves(draw(7, shape))
+    struck.q[:, :, :290] = NAN
+    np.testing.assert_array_equal(struck.run(1)[0][:, :, 290:], usual.run(1)[0][:, :, 290:])
+
+
+def test_infinite_scores_as_in_float32() -> None:
+    """One infinite score makes the result NaN, and the logsumexp infinite."""
+    given = halves(draw(8, (1, 1, 40, 70, 16)))
+    mask = np.zeros((40, 70), np.float32)
+    mask[3, 5] = np.inf
+    out, sums = replace(given, mask=mask).run()
+    assert np.isnan(out[0, 0, 3]).all()
+    assert sums[0, 0, 3] == np.inf
+    assert np.isfinite(np.delete(out[0, 0], 3, 0)).all()
+
+
 def test_strides_and_what_lies_between() -> None:
     """Operands at odd elements, heads beside one another. Nothing beside the result is written."""
     given = halves(draw(15, (2, 3, 45, 45, 21)))
@@ -223,8 +303,9 @@ def test_no_byte_behind_an_operand_is_touched(size: int) -> None:
             np.testing.assert_array_equal(sums, usual[1])
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
-    given = replace(halves(draw(3, (1, 2, 170, 470, 33))), causal=True)
+@pytest.mark.parametrize("shape", [(1, 2, 170, 470, 33), (1, 1, 700, 250, 33)], ids=str)
+def test_the_number_of_threads_changes_no_bit(shape: tuple[int, int, int, int, int]) -> None:
+    given = replace(halves(draw(3, shape)), causal=True)
     wanted, _ = given.run(1)
     for threads in (2, 3, 8):
         np.testing.assert_array_equal(given.run(threads)[0], wanted)
