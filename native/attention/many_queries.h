@@ -212,13 +212,17 @@ struct ManyQueries {
     }
   }
 
+  // Where block `at` of the keys begins. It depends on nothing that a part sees: the sums, and so
+  // the bits, are the same for any number of threads.
+  long block_begin(long at) const {
+    return part_begin(divide_up(p.keys, kPanel), divide_up(p.keys, kKeyBlock), at) * kPanel;
+  }
+
   void attend() const {
-    const long seen = seen_by(p, end - 1), panels = divide_up(seen, kPanel);
-    const long blocks = divide_up(seen, kKeyBlock);
+    const long seen = seen_by(p, end - 1);
     const TileCut tiles = cut_rows(end - begin);
-    for (long at = 0; at < blocks; ++at) {
-      const long block = part_begin(panels, blocks, at) * kPanel;
-      const long block_end = smaller(seen, part_begin(panels, blocks, at + 1) * kPanel);
+    for (long at = 0; block_begin(at) < seen; ++at) {
+      const long block = block_begin(at), block_end = smaller(seen, block_begin(at + 1));
       pack(block, block_end - block);
       for (long tile = 0; tile < tiles.tiles; ++tile) {
         const long first = begin + tiles.begin(tile);

@@ -54,6 +54,15 @@ def test_the_number_of_threads_changes_no_bit(size: int) -> None:
         np.testing.assert_array_equal(kernels.attention(q, k, v, threads=threads), wanted)
 
 
+def test_the_number_of_threads_changes_no_bit_under_a_causal_mask() -> None:
+    random = np.random.default_rng(700)
+    q, k, v = (random.standard_normal((1, 1, 700, 33), np.float32) for _ in range(3))
+    wanted = kernels.attention(q, k, v, causal=True, threads=1)
+    for threads in (2, 3, 8):
+        found = kernels.attention(q, k, v, causal=True, threads=threads)
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("masks", [False, True])
 def test_plans(masks: bool) -> None:
     random = np.random.default_rng(0)
