@@ -323,6 +323,11 @@ class Tuning:
         self.chosen = self.climb.best
         if self.chosen == self.own:
             others = [one for one in self.trials if one.setting != self.own]
-            failed = all(one.seconds is None for one in others)
-            compared = f"no other setting {'worked' if failed else 'was faster'}"
-            self.reason = compared if others else "no other setting is allowed"
+            if not others and self._spent():
+                self.reason = "its own trial took all that trials may take"
+            elif not others:
+                self.reason = "no other setting is allowed"
+            elif all(one.seconds is None for one in others):
+                self.reason = "no other setting worked"
+            else:
+                self.reason = "no other setting was faster"

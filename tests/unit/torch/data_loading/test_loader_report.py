@@ -28,3 +28,15 @@ def test_a_search_with_no_faster_setting_says_why(workers: tuple[int, int], told
     (line, *_) = tuning.report().lines()
     assert line.startswith("Numbers: left at no workers")
     assert line.endswith(f": {told}")
+
+
+def test_a_search_without_time_for_another_setting_says_so() -> None:
+    tuning = Tuning.of(DataLoader(Numbers(), 4), Bounds(workers=(0, 1), seconds=0.5))
+    own = tuning.ask()
+    assert own == tuning.own
+    times = TrialTimes(0, 40)
+    times.asked, times.got = [float(i) for i in range(3)], [i + 0.9 for i in range(3)]
+    tuning.finish(own, times, None)
+    assert tuning.ask() is None
+    (line, *_) = tuning.report().lines()
+    assert line.endswith(": its own trial took all that trials may take")
