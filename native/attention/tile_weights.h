@@ -102,7 +102,7 @@ struct TileScores {
   float scale;               // of scores; not negative
 };
 
-// Weights that take 0.2 us: as long, tiles stay awake.
+// After so many weights, which take 0.2 us, a product keeps the tile unit awake.
 constexpr long kAwakeWeights = 1500;
 
 // Up to this distance from 0, scores in powers of two are rounded by at most 2^-8. All weights of a
