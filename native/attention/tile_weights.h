@@ -53,6 +53,12 @@ BESTOF_INLINE Vec larger_of(Vec a, Vec b) {
   return vec(_mm512_max_ps(raw(a), raw(b)));
 }
 
+// Returns the rounded product. The compiler fuses a product and a sum, but not this one.
+BESTOF_INLINE Vec rounded_product(Vec v, float factor) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return vec(_mm512_mul_round_ps(raw(v), _mm512_set1_ps(factor), kNearest));
+}
+
 BESTOF_INLINE void store_two(Bfloat16* to, Vec first, Vec second) {
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(raw(second), raw(first))));
 }
@@ -84,7 +90,7 @@ BESTOF_INLINE Vec fold_rows(const float (&rows)[kLanes][kLanes], const Operation
   return operation(vec(_mm512_shuffle_ps(a, b, 0x88)), vec(_mm512_shuffle_ps(a, b, 0xDD)));
 }
 
-// What 16 rows know of their scores so far. `highest` is in powers of two.
+// What 16 rows know of their scores so far. `highest` is scaled.
 struct TileState {
   float highest[kLanes], sum[kLanes];
 };
@@ -93,14 +99,53 @@ struct TileState {
 struct TileScores {
   float* data;
   long stride, rows, count;  // count: of scores of a row, a multiple of 32
-  float factor;              // of scores, in powers of two; not negative
+  float scale;               // of scores; not negative
 };
 
-// Weights that take 0.2 us: as long, tiles stay awake.
+// After so many weights, which take 0.2 us, a product keeps the tile unit awake.
 constexpr long kAwakeWeights = 1500;
 
-// Writes 2^(factor * score) over the highest of a row so far. The weights are rounded to bfloat16;
-// sums are taken before. Returns the factors for what was summed before.
+// Up to this distance from 0, scores in powers of two are rounded by at most 2^-8. All weights of a
+// row err by the same factor then, which cancels.
+constexpr float kNear = 65536.0f;
+
+// Writes the weights of the rows over their scores, and sums of them to `sums`, a vector a row.
+// `base` is subtracted from the scores of a row. It is the highest score, in powers of two unless
+// kFar. If a highest score is far from 0, scores are subtracted before they become powers of two.
+// Else the highest one could get a weight of 0 or infinity, and -3e38 would become -infinity.
+template <bool kFar>
+BESTOF_INLINE void weigh_rows(const TileScores& scores, const float (&base)[kLanes],
+                              float (&sums)[kLanes][kLanes]) {
+  const auto power_of = [&](const float* score, Vec above) {
+    if constexpr (kFar) {
+      return power_of_two((rounded_product(load(score), scores.scale) - above) * kLog2OfE);
+    } else {
+      return power_of_two(load(score) * broadcast(scores.scale * kLog2OfE) - above);
+    }
+  };
+  long since = 0;
+  for (long i = 0; i < scores.rows; ++i) {
+    const float* row = scores.data + i * scores.stride;
+    Bfloat16* weights = reinterpret_cast<Bfloat16*>(scores.data + i * scores.stride);
+    const Vec above = broadcast(base[i]);
+    Vec sum[2] = {};
+    for (long j = 0; j < scores.count; j += 2 * kLanes) {
+      const Vec first = power_of(row + j, above), second = power_of(row + j + kLanes, above);
+      store_two(weights + j, first, second);
+      sum[0] += first;
+      sum[1] += second;
+    }
+    store(sums[i], sum[0] + sum[1]);
+    since += scores.count;
+    if (since > kAwakeWeights) {
+      keep_tiles_awake();
+      since = 0;
+    }
+  }
+}
+
+// Writes the exponentials of the scaled scores over the highest of a row so far. These weights are
+// rounded to bfloat16; sums are taken before. Returns the factors for what was summed before.
 BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state) {
   alignas(64) float folded[kLanes][kLanes];
   if (scores.rows < kLanes) __builtin_memset(folded, 0, sizeof folded);
@@ -114,32 +159,23 @@ BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state) {
     store(folded[i], larger_of(high[0], high[1]));
   }
   const Vec old = load(state.highest);
-  const Vec highest = larger_of(fold_rows(folded, larger_of) * scores.factor, old);
+  const Vec highest = larger_of(fold_rows(folded, larger_of) * scores.scale, old);
   // If all scores are -infinity, any finite number gives weights of 0.
   const Vec bases = highest == broadcast(-kInfinity) ? Vec{} : highest;
+  const bool is_far =
+      _mm512_cmp_ps_mask(_mm512_abs_ps(raw(bases)), _mm512_set1_ps(kNear), _CMP_GT_OQ) != 0;
   alignas(64) float base[kLanes];
-  store(base, bases);
-  long since = 0;
-  for (long i = 0; i < scores.rows; ++i) {
-    const float* row = scores.data + i * scores.stride;
-    Bfloat16* weights = reinterpret_cast<Bfloat16*>(scores.data + i * scores.stride);
-    const Vec above = broadcast(base[i]), factor = broadcast(scores.factor);
-    Vec sum[2] = {};
-    for (long j = 0; j < scores.count; j += 2 * kLanes) {
-      const Vec first = power_of_two(load(row + j) * factor - above);
-      const Vec second = power_of_two(load(row + j + kLanes) * factor - above);
-      store_two(weights + j, first, second);
-      sum[0] += first;
-      sum[1] += second;
-    }
-    store(folded[i], sum[0] + sum[1]);
-    since += scores.count;
-    if (since > kAwakeWeights) {
-      keep_tiles_awake();
-      since = 0;
-    }
+  Vec before;
+  if (is_far) {
+    store(base, bases);
+    weigh_rows<true>(scores, base, folded);
+    before = power_of_two((old - bases) * kLog2OfE);
+  } else {
+    const Vec powers = rounded_product(bases, kLog2OfE);
+    store(base, powers);
+    weigh_rows<false>(scores, base, folded);
+    before = power_of_two(rounded_product(old, kLog2OfE) - powers);
   }
-  const Vec before = power_of_two(old - bases);
   const auto add = [](Vec a, Vec b) { return a + b; };
   store(state.highest, highest);
   store(state.sum, load(state.sum) * before + fold_rows(folded, add));

@@ -144,8 +144,8 @@ struct TiledQueries {
       store(state.highest, broadcast(-kInfinity));
       store(state.sum, Vec{});
     }
-    const float factor = is_masked ? kLog2OfE : scale * kLog2OfE;
-    const Vec before = weigh_tile({some, kTiledStride, rows, padded, factor}, state);
+    const Vec before =
+        weigh_tile({some, kTiledStride, rows, padded, is_masked ? 1.0f : scale}, state);
     if (block == 0) return;
     for (long i = 0; i < rows; ++i, so_far += depth()) {
       if (before[i] == 1.0f) continue;
@@ -166,7 +166,7 @@ struct TiledQueries {
     }
     if (!call.logsumexp) return;
     const Vec highest = load(state.highest), infinity = broadcast(kInfinity);
-    const Vec all = highest * kLogOf2 + logarithm(sum);
+    const Vec all = highest + logarithm(sum);
     const Vec found = highest == infinity ? infinity : all;
     const Vec wanted = sum == Vec{} ? Vec{} : found;
     float* to = call.logsumexp + offset(p.logsumexp, batch, head) + first * p.logsumexp.token;

@@ -269,6 +269,38 @@ def test_infinite_scores_as_in_float32() -> None:
     assert np.isfinite(np.delete(out[0, 0], 3, 0)).all()
 
 
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("far", [-1e4, -1e10, -1e38, LOWEST, -3.3895314e38, 1e10, 3e38])
+@pytest.mark.parametrize("keys", [40, 70, 96, 300])
+def test_masks_far_from_zero(keys: int, far: float) -> None:
+    """A mask that absorbs every score gives the mean of the values; one visible key gives its own.
+
+    `torch.finfo(dtype).min` is a usual mask. A row that it hides completely still has a softmax.
+    """
+    given = replace(halves(draw(4, (1, 1, 40, keys, 16))), scale=1e-4)
+    mask = np.zeros((40, keys), np.float32)
+    mask[3] = far
+    mask[5] = HIDDEN
+    mask[5, 7] = far
+    out, sums = replace(given, mask=mask).run()
+    values = value_of(given.v)[0, 0]
+    assert (np.abs(out[0, 0, 3] - values.mean(0)) <= 3 * UNIT * np.abs(values).mean(0) + 1e-4).all()
+    np.testing.assert_array_equal(out[0, 0, 5], values[7])
+    np.testing.assert_allclose(sums[0, 0, 5], far, rtol=1e-6)
+    assert np.isfinite(out).all()
+
+
+def test_products_far_from_zero() -> None:
+    """The scale is no power of two, so the highest score is rounded."""
+    given = halves(draw(4, (1, 1, 40, 96, 33)))
+    q, k = (np.full_like(value_of(x), 1e8) for x in (given.q, given.k))
+    out, _ = replace(given, q=rounded(q), k=rounded(k)).run()
+    values = value_of(given.v)[0, 0]
+    assert (np.abs(out[0, 0] - values.mean(0)) <= 3 * UNIT * np.abs(values).mean(0)).all()
+
+
 def test_strides_and_what_lies_between() -> None:
     """Operands at odd elements, heads beside one another. Nothing beside the result is written."""
     given = halves(draw(15, (2, 3, 45, 45, 21)))

@@ -40,8 +40,8 @@ class AgreedSearch:
     """The search for one problem on one rank.
 
     A search inside, that of the program's policy, takes the times of this rank. It only says which
-    entry to offer when the last one is used up. Until an entry holds, calls go to the best
-    alternative of the entry before, and before the first entry to the first alternative.
+    entry to offer next. When the tries of an entry have been made, calls go to the best alternative
+    of the last entry that was read. Before the first entry holds, they go to the first alternative.
 
     `reopens`: this rank withdraws the last decision. All calls hold the selector's lock.
     """
