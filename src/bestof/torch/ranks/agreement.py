@@ -19,7 +19,7 @@ from bestof.torch.ranks.agreed_search import AgreedPolicy
 from bestof.torch.ranks.courier import Courier, KeyValueStore
 from bestof.torch.ranks.steps import count_steps, steps
 
-PREFIX = "bestof/ranks/2"
+PREFIX = "bestof/ranks/3"
 """The number is that of the protocol: ranks of another protocol have a log of their own."""
 
 _log = logging.getLogger("bestof")
