@@ -9,7 +9,7 @@ import pytest
 
 from bestof.selection import Race
 from bestof.torch.ranks.agreed_search import MOST_TRIES, AgreedPolicy, AgreedSearch
-from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry, parse_place, place_text
+from bestof.torch.ranks.entry import DECIDE, REOPEN, TRY, Entry
 from bestof.torch.ranks.problem_log import ProblemLog
 
 NAMES = ("as is", "good", "best", "awful")
@@ -396,16 +396,3 @@ def test_times_that_never_count_make_few_entries() -> None:
         rank.reader.look()
     assert rank.decision is None
     assert len(log) < 25
-
-
-def test_entries_are_parsed_or_refused() -> None:
-    entries = [
-        ("toy/0/5", Entry(TRY, 5, 7, 9, ("a", "b"), "a")),
-        ("toy/0/6", Entry(DECIDE, 5, 7, 9, (), "a")),
-        ("toy/0/7", Entry(REOPEN, 5, 5, 9)),
-    ]
-    text = place_text(entries)
-    assert parse_place(text) == parse_place(text.encode()) == entries
-    for wrong in ("", "[1, 2]", "[[]]", '["k", 1]', '[["k", "try", 1]]', '[["k","x",1,1,1,[],""]]'):
-        with pytest.raises(ValueError, match="expected a"):
-            parse_place(wrong)
