@@ -12,6 +12,11 @@
 #else
 #define BESTOF_HAS_PAIRS false
 #endif
+#if defined(__AMX_BF16__)
+#define BESTOF_HAS_TILES true
+#else
+#define BESTOF_HAS_TILES false
+#endif
 
 namespace bestof {
 namespace BESTOF_TARGET {
