@@ -9,9 +9,9 @@
 // Higher-Precision Computations", ARITH 2019.)
 //
 // AMX takes numbers below 2^-126 for zero, and infinity has no rest. So operands must be far from
-// both ends. Rows of A that are near them are scaled by a power of two. Rows and columns that cannot
-// be split are multiplied by vectors, one by one: the bits of a result must not depend on what
-// stands beside it.
+// both ends. Rows of A that are near them are scaled by a power of two. Rows and columns that
+// cannot be split are multiplied by vectors, one by one: the bits of a result must not depend on
+// what stands beside it.
 #pragma once
 #include "gemm/panels.h"
 #include "simd/amx.h"
@@ -36,8 +36,8 @@ constexpr unsigned kLeastUnscaled = kExponentOfOne - 30, kMostUnscaled = kExpone
 constexpr unsigned kLeastScaled = kExponentOfOne - 100, kMostScaled = kExponentOfOne + 126;
 constexpr unsigned kLeastColumn = kExponentOfOne - 60, kMostColumn = kExponentOfOne + 100;
 
-// The bits of the larger magnitude of each lane. Bits of floats are in the order of magnitudes, with
-// NaN behind infinity.
+// The bits of the larger magnitude of each lane. Bits of floats are in the order of magnitudes,
+// with NaN behind infinity.
 BESTOF_INLINE VecInt larger_magnitude(VecInt bits, Vec v) {
   const VecInt others = reinterpret_cast<VecInt>(v) & 0x7FFFFFFF;
   return bits > others ? bits : others;
@@ -83,9 +83,9 @@ BESTOF_INLINE Parts split_row(Vec low, Vec high) {
 
 // The parts of kLanes neighbours in each of two rows, as pairs of what stands in one column.
 BESTOF_INLINE Parts split_pairs(Vec even, Vec odd) {
-  const __m512i in_turn = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
-                                           24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
-                                           16, 0);
+  const __m512i in_turn =
+      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                       21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   Parts parts;
 #pragma GCC unroll 3
   for (int i = 0; i < kParts; ++i) {
@@ -99,9 +99,9 @@ BESTOF_INLINE Parts split_pairs(Vec even, Vec odd) {
 
 // ---- rows of A ----
 
-// Rows in parts: [two tiles][step][part][32 rows][kTileDepth]. Results of row i are to be multiplied
-// by scale[i], a power of two, or by kNotSplit if it has no parts. The flags tell whether any is not
-// 1, and whether any is kNotSplit.
+// Rows in parts: [two tiles][step][part][32 rows][kTileDepth]. Results of row i are to be
+// multiplied by scale[i], a power of two, or by kNotSplit if it has no parts. The flags tell
+// whether any is not 1, and whether any is kNotSplit.
 struct SplitRows {
   const Bfloat16* parts;
   const float* scale;
@@ -112,6 +112,7 @@ constexpr float kNotSplit = 0.0f;
 // Where the parts of a block of rows go, and its scratch.
 struct RowBuffers {
   Bfloat16* parts;  // [rows rounded up to 32] x depth in steps x kParts
+  Bfloat16* panel;  // the same of kPanel columns
   float* scale;     // [rows rounded up to 32]
   float* gathered;  // [kTileHeight][kGatheredStride]
   float* joined;    // [kDepthBlock][kPanel]
@@ -175,9 +176,8 @@ inline float split_one_row(const float* row, long depth, Bfloat16* to) {
   for (long k = 0; k < depth; k += kTileDepth, to += kStepElements) {
     const long left = depth - k;
     const Vec low = left >= kLanes ? load(row + k) : load_first(row + k, left);
-    const Vec high = left >= kTileDepth
-                         ? load(row + k + kLanes)
-                         : load_first(row + k + kLanes, larger(left - kLanes, 0));
+    const Vec high = left >= kTileDepth ? load(row + k + kLanes)
+                                        : load_first(row + k + kLanes, larger(left - kLanes, 0));
     const Parts parts = split_row(low * factors, high * factors);
 #pragma GCC unroll 3
     for (int i = 0; i < kParts; ++i) store_line(to + i * kPairElements, parts.part[i]);
@@ -199,7 +199,8 @@ inline SplitRows split_rows(const View& rows, long depth, long count, const RowB
     Bfloat16* to = buffers.parts + i / (2 * kTileHeight) * steps * kStepElements +
                    i / kTileHeight % 2 * kTileElements;
     for (long row = 0; row < n; ++row) {
-      const float scale = split_one_row(tile.data + row * tile.across, depth, to + row * kTileDepth);
+      const float scale =
+          split_one_row(tile.data + row * tile.across, depth, to + row * kTileDepth);
       buffers.scale[i + row] = scale;
       split.scaled |= scale != 1.0f;
       split.incomplete |= scale == kNotSplit;

@@ -1,6 +1,7 @@
 // The product of float32 matrices by tile registers of bfloat16, at the accuracy of float32: each
-// operand is the sum of three numbers of bfloat16 (gemm/bfloat16_parts.h). B is split as a whole,
-// rows are split block by block. Instruction sets without tile registers multiply float32.
+// operand is the sum of three numbers of bfloat16 (gemm/bfloat16_parts.h). Rows are split block by
+// block. If B is not packed, one block of rows splits each panel of it when it comes to it; for
+// several blocks, B is split before. Instruction sets without tile registers multiply float32.
 #include <omp.h>
 
 #include "conv/operands.h"
@@ -55,8 +56,8 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
     const long block = item / parts.panels, j = item % parts.panels;
     const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
     const long columns = smaller(p.columns - j * kPanel, kPanel);
-    const ColumnSet whole = pack_parts(all.at(j * kPanel, k), end - k, columns,
-                                       halves(packed + parts.panel(block, j)));
+    const ColumnSet whole =
+        pack_parts(all.at(j * kPanel, k), end - k, columns, halves(packed + parts.panel(block, j)));
     __builtin_memcpy(packed + parts.set(block, j), &whole, sizeof whole);
   }
 }
@@ -73,116 +74,161 @@ long block_units(const Product& p) {
 }
 
 Cut cut_result(const Product& p, int threads) {
-  const long units = divide_up(p.rows, kBlockHeight);
+  const long units = larger(divide_up(p.rows, kBlockHeight), 1);
   const long blocks = divide_up(units, block_units(p));
-  if (p.rows > p.columns || blocks >= threads)
-    return {smaller(round_up(blocks, static_cast<long>(threads)), units), 1};
-  return {blocks, smaller(divide_up(p.columns, kPanel), divide_up(threads, blocks))};
+  const long sharing = divide_up(static_cast<long>(threads), larger(p.batch, 1));
+  if (p.rows > p.columns || blocks >= sharing)
+    return {smaller(round_up(blocks, sharing), units), 1};
+  return {blocks, smaller(divide_up(p.columns, kPanel), divide_up(sharing, blocks))};
+}
+
+// Whether B is split as a whole before rows meet it: it costs 1.5 ns per element, mostly for L3.
+bool packs_before(const Cut& cut) {
+  return cut.rows > 1;
 }
 
 // The scratch of a thread.
 struct Scratch {
-  long rows, parts, scale, gathered, joined, sums;
+  long rows, parts, panel, scale, gathered, joined, sums;
 
   Scratch(const Product& p, const Cut& cut)
-      : rows(divide_up(divide_up(p.rows, kBlockHeight), larger(cut.rows, 1)) * kBlockHeight),
+      : rows(divide_up(divide_up(p.rows, kBlockHeight), cut.rows) * kBlockHeight),
         parts(rows / kBlockHeight * Depth(p.depth).longest() * kStepElements / 2),
+        panel(Depth(p.depth).longest() * kStepElements / 2),
         scale(rows),
         gathered(kTileHeight * kGatheredStride),
         joined(kDepthBlock * kPanel),
         sums(kBlockHeight * kPanel) {}
-  long floats() const { return parts + scale + gathered + joined + sums; }
+  long floats() const { return parts + panel + scale + gathered + joined + sums; }
 };
 
 long scratch_floats(const Product& p, bool packed, int threads) {
-  const Scratch own(p, cut_result(p, threads));
-  return (packed ? 0 : packed_floats(p)) + threads * own.floats();
+  const Cut cut = cut_result(p, threads);
+  return (packed || !packs_before(cut) ? 0 : packed_floats(p)) + threads * Scratch(p, cut).floats();
 }
 
-// One matrix of the batch.
+// The operands of one matrix of the batch.
 struct Operands {
-  View a;
-  const float* packed;
+  View a, b;
+  const float* packed;  // or null
   Target<float> target;
 };
+
+Operands operands_of(const Product& p, const ProductCall& call, const float* packed, long matrix) {
+  const bool turned = p.c.column != 1;
+  Target<float> target = {floats(call.c) + matrix * p.c.batch,
+                          turned ? p.c.column : p.c.row,
+                          turned,
+                          nullptr,
+                          call.bias,
+                          false,
+                          nullptr,
+                          call.activation,
+                          call.slope};
+  if (call.residual) target.added = floats(call.residual) + matrix * p.c.batch;
+  if (call.factor) target.factor = floats(call.factor) + matrix * p.c.batch;
+  return {{floats(call.a) + matrix * p.a.batch, p.a.row, p.a.column},
+          {floats(call.b) + matrix * p.b.batch, p.b.column, p.b.row},
+          packed,
+          target};
+}
 
 // Rows [first, last) by panels [begin, end).
 struct Item {
   long first, last, begin, end;
 };
 
+// A panel of B in parts.
+struct SplitPanel {
+  const Bfloat16* parts;
+  ColumnSet whole;
+};
+
+SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
+                    const RowBuffers& buffers) {
+  const PackedParts parts(p);
+  if (given.packed) {
+    const float* panel = given.packed + parts.panel(block, j);
+    ColumnSet whole;
+    __builtin_memcpy(&whole, given.packed + parts.set(block, j), sizeof whole);
+    return {halves(panel), whole};
+  }
+  const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
+  const long columns = smaller(p.columns - j * kPanel, kPanel);
+  const ColumnSet whole = pack_parts(given.b.at(j * kPanel, k), end - k, columns, buffers.panel);
+  return {buffers.panel, whole};
+}
+
 // Multiplies one block of depth.
 void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
                     const RowBuffers& buffers, float* sums) {
-  const PackedParts parts(p);
-  const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
-  const long count = item.last - item.first, steps = divide_up(end - k, kTileDepth);
+  const Depth blocks(p.depth);
+  const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
+  const long count = item.last - item.first;
   Target<float> target = target_at(given.target, item.first, 0);
   if (k > 0) target.added = target.c;
-  if (block + 1 < parts.depth.blocks) {
+  if (block + 1 < blocks.blocks) {
     target.bias = nullptr;
     target.factor = nullptr;
     target.activation = Activation::kNone;
   }
   const View a = given.a.at(item.first, k);
-  const SplitRows rows = split_rows(a, end - k, count, buffers);
+  const SplitRows rows = split_rows(a, depth, count, buffers);
   for (long j = item.begin; j < item.end; ++j) {
-    const float* panel = given.packed + parts.panel(block, j);
-    const float* next = j + 1 < item.end ? panel + steps * parts.step_floats() : panel;
-    const long columns = smaller(p.columns - j * kPanel, kPanel);
-    const Target<float> to = target_at(target, 0, j * kPanel);
-    WholeOperands whole = {a, nullptr, 0, buffers.gathered};
-    __builtin_memcpy(&whole.columns, given.packed + parts.set(block, j), sizeof whole.columns);
-    if (rows.incomplete || whole.columns != 0) {
-      join_panel(halves(panel), end - k, whole.columns, buffers.joined);
+    const SplitPanel panel = panel_of(p, given, block, j, buffers);
+    WholeOperands whole = {a, nullptr, panel.whole, buffers.gathered};
+    if (rows.incomplete || panel.whole != 0) {
+      join_panel(panel.parts, depth, panel.whole, buffers.joined);
       whole.panel = buffers.joined;
     }
-    multiply_parts(rows, count, halves(panel), end - k, columns, to, whole, halves(next), sums);
+    multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),
+                   target_at(target, 0, j * kPanel), whole, sums);
   }
 }
 
-void run_matrix(const Product& p, const Operands& given, const Cut& cut, float* scratch,
-                int threads) {
-  const Scratch own(p, cut);
+// Part `part` of the parts that C is cut into.
+Item item_of(const Product& p, const Cut& cut, long part) {
   const long units = divide_up(p.rows, kBlockHeight), panels = divide_up(p.columns, kPanel);
-#pragma omp parallel num_threads(threads)
+  const long row = part / cut.columns, column = part % cut.columns;
+  return {part_begin(units, cut.rows, row) * kBlockHeight,
+          smaller(part_begin(units, cut.rows, row + 1) * kBlockHeight, p.rows),
+          part_begin(panels, cut.columns, column), part_begin(panels, cut.columns, column + 1)};
+}
+
+// Matrices [first, last) of the batch. packed: B, or null.
+void run_matrices(const Product& p, const ProductCall& call, const Cut& cut, const float* packed,
+                  long first, long last, float* scratch) {
+  const Scratch own(p, cut);
+  const long parts = cut.rows * cut.columns;
+#pragma omp parallel num_threads(call.threads)
   {
     const TileRegisters registers;
     float* mine = scratch + omp_get_thread_num() * own.floats();
-    float* scale = mine + own.parts;
+    float* panel = mine + own.parts;
+    float* scale = panel + own.panel;
     float* gathered = scale + own.scale;
-    const RowBuffers buffers = {halves(mine), scale, gathered, gathered + own.gathered};
-    float* sums = buffers.joined + own.joined;
+    float* joined = gathered + own.gathered;
+    const RowBuffers buffers = {halves(mine), halves(panel), scale, gathered, joined};
 #pragma omp for schedule(dynamic, 1)
-    for (long i = 0; i < cut.rows * cut.columns; ++i) {
-      const long row = i / cut.columns, column = i % cut.columns;
-      const Item item = {part_begin(units, cut.rows, row) * kBlockHeight,
-                         smaller(part_begin(units, cut.rows, row + 1) * kBlockHeight, p.rows),
-                         part_begin(panels, cut.columns, column),
-                         part_begin(panels, cut.columns, column + 1)};
+    for (long i = first * parts; i < last * parts; ++i) {
+      const Operands given = operands_of(p, call, packed, i / parts);
+      const Item item = item_of(p, cut, i % parts);
       for (long block = 0; block < Depth(p.depth).blocks; ++block)
-        multiply_depth(p, given, item, block, buffers, sums);
+        multiply_depth(p, given, item, block, buffers, joined + own.joined);
     }
   }
 }
 
 void run(const Product& p, const ProductCall& call) {
-  const bool turned = p.c.column != 1;
   const Cut cut = cut_result(p, call.threads);
-  float* own = call.scratch + (call.packed ? 0 : packed_floats(p));
-  for (long matrix = 0; matrix < p.batch; ++matrix) {
-    if (!call.packed && (matrix == 0 || p.b.batch != 0))
-      pack(p, floats(call.b) + matrix * p.b.batch, call.scratch, call.threads);
-    Target<float> target = {floats(call.c),        turned ? p.c.column : p.c.row,
-                            turned,                floats(call.residual),
-                            call.bias,             false,
-                            floats(call.factor),   call.activation,
-                            call.slope};
-    target.c += matrix * p.c.batch;
-    if (target.added) target.added += matrix * p.c.batch;
-    if (target.factor) target.factor += matrix * p.c.batch;
-    const View a = {floats(call.a) + matrix * p.a.batch, p.a.row, p.a.column};
-    run_matrix(p, {a, call.packed ? call.packed : call.scratch, target}, cut, own, call.threads);
+  const bool before = !call.packed && packs_before(cut);
+  float* scratch = call.scratch + (before ? packed_floats(p) : 0);
+  const float* packed = before ? call.scratch : call.packed;
+  // If B is packed in the call, one matrix of it at a time.
+  const long together = before && p.b.batch != 0 ? 1 : p.batch;
+  for (long first = 0; first < p.batch; first += together) {
+    if (before) pack(p, floats(call.b) + first * p.b.batch, call.scratch, call.threads);
+    run_matrices(p, call, cut, packed, first, first + together, scratch);
   }
 }
 

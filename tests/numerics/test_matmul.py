@@ -6,12 +6,14 @@ promised bound grows with the square root of K, and holds for the rms of the err
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from activation import REFERENCES
 from fenced_memory import at_the_end
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -41,6 +43,12 @@ SHAPES = (
 ORDERS = ("NN", "NT", "TN", "TT")
 ROWS = tuple(kernels.matmul_algorithms((1, 1), (1, 1)).values())
 FLOAT32 = tuple(row.algorithm.name for row in ROWS if not row.algorithm.relaxed)
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and those whose products of float32 differ from avx512's."""
+    yield from forced(request.param)
 
 
 @dataclass(frozen=True, slots=True)
