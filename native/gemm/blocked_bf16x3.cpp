@@ -98,7 +98,7 @@ struct Scratch {
         scale(rows),
         gathered(kTileHeight * kGatheredStride),
         joined(kDepthBlock * kPanel),
-        sums(kBlockHeight * kPanel) {}
+        sums(2 * kBlockHeight * kPanel) {}
   long floats() const { return parts + panel + scale + gathered + joined + sums; }
 };
 
@@ -162,6 +162,7 @@ SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
 // Multiplies one block of depth.
 void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
                     const RowBuffers& buffers, float* sums) {
+  WaitingSums waiting(sums);
   const Depth blocks(p.depth);
   const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
   const long count = item.last - item.first;
@@ -182,8 +183,9 @@ void multiply_depth(const Product& p, const Operands& given, const Item& item, l
       whole.panel = buffers.joined;
     }
     multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),
-                   target_at(target, 0, j * kPanel), whole, sums);
+                   target_at(target, 0, j * kPanel), whole, waiting);
   }
+  waiting.finish_all();
 }
 
 // Part `part` of the parts that C is cut into.

@@ -45,10 +45,50 @@ BESTOF_INLINE void then_load_columns(const Bfloat16* next) {
   load_columns<1>(next);
 }
 
+// Sums that wait to be finished. That is done piece by piece, while tiles multiply the next ones:
+// tiles and vectors then work side by side.
+class WaitingSums {
+ public:
+  // Where the next sums are to be stored: [kBlockHeight][kPanel].
+  float* free() const { return buffers_ + (1 - used_) * kBlockHeight * kPanel; }
+
+  // buffers: [2][kBlockHeight][kPanel].
+  explicit WaitingSums(float* buffers) : buffers_(buffers) {}
+
+  // Takes what was stored at free(). What was taken before must be finished.
+  void take(long rows, const Target<float>& target, long columns) {
+    used_ = 1 - used_;
+    rows_ = rows;
+    target_ = target;
+    columns_ = columns;
+    // Results that are turned are turned 16 rows at a time.
+    height_ = target.turned ? kTileHeight : 4;
+    done_ = 0;
+  }
+
+  // Finishes the share of step `step` of `steps`.
+  void finish(long step, long steps) {
+    const long pieces = kBlockHeight / height_;
+    const long end = smaller(part_begin(pieces, steps, step + 1) * height_, rows_);
+    if (done_ >= end) return;
+    finish_panel(buffers_ + used_ * kBlockHeight * kPanel + done_ * kPanel, end - done_,
+                 target_at(target_, done_, 0), columns_);
+    done_ = end;
+  }
+  void finish_all() { finish(0, 1); }
+
+ private:
+  float* buffers_;
+  long used_ = 0, rows_ = 0, done_ = 0, height_ = kTileHeight, columns_ = 0;
+  Target<float> target_ = {};
+};
+
 // Adds `steps` steps to the sums in the tiles 0 to 3: of each step the smallest products first.
 // Between two products, either the rows or the columns stay.
-BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long steps) {
+BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long steps,
+                             WaitingSums& waiting) {
   for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
+    waiting.finish(step, steps);
     load_rows<0>(rows);
     load_columns<0>(columns + 2 * kPart);
     load_rows<1>(rows);
@@ -66,9 +106,11 @@ BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long
 }
 
 // The same of one tile of rows, with the sums in the tiles 0 and 1.
-BESTOF_INLINE void add_parts_of_one(const Bfloat16* rows, const Bfloat16* columns, long steps) {
+BESTOF_INLINE void add_parts_of_one(const Bfloat16* rows, const Bfloat16* columns, long steps,
+                                    WaitingSums& waiting) {
   constexpr int kOrder[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
   for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
+    waiting.finish(step, steps);
 #pragma GCC unroll 6
     for (const auto& part : kOrder) {
       load_rows<0>(rows + part[0] * kPart);
@@ -117,31 +159,31 @@ inline void replace_sums(const WholeOperands& whole, const float* scale, long ro
   }
 }
 
-// Multiplies `count` split rows by one panel, and finishes the results. sums: scratch, [32,
-// kPanel].
+// Multiplies `count` split rows by one panel. The last results wait to be finished.
 inline void multiply_parts(const SplitRows& rows, long count, const Bfloat16* panel, long depth,
                            long columns, const Target<float>& target, const WholeOperands& whole,
-                           float* sums) {
+                           WaitingSums& waiting) {
   const long steps = divide_up(depth, kTileDepth);
   for (long row = 0; row < count; row += kBlockHeight) {
-    const long block = row / kBlockHeight;
-    const Bfloat16* from = rows.parts + block * steps * kStepElements;
+    const Bfloat16* from = rows.parts + row / kBlockHeight * steps * kStepElements;
     const long n = smaller(count - row, kBlockHeight);
+    float* sums = waiting.free();
     if (n > kTileHeight) {
       clear_sums<2>();
-      add_parts(from, panel, steps);
+      add_parts(from, panel, steps, waiting);
       store_sums<2>(sums, kPanel);
     } else {
       clear_sums<1>();
-      add_parts_of_one(from, panel, steps);
+      add_parts_of_one(from, panel, steps, waiting);
       store_sums<1>(sums, kPanel);
     }
+    if (steps == 0) waiting.finish_all();
     if (rows.scaled) scale_sums(sums, rows.scale + row, n);
     for (long i = 0; whole.panel && i < n; i += kTileHeight) {
       replace_sums(whole, rows.scale, row + i, smaller(n - i, kTileHeight), depth,
                    sums + i * kPanel);
     }
-    finish_panel(sums, n, target_at(target, row, 0), columns);
+    waiting.take(n, target_at(target, row, 0), columns);
   }
 }
 
