@@ -158,6 +158,7 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("relaxed",
                    [](const ProductAlgorithm& row) { return row.accuracy == Accuracy::kRelaxed; })
       .def_ro("few_rows", &ProductAlgorithm::few_rows)
+      .def_ro("least_rows", &ProductAlgorithm::least_rows)
       .def_ro("bfloat16", &ProductAlgorithm::bfloat16)
       .def_ro("emulated", &ProductAlgorithm::emulated);
   nb::class_<ProductPromise>(m, "ProductPromise")

@@ -33,6 +33,7 @@ struct ProductAlgorithm {
   ErrorBound rounding = {};  // what rounding adds to `error`, whatever the depth
   Accuracy accuracy = Accuracy::kFloat32;
   bool few_rows = false;  // whether the result has at most kFewRowsMost rows, or columns
+  long least_rows = 1;    // of the result, from which it may be the fastest; it computes any
   bool bfloat16 = false;  // whether it takes matrices of bfloat16 as well
   bool emulated = false;  // whether this instruction set lacks the products that it is made of
 };

@@ -282,6 +282,7 @@ class ProductRow:
     rounding: Final[ErrorBound]
     relaxed: Final[bool]
     few_rows: Final[bool]
+    least_rows: Final[int]
     bfloat16: Final[bool]
     emulated: Final[bool]
 

@@ -32,6 +32,7 @@ class MatmulAlgorithm:
     rounding: the error that rounding float32 operands to bfloat16 adds, 0 if it rounds none.
     relaxed: whether only the relaxed level of accuracy allows it.
     few_rows: whether it computes only results of at most 16 rows, or at most 16 columns.
+    least_rows: of the result, from which it may be the fastest. It computes fewer as well.
     dtypes: the matrices that it takes.
     emulated: whether the instruction set in use lacks the products that it is made of. Then its
     results are the same, but it is slower than the algorithms of float32.
@@ -42,6 +43,7 @@ class MatmulAlgorithm:
     rounding: ErrorBound
     relaxed: bool
     few_rows: bool
+    least_rows: int
     dtypes: tuple[str, ...]
     emulated: bool
 
@@ -274,6 +276,7 @@ def _algorithm(row: _native.ProductRow) -> MatmulAlgorithm:
         rounding=ErrorBound(row.rounding.rms, row.rounding.maximum),
         relaxed=row.relaxed,
         few_rows=row.few_rows,
+        least_rows=row.least_rows,
         dtypes=("float32", "bfloat16") if row.bfloat16 else ("float32",),
         emulated=row.emulated,
     )

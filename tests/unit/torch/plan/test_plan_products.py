@@ -24,7 +24,7 @@ ROUNDED = 2.0**-9  # half a unit in the last place of bfloat16
 def test_a_product_computes_a_layer_with_all_that_follows(
     row: Product, rows: int, transposed: bool, added: bool
 ) -> None:
-    rounds = "bf16" in row.name
+    rounds = row.rounds == "both"
     dtype = torch.bfloat16 if rounds else torch.float32
     torch.manual_seed(rows)
     weight, bias, x, more = (
@@ -59,6 +59,14 @@ def test_a_product_leaves_exact_layers_and_other_types_alone() -> None:
     emulated = matmul_algorithms((1, 1), (1, 1))["blocked_bf16"].algorithm.emulated
     rounding = [] if emulated else ["blocked_bf16"]
     assert names == {"exact": [], "float32": ["blocked"], "relaxed": ["blocked", *rounding]}
+
+
+def test_a_product_is_tried_from_the_rows_on_that_its_row_names() -> None:
+    layer = Layer(FrozenWeights(torch.randn(OUTS, INS), None, None, 1), linear=True)
+    (row,) = [one for one in products() if one.name == "blocked_bf16x3"]
+    emulated = matmul_algorithms((1, 1), (1, 1))[row.name].algorithm.emulated
+    tried = [row.supports(problem_of(layer, "float32", (rows, INS), False)) for rows in (31, 32)]
+    assert tried == [False, not emulated]
 
 
 @pytest.mark.parametrize("row", products(), ids=lambda row: row.name)

@@ -44,10 +44,10 @@ def linear(rows: int, ins: int, outs: int, accuracy: Accuracy = "float32") -> Fu
     return problem_of(Layer(weights, linear=True), accuracy, (rows, ins), False)
 
 
-def fast_products() -> set[str]:
-    """Return the product that rounds its operands, if this machine has its instructions."""
-    row = matmul_algorithms((1, 1), (1, 1))["blocked_bf16"].algorithm
-    return set() if row.emulated else {row.name}
+def fast(*names: str) -> set[str]:
+    """Return those of these products for which this machine has instructions."""
+    rows = matmul_algorithms((1, 1), (1, 1))
+    return {name for name in names if not rows[name].algorithm.emulated}
 
 
 def pointwise(accuracy: Accuracy = "float32", **geometry: Any) -> FusedProblem:
@@ -105,8 +105,8 @@ def test_large_weights_are_not_kept_twice_for_two_rows() -> None:
 
 def test_convolutions_of_single_pixels_are_products_too() -> None:
     assert "blocked" in applying(pointwise())
-    found = applying(pointwise("relaxed"))
-    assert {one for one in found if one.startswith("blocked")} == {"blocked"} | fast_products()
+    found = {one for one in applying(pointwise("relaxed")) if one.startswith("blocked")}
+    assert found == {"blocked"} | fast("blocked_bf16", "blocked_bf16x3")
     assert "blocked" not in applying(pointwise("exact"))
     grouped = FrozenWeights(torch.empty(8, 4, 1, 1), None, None, 2)
     others = [
@@ -118,19 +118,17 @@ def test_convolutions_of_single_pixels_are_products_too() -> None:
     assert not [one for one in others if any(name.startswith("blocked") for name in applying(one))]
 
 
-@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
 def test_bfloat16_weights_are_used_only_on_request(
-    fast: bool, monkeypatch: pytest.MonkeyPatch
+    paired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = dict(algorithms())
-    rows["convgemm_bf16"] = replace(rows["convgemm_bf16"], emulated=not fast)
+    rows["convgemm_bf16"] = replace(rows["convgemm_bf16"], emulated=not paired)
     monkeypatch.setattr(native, "algorithms", lambda: rows)
-    pairs = {"convgemm_bf16"} if fast else set()  # elsewhere the same, and slower than float32
+    pairs = {"convgemm_bf16"} if paired else set()  # elsewhere the same, and slower than float32
     assert applying(linear(1, 4096, 2048, "relaxed")) == {"pytorch", "matvec", "matvec_bf16"}
-    assert (
-        applying(linear(8, 64, 32, "relaxed"))
-        == {"pytorch", "matvec", "matvec_bf16", "convgemm", "blocked"} | pairs | fast_products()
-    )
+    few = {"pytorch", "matvec", "matvec_bf16", "convgemm", "blocked"}
+    assert applying(linear(8, 64, 32, "relaxed")) == few | pairs | fast("blocked_bf16")
     assert applying(problem("relaxed")) & {"convgemm_bf16"} == pairs
     assert not {
         name for name in applying(problem()) | applying(linear(1, 64, 32)) if name.endswith("_bf16")

@@ -44,6 +44,8 @@ class Product(Algorithm):
         """Return whether the product may be the fastest."""
         if not self.can_run(problem):
             return False
+        if _rows_shape(problem)[0] < self._kernel.least_rows:
+            return False
         # The instruction set in use may have changed since the table was made.
         emulated = matmul_algorithms((1, 1), (1, 1))[self.name].algorithm.emulated
         return _dtype(problem) == BFLOAT16 or not (emulated or problem.only_streams)
