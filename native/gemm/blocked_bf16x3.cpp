@@ -82,7 +82,8 @@ Cut cut_result(const Product& p, int threads) {
   return {blocks, smaller(divide_up(p.columns, kPanel), divide_up(sharing, blocks))};
 }
 
-// Whether B is split as a whole before rows meet it: it costs 1.5 ns per element, mostly for L3.
+// Whether B is split as a whole before rows meet it. If each of several blocks of rows splits it
+// again, products of 512 to 2,048 rows take 1.0 to 1.2 times as long (two threads).
 bool packs_before(const Cut& cut) {
   return cut.rows > 1;
 }
