@@ -109,10 +109,17 @@ constexpr long kAwakeWeights = 1500;
 // row err by the same factor then, which cancels.
 constexpr float kNear = 65536.0f;
 
+// Returns whether a scale is too large to be multiplied by log2(e). The product would be infinity,
+// and infinity times a score of 0 is NaN.
+BESTOF_INLINE bool is_far_scale(float scale) {
+  return __builtin_fabsf(scale) > 2e38f;
+}
+
 // Writes the weights of the rows over their scores, and sums of them to `sums`, a vector a row.
 // `base` is subtracted from the scores of a row. It is the highest score, in powers of two unless
-// kFar. If a highest score is far from 0, scores are subtracted before they become powers of two.
-// Else the highest one could get a weight of 0 or infinity, and -3e38 would become -infinity.
+// kFar. If a highest score or the scale is far from 0, scores are subtracted before they become
+// powers of two. Else the highest one could get a weight of 0 or infinity, and -3e38 would become
+// -infinity.
 template <bool kFar>
 BESTOF_INLINE void weigh_rows(const TileScores& scores, const float (&base)[kLanes],
                               float (&sums)[kLanes][kLanes]) {
@@ -163,6 +170,7 @@ BESTOF_INLINE Vec weigh_tile(const TileScores& scores, TileState& state) {
   // If all scores are -infinity, any finite number gives weights of 0.
   const Vec bases = highest == broadcast(-kInfinity) ? Vec{} : highest;
   const bool is_far =
+      is_far_scale(scores.scale) ||
       _mm512_cmp_ps_mask(_mm512_abs_ps(raw(bases)), _mm512_set1_ps(kNear), _CMP_GT_OQ) != 0;
   alignas(64) float base[kLanes];
   Vec before;

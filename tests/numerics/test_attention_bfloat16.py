@@ -150,6 +150,17 @@ def test_scales_of_any_sign(scale: float) -> None:
     check(replace(given, mask=np.linspace(-3, 3, 290, dtype=np.float32)[None]))
 
 
+@pytest.mark.parametrize("scale", [3e38, -3e38])
+def test_a_scale_near_the_largest_number(scale: float) -> None:
+    """The scale times log2(e) is infinity. Products are 0 to 3 times the least normal number."""
+    heads = draw(5, (1, 2, 64, 96, 32))
+    heads.q[...] = 0
+    heads.q[..., 3] = np.arange(64, dtype=np.float32) % 4 * 2.0**-63
+    heads.k[...] = 0
+    heads.k[..., 3] = np.arange(96) % 2 * 2.0**-63
+    check(replace(halves(heads), scale=scale))
+
+
 def test_exponentials() -> None:
     """Of two keys with the scores 0 and -x, and the values 0 and 1: exp(-x) / (1 + exp(-x)).
 
