@@ -6,6 +6,8 @@ set(KERNEL_SOURCES attention/backward.cpp attention/forward.cpp attention/forwar
                    transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
 set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)
+# What is compiled for tile registers alone.
+set(TILE_SOURCES attention/backward_tiled.cpp)
 # A row MACRO(name, namespace, ...) of FOLDER/algorithms.inc is compiled from FOLDER/NAME.cpp.
 foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
   string(REPLACE ":" ";" table ${table})
@@ -27,6 +29,7 @@ foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
 endforeach()
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM BFLOAT16_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+list(TRANSFORM TILE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(KERNEL_INCLUDES ${CMAKE_CURRENT_LIST_DIR})
 
 # Compiles `sources` for one instruction set. If these are not all kernels, `rest` names the
@@ -72,8 +75,8 @@ function(add_kernels target)
     add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
                     -mavx512bf16)
     if(COMPILER_KNOWS_AMX)
-      add_kernels_for(${target} amx_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
-                      -mavx512bf16 -mamx-tile -mamx-bf16)
+      add_kernels_for(${target} amx_bf16 avx512 "${BFLOAT16_SOURCES};${TILE_SOURCES}" ${ARGN}
+                      ${AVX512} -mavx512bf16 -mamx-tile -mamx-bf16)
     endif()
   endif()
 endfunction()

@@ -20,9 +20,10 @@ BESTOF_INLINE Vec vec(__m512 v) {
   return reinterpret_cast<Vec>(v);
 }
 
-// Returns 2^x for x <= 0, or 0 if the result is not a normal number. The relative error is below
-// 2e-7: a minimax polynomial within 9e-8 over [0, 1), whose value at 0 is 1. NaN stays NaN.
-BESTOF_INLINE Vec power_of_two(Vec x) {
+// Returns 2^x in the wanted lanes, or 0 if the result is below the normal numbers, and 0 in the
+// other lanes. The relative error is below 2e-7: a minimax polynomial within 9e-8 over [0, 1),
+// whose value at 0 is 1. NaN stays NaN.
+BESTOF_INLINE Vec power_of_two(Vec x, __mmask16 wanted = 0xFFFF) {
   constexpr int kDownwards = 1;
   const Vec r = vec(_mm512_reduce_ps(raw(x), kDownwards));
   Vec p = broadcast(0.001866952633f);
@@ -31,7 +32,8 @@ BESTOF_INLINE Vec power_of_two(Vec x) {
   p = p * r + 0.2401645929f;
   p = p * r + 0.6931512952f;
   p = p * r + 1.0f;
-  const __mmask16 is_normal = _mm512_cmp_ps_mask(raw(x), _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+  const __mmask16 is_normal =
+      _mm512_mask_cmp_ps_mask(wanted, raw(x), _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
   return vec(_mm512_maskz_scalef_ps(is_normal, raw(p), raw(x)));
 }
 
@@ -59,8 +61,12 @@ BESTOF_INLINE Vec rounded_product(Vec v, float factor) {
   return vec(_mm512_mul_round_ps(raw(v), _mm512_set1_ps(factor), kNearest));
 }
 
+// Returns 32 elements: those of `first`, then those of `second`.
+BESTOF_INLINE __m512i rounded_pair(Vec first, Vec second) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(raw(second), raw(first)));
+}
 BESTOF_INLINE void store_two(Bfloat16* to, Vec first, Vec second) {
-  _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(raw(second), raw(first))));
+  _mm512_storeu_si512(to, rounded_pair(first, second));
 }
 
 // Returns a vector whose lane i folds the lanes of rows[i]: operation(a, b) for pairs of them.

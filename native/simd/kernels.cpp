@@ -24,6 +24,13 @@ namespace {
 
 namespace rest = BESTOF_REST;
 
+// Tile registers compute gradients of attention by a kernel of their own.
+#if defined(__AMX_BF16__)
+namespace tiled = BESTOF_TARGET;
+#else
+namespace tiled = BESTOF_REST;
+#endif
+
 #define BESTOF_ALGORITHM(algorithm, space, ...) \
   {.name = #algorithm, .passes = &bestof::space::passes::algorithm, __VA_ARGS__},
 constexpr Algorithm kAlgorithms[] = {
@@ -59,7 +66,7 @@ const Kernels kKernels = {
     rest::multiply_adds,
     &rest::attention,
     &attention_bf16,
-    &rest::attention_backward,
+    &tiled::attention_backward,
     rest::normalize,
 };
 

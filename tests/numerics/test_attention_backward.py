@@ -55,6 +55,8 @@ class Wanted:
     logsumexp: Values
     gradients: tuple[Wide, Wide, Wide]
     bounds: tuple[Wide, Wide, Wide]
+    magnitudes: tuple[Wide, Wide, Wide]
+    """The sums of the magnitudes of weights or slopes times operands, with their errors."""
 
 
 def narrow(x: Wide) -> Values:
@@ -98,15 +100,21 @@ def wanted_of(case: Case, stored: Callable[[Wide], Values] = narrow) -> Wanted:
     dq = scale * (slopes @ k)
     dk = shared(scale * (slopes.mT @ q))
     dv = shared(weights.mT @ g)
+    magnitudes = (
+        abs(scale) * (large[1] @ np.abs(k)),
+        abs(scale) * shared(large[1].mT @ np.abs(q)),
+        shared(large[0].mT @ np.abs(g)),
+    )
     terms = UNIT * (keys + 8), UNIT * (sharing * queries + 8)
-    dq_bound = abs(scale) * ((of_slopes + terms[0] * large[1]) @ np.abs(k))
-    dk_bound = shared(abs(scale) * ((of_slopes + terms[1] * large[1]).mT @ np.abs(q)))
-    dv_bound = shared((of_weights + terms[1] * large[0]).mT @ np.abs(g))
+    dq_bound = abs(scale) * (of_slopes @ np.abs(k)) + terms[0] * magnitudes[0]
+    dk_bound = abs(scale) * shared(of_slopes.mT @ np.abs(q)) + terms[1] * magnitudes[1]
+    dv_bound = shared(of_weights.mT @ np.abs(g)) + terms[1] * magnitudes[2]
     return Wanted(
         out,
         sums[..., 0].astype(np.float32),
         (dq, dk, dv),
         (dq_bound, dk_bound, dv_bound),
+        magnitudes,
     )
 
 

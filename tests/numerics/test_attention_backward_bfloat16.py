@@ -1,11 +1,16 @@
 """The gradients of attention of bfloat16 against float64, element by element.
 
-The operands are exact numbers, and products and sums are of float32. So bounds are those of
-test_attention_backward, and the gradients are rounded once more.
+The operands are exact numbers, and sums are of float32. So bounds are those of
+test_attention_backward, and the gradients are rounded once more. Tile registers multiply bfloat16
+alone. With them, the weight W of a score and its slope D are rounded before they are multiplied: dV
+errs by UNIT (W + its error) for each weight, and dQ and dK by UNIT (|D| + its error) for each
+slope. Up to a logsumexp L of 1,024, exponents are those of two, for which L is rounded once more. A
+weight then errs by u |L| <= 2^-14, a sixty-fourth of UNIT.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +18,19 @@ import numpy as np
 import pytest
 from bfloat16 import UNIT, Bits, rounded, value_of
 from fenced_memory import at_the_end
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 from test_attention_backward import HIDDEN, Case, Values, Wanted, Wide, draw, wanted_of
 
 from bestof import kernels
 
 NAN = 0x7FC0
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and the instruction set that has the products in hardware."""
+    yield from forced(request.param)
 
 
 def halved(x: Wide) -> Values:
@@ -73,9 +85,13 @@ def run(case: Case, threads: int = 2) -> list[Values]:
 
 def hold(results: list[Values], wanted: Wanted) -> None:
     """Hold every element to the bound; NaN fails."""
-    for got, right, bound in zip(results, wanted.gradients, wanted.bounds, strict=True):
+    factor_error = UNIT * (1 + 2**-6) if kernels.isa() == "amx_bf16" else 0.0
+    for got, right, bound, magnitude in zip(
+        results, wanted.gradients, wanted.bounds, wanted.magnitudes, strict=True
+    ):
         assert got.shape == right.shape
-        assert (np.abs(got - right) <= bound * (1 + UNIT) + UNIT * np.abs(right)).all()
+        allowed = bound + factor_error * magnitude
+        assert (np.abs(got - right) <= allowed * (1 + UNIT) + UNIT * np.abs(right)).all()
 
 
 def check(case: Case, threads: int = 2) -> None:
@@ -178,6 +194,171 @@ def test_nan_stays_in_its_head() -> None:
         assert np.isnan(two[1, 1]).any()
         np.testing.assert_array_equal(one[0], two[0])
         np.testing.assert_array_equal(one[1, 0], two[1, 0])
+
+
+HEADS = [31, 33, 63, 64, 65, 96]
+KEYS = [1, 15, 17, 31, 33, 255, 257]
+QUERIES = [17, 31, 33, 65]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keys", KEYS)
+def test_around_the_sizes_of_tiles(keys: int, causal: bool) -> None:
+    """Tile registers have 16 rows of 32 numbers, and two of them are as wide as a panel."""
+    for i, queries in enumerate(QUERIES):
+        for size in HEADS:
+            case = replace(draw(size, (1, 2, queries, keys, size)), causal=causal)
+            check(case, threads=1 + i % 3)
+            random = np.random.default_rng(keys)
+            mask = random.standard_normal((queries, keys), np.float32)
+            mask[random.random(mask.shape) < 0.3] = HIDDEN
+            check(replace(case, mask=mask))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_shared_heads_of_several_blocks(shared: int, causal: bool) -> None:
+    """Each head of queries adds to the sums of each block of keys."""
+    case = draw(14, (2, 4, 270, 530, 33), shared=shared)
+    check(replace(case, causal=causal))
+    check(replace(draw(14, (1, 4, 530, 270, 33), shared=shared), causal=causal))
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.25, 3.0])
+def test_scales_of_any_sign(scale: float) -> None:
+    case = replace(draw(5, (1, 2, 37, 290, 33)), scale=scale)
+    check(case)
+    check(replace(case, causal=True))
+    check(replace(case, mask=np.linspace(-3, 3, 290, dtype=np.float32)[None]))
+
+
+@pytest.mark.parametrize("scale", [3e38, -3e38])
+def test_a_scale_near_the_largest_number(scale: float) -> None:
+    """The scale times log2(e) is infinity. Products are 0 to 3 times the least normal number."""
+    case = draw(5, (1, 2, 64, 96, 32))
+    case.q[...] = 0
+    case.q[..., 3] = np.arange(64, dtype=np.float32) % 4 * 2.0**-63
+    case.k[...] = 0
+    case.k[..., 3] = np.arange(96) % 2 * 2.0**-63
+    check(replace(case, scale=scale))
+
+
+def test_queries_that_see_nothing_have_no_gradient() -> None:
+    """Their values and keys may be anything that is finite."""
+    case = draw(6, (1, 2, 70, 300, 16))
+    mask = np.zeros((70, 300), np.float32)
+    mask[[0, 7, 64, 69]] = HIDDEN
+    mask[3, 5:] = HIDDEN
+    mask[32:48] = HIDDEN
+    case = replace(case, mask=mask)
+    check(case)
+    assert (run(case)[0][:, :, [0, 7, 32, 47, 64, 69]] == 0).all()
+
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("far", [-2e3, -1e10, -1e38, LOWEST, -3.3895314e38, 1e10, 3e38])
+@pytest.mark.parametrize("keys", [40, 96, 300])
+def test_masks_far_from_zero(keys: int, far: float) -> None:
+    """The logsumexp of a row whose mask absorbs every score is the mask: weights are 1, as in
+    PyTorch. A row with one visible key weighs it by 1."""
+    case = exact(draw(7, (1, 1, 40, keys, 16)))
+    case.gradient[:, :, 6:] = 0
+    mask = np.full((40, keys), far, np.float32)
+    mask[5] = HIDDEN
+    mask[5, 7] = far
+    arrays = [case.gradient, case.q, case.k, case.v, case.q]
+    sums = np.full((1, 1, 40), far, np.float32)
+    case = replace(case, scale=1e-20)
+    given = Call([*map(rounded, arrays), sums, mask], Call.of(case, wanted_of(case), None).results)
+    _, _, dv = (value_of(x)[0, 0].astype(np.float64) for x in given.run(case, 2))
+    every = case.gradient[0, 0, :5].astype(np.float64)
+    wanted = np.tile(every.sum(0), (keys, 1))
+    wanted[7] += case.gradient[0, 0, 5]
+    bound = 2 * UNIT * (np.abs(every).sum(0) + np.abs(case.gradient[0, 0, 5]))
+    assert (np.abs(dv - wanted) <= bound).all()
+
+
+def test_masks_of_the_lowest_number() -> None:
+    """Rows that it hides in part; it times log2(e) is -infinity."""
+    case, random = draw(8, (1, 2, 70, 300, 33)), np.random.default_rng(1)
+    mask = np.where(random.random((70, 300)) < 0.4, np.float32(LOWEST), np.float32(0))
+    mask[:, 3] = 0
+    wanted = wanted_of(exact(replace(case, mask=np.where(mask < 0, HIDDEN, mask))), halved)
+    case = replace(exact(case), mask=mask)
+    hold([value_of(x) for x in Call.of(case, wanted, mask).run(case, 2)], wanted)
+
+
+@pytest.mark.parametrize("shift", [900.0, -900.0, 1e4, -6e4])
+def test_a_logsumexp_far_from_zero(shift: float) -> None:
+    """A mask moves all scores of a row. Its weights keep their ratios, and the bounds grow."""
+    case = draw(9, (1, 2, 40, 70, 16))
+    mask = np.zeros((40, 1), np.float32)
+    mask[::3] = shift
+    check(replace(case, mask=mask))
+
+
+@pytest.mark.parametrize(("queries", "size"), [(17, 31), (33, 64), (65, 96), (300, 33)])
+def test_nan_that_no_query_sees_reaches_nothing(queries: int, size: int) -> None:
+    """With a causal mask, keys and values behind the last query. Their gradients are 0."""
+    case = exact(replace(draw(9, (1, 2, queries, queries + 40, size)), causal=True))
+    wanted = wanted_of(case, halved)
+    right = Call.of(case, wanted, None).run(case, 2)
+    for nothing in (NAN, 0x7F80):  # NaN and infinity
+        given = Call.of(case, wanted, None)
+        for operand in given.arrays[2:4]:
+            assert operand is not None
+            operand[:, :, queries:] = nothing
+        for got, one in zip(given.run(case, 2), right, strict=True):
+            np.testing.assert_array_equal(got, one)
+    assert all((x[:, :, queries:] == 0).all() for x in right[1:])
+
+
+def test_a_hidden_nan_stays_hidden() -> None:
+    """A query far behind sees no later key, and a key far behind is seen by no earlier query."""
+    case = exact(replace(draw(11, (1, 1, 330, 330, 20)), causal=True))
+    wanted = wanted_of(case, halved)
+    usual = Call.of(case, wanted, None).run(case, 2)
+    for operand in (2, 3):
+        given = Call.of(case, wanted, None)
+        struck = given.arrays[operand]
+        assert struck is not None
+        struck[0, 0, 300] = NAN
+        dq = given.run(case, 2)[0]
+        np.testing.assert_array_equal(dq[0, 0, :288], usual[0][0, 0, :288])
+        assert np.isnan(value_of(dq[0, 0, 300:])).any(-1).all()
+    given = Call.of(case, wanted, None)
+    gradient = given.arrays[0]
+    assert gradient is not None
+    gradient[0, 0, 40] = NAN
+    for got, one in zip(given.run(case, 2)[1:], usual[1:], strict=True):
+        assert np.isnan(value_of(got[0, 0, :41])).all()
+        np.testing.assert_array_equal(got[0, 0, 64:], one[0, 0, 64:])
+
+
+def test_nan_of_a_tile_before_stays_there() -> None:
+    """Rows that a tile does not use hold what the tile before left."""
+    case = exact(draw(7, (1, 2, 300, 300, 40)))
+    wanted = wanted_of(case, halved)
+    usual = Call.of(case, wanted, None).run(case, 1)
+    given = Call.of(case, wanted, None)
+    for operand in (given.arrays[0], given.arrays[1]):
+        assert operand is not None
+        operand[:, 0, :290] = NAN
+    struck = given.run(case, 1)
+    np.testing.assert_array_equal(struck[0][:, 0, 290:], usual[0][:, 0, 290:])
+    for got, one in zip(struck, usual, strict=True):
+        np.testing.assert_array_equal(got[:, 1], one[:, 1])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 70, 270, 33), (1, 2, 300, 600, 64)], ids=str)
+def test_the_number_of_threads_changes_no_bit(shape: tuple[int, int, int, int, int]) -> None:
+    case = replace(draw(3, shape), causal=True)
+    wanted = run(case, 1)
+    for threads in (2, 3, 8):
+        for one, other in zip(run(case, threads), wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("axis", range(5))

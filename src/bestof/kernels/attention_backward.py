@@ -34,7 +34,8 @@ def attention_backward(
     gradient, out: [batch, heads, T, size], and logsumexp: [batch, heads, T], as `attention` wrote
     it. The other arguments are those of `attention`, with the numbers of a token side by side. All
     but the logsumexp and the mask are of one dtype, as the results are. Products and sums are of
-    float32. Heads of q that share a head of k and v add to its gradients.
+    float32; AMX multiplies bfloat16, for which it rounds weights and gradients of scores. Heads of
+    q that share a head of k and v add to its gradients.
 
     A query that sees no key has gradients of 0. Memory beside the results grows with T, never with
     S * T. Raises KernelError before anything is computed.
