@@ -24,8 +24,8 @@ def layer_norm(
     x: float32 or bfloat16 of any shape, C-contiguous, on the CPU; its rows lie along the last axis.
     scale, shift: [row], of the type of x. residual, out: as x. out: the array to write to; it may
     be x or `residual`, and must not overlap any other argument. The variance is the mean square of
-    s - mean. Sums are in float64; a result of bfloat16 is rounded once. dtype: of all arrays, as in
-    `matmul`. threads: by default as many as OpenMP uses.
+    s - mean. Sums of float32 are in float64. Results of bfloat16 are computed in float32 and
+    rounded once. dtype: of all arrays, as in `matmul`. threads: by default as many as OpenMP uses.
     Raises KernelError before anything is written.
     """
     return _normed((x, scale, shift, residual, out), eps, True, dtype, threads)
