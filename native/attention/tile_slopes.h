@@ -84,8 +84,8 @@ __attribute__((noinline)) inline void slope_rows(const StripQueries& queries, co
       const Vec slope = weights[half] * (load(in.products + at) - sum);
       slopes[half] = kEdge ? vec(_mm512_maskz_mov_ps(seen, raw(slope))) : slope;
     }
-    weight_bits = rounded_pair(weights[0], weights[1]);
-    slope_bits = rounded_pair(slopes[0], slopes[1]);
+    weight_bits = round_two(weights[0], weights[1]);
+    slope_bits = round_two(slopes[0], slopes[1]);
   };
   long since = 0;
   for (long i = 0; i < kBlockHeight; i += 2) {

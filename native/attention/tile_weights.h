@@ -61,14 +61,6 @@ BESTOF_INLINE Vec rounded_product(Vec v, float factor) {
   return vec(_mm512_mul_round_ps(raw(v), _mm512_set1_ps(factor), kNearest));
 }
 
-// Returns 32 elements: those of `first`, then those of `second`.
-BESTOF_INLINE __m512i rounded_pair(Vec first, Vec second) {
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(raw(second), raw(first)));
-}
-BESTOF_INLINE void store_two(Bfloat16* to, Vec first, Vec second) {
-  _mm512_storeu_si512(to, rounded_pair(first, second));
-}
-
 // Returns a vector whose lane i folds the lanes of rows[i]: operation(a, b) for pairs of them.
 template <class Operation>
 BESTOF_INLINE Vec fold_rows(const float (&rows)[kLanes][kLanes], const Operation& operation) {

@@ -26,18 +26,6 @@ constexpr long kBlockHeight = 2 * kTileHeight;
 // Steps of a chunk, and those that are not cut.
 constexpr long kChunkSteps = 8, kUncutSteps = 12;
 
-// Rounds two vectors, and stores the wanted elements of both at once.
-BESTOF_INLINE void store_both(Bfloat16* to, Vec first, Vec second, __mmask32 wanted) {
-  const __m512bh both =
-      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
-  _mm512_mask_storeu_epi16(to, wanted, reinterpret_cast<__m512i>(both));
-}
-
-// The distance of copied rows in elements: an odd number of cache lines.
-BESTOF_INLINE long row_stride(long depth) {
-  return (divide_up(depth, kTileDepth) | 1) * kTileDepth;
-}
-
 // Rows of a block: copied, they take up to half of L2. Threads share the larger side of the
 // product, so that each reads the least: with 128 rows the weights are most of what is read.
 inline long block_rows(const Product& p, int threads) {
@@ -206,7 +194,7 @@ inline void finish_panel(const float* sums, long rows, const Target<Bfloat16>& t
       second += load_first(added + kLanes, others);
       added += t.stride;
     }
-    store_both(to, at_least(first, low), at_least(second, low), wanted);
+    store_two(to, at_least(first, low), at_least(second, low), wanted);
   }
 }
 

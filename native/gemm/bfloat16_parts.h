@@ -47,11 +47,6 @@ BESTOF_INLINE void store_line(Bfloat16* to, VecInt elements) {
   *reinterpret_cast<VecOfPairs*>(to) = elements;
 }
 
-BESTOF_INLINE VecInt round_both(Vec low, Vec high) {
-  return reinterpret_cast<VecInt>(
-      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(high), reinterpret_cast<__m512>(low)));
-}
-
 // The values that stand in the upper and in the lower halves of lanes.
 BESTOF_INLINE Vec upper_halves(VecInt pairs) {
   return reinterpret_cast<Vec>(pairs & ~0xFFFF);
@@ -73,8 +68,8 @@ BESTOF_INLINE Parts split_row(Vec low, Vec high) {
   Parts parts;
 #pragma GCC unroll 3
   for (int i = 0; i < kParts; ++i) {
-    parts.part[i] = round_both(low, high);
-    const auto both = reinterpret_cast<__m512i>(parts.part[i]);
+    const __m512i both = round_two(low, high);
+    parts.part[i] = reinterpret_cast<VecInt>(both);
     low -= widened_half(_mm512_castsi512_si256(both));
     high -= widened_half(_mm512_extracti64x4_epi64(both, 1));
   }
@@ -89,7 +84,7 @@ BESTOF_INLINE Parts split_pairs(Vec even, Vec odd) {
   Parts parts;
 #pragma GCC unroll 3
   for (int i = 0; i < kParts; ++i) {
-    const auto both = reinterpret_cast<__m512i>(round_both(even, odd));
+    const __m512i both = round_two(even, odd);
     parts.part[i] = reinterpret_cast<VecInt>(_mm512_permutexvar_epi16(in_turn, both));
     even -= lower_halves(parts.part[i]);
     odd -= upper_halves(parts.part[i]);

@@ -26,10 +26,6 @@ Orientation few_rows_of(const Product& p) {
   return p.rows <= kFewRowsMost ? given : swapped(given);
 }
 
-long row_stride(long depth) {
-  return (divide_up(depth, 16) | 1) * 16;
-}
-
 struct Scratch {
   long rows, thread;  // floats of the copied rows of a matrix, and of a thread
 };
@@ -39,7 +35,7 @@ Scratch scratch_of(const Orientation& o, int threads) {
   const long gathered = way == Way::kGather ? kPanel * round_up(o.depth, 16) : 0;
   const long chunk = way == Way::kGather ? kPanel : chunk_of(o.rows, o.columns, threads);
   const long sums = way == Way::kDots ? 0 : round_up(o.rows * sums_stride(chunk), 16);
-  return {o.rows * row_stride(o.depth), gathered + sums};
+  return {o.rows * row_stride<float>(o.depth), gathered + sums};
 }
 
 long scratch_floats(const Product& p, bool, int threads) {
@@ -50,7 +46,7 @@ long scratch_floats(const Product& p, bool, int threads) {
 
 void copy_few_rows(const Orientation& o, const View& rows, float* to) {
   const bool by_depth = way_of(o) != Way::kDots;
-  const long stride = row_stride(o.depth);
+  const long stride = row_stride<float>(o.depth);
   for (long i = 0; i < o.rows; ++i) {
     for (long k = 0; k < o.depth; ++k)
       to[by_depth ? k * o.rows + i : i * stride + k] = rows.data[i * rows.across + k * rows.along];
@@ -77,7 +73,7 @@ void sweep_columns(const Orientation& o, const float* x, View columns, long firs
 void dot_all(const Orientation& o, const float* x, const View& columns, long first, long last,
              const Target<float>& target) {
   float results[kFewRowsMost * kColumnsAtOnce + kLanes];
-  const long stride = row_stride(o.depth);
+  const long stride = row_stride<float>(o.depth);
   for (long j = first; j < last; j += kColumnsAtOnce) {
     // The last columns overlap those before; a result that is written twice would be wrong where it
     // is its own residual.

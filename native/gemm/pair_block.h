@@ -11,11 +11,6 @@ namespace BESTOF_TARGET {
 // Panels are padded with zeros to a multiple of this depth.
 constexpr long kDepthStep = 2;
 
-// The distance of copied rows in elements: an odd number of cache lines.
-BESTOF_INLINE long row_stride(long depth) {
-  return (divide_up(depth, 32) | 1) * 32;
-}
-
 // Rows of a block: copied, they take up to half of L2.
 inline long block_rows(const Product& p, int threads) {
   const long fitting = level2_bytes() / 4 / row_stride(p.depth) / kTileRows;

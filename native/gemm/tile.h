@@ -16,6 +16,13 @@ static_assert(kDepthBlock <= kChain, "a block of depth is one chain of sums");
 // The distance of copied rows: an odd number of cache lines, so that they fall into different sets.
 constexpr long kCopyStride = kDepthBlock + 16;
 
+// The same for rows of any depth, in elements.
+template <class Element = Bfloat16>
+BESTOF_INLINE long row_stride(long depth) {
+  constexpr long kLine = 64 / sizeof(Element);
+  return (divide_up(depth, kLine) | 1) * kLine;
+}
+
 // How the rows of a tile lie. Element (i, k) is at
 //   kByRow    data[i * stride + k]
 //   kByDepth  data[k * stride + i]

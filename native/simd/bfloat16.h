@@ -63,6 +63,21 @@ BESTOF_INLINE void store(Bfloat16* p, Vec v) {
   *reinterpret_cast<VecBits*>(p) = round_to_bfloat16(v);
 }
 
+#if defined(__AVX512BF16__)
+// Rounds two vectors by one instruction, and stores both, or the wanted elements of both. Subnormal
+// numbers become zero.
+BESTOF_INLINE __m512i round_two(Vec first, Vec second) {
+  return reinterpret_cast<__m512i>(
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first)));
+}
+BESTOF_INLINE void store_two(Bfloat16* to, Vec first, Vec second) {
+  _mm512_storeu_si512(to, round_two(first, second));
+}
+BESTOF_INLINE void store_two(Bfloat16* to, Vec first, Vec second, __mmask32 wanted) {
+  _mm512_mask_storeu_epi16(to, wanted, round_two(first, second));
+}
+#endif
+
 // Like the functions for float of these names: the first n lanes, 0 <= n <= kLanes.
 BESTOF_INLINE VecInt load_first_bits(const Bfloat16* p, long n) {
 #if defined(__AVX512F__)
