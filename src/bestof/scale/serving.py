@@ -16,6 +16,7 @@ from bestof.recipe.contestant import OutOfTime, ScriptFailed
 from bestof.scale.in_turn import ratios_in_turn
 from bestof.scale.instances import Turn
 from bestof.scale.measure import CLOSE
+from bestof.scale.needed_time import PARTS, NeededTime
 from bestof.scale.room import NOT_TRIED, check_room
 from bestof.scale.split import Split
 from bestof.selection.paired import judge
@@ -27,6 +28,9 @@ SECONDS = 2.0
 """A setting is measured for so long, or longer until it has made LEAST_CALLS."""
 
 COMPARED_SECONDS = 0.5
+
+_COUNTED = 0.8
+"""This part of a turn counts: all instances are called before and after it, too."""
 
 
 class Serving(Protocol):
@@ -89,6 +93,8 @@ class ServingMeasurement:
         self._tell = tell
         self._clock = clock
         self._base: int | None = None
+        self._given = deadline - clock()
+        self._needed = NeededTime([], _measuring)
         self.rows: list[Setting] = []
         self.best: Setting | None = None
 
@@ -98,13 +104,14 @@ class ServingMeasurement:
         # larger one.
         ordered = sorted(splits, key=lambda one: (one.batch or 0, len(one.ranks), -one.threads))
         self.rows = [Setting(one) for one in ordered]
+        self._needed = NeededTime(ordered, _measuring)
         for number, row in enumerate(self.rows):
-            left = self._deadline - self._clock()
             try:
                 self._check(row)
-                self._measure(row, self._clock() + left / min(4, len(self.rows) - number))
+                self._measure(row, min(PARTS, len(self.rows) - number))
             except OutOfTime:
-                row.why = "not measured: its share of the time was up; pass a larger --seconds"
+                advice = self._needed.advice(self._given)
+                row.why = f"not measured: its share of the time was up; {advice}"
             except ScriptFailed as error:
                 row.why = str(error)
             self._tell(f"{shown(row.split)}: {row.why or _told(row)}")
@@ -149,13 +156,30 @@ class ServingMeasurement:
                 return row
         return None
 
-    def _measure(self, row: Setting, until: float) -> None:
-        serving = self._make(row.split, until)
+    def _started(self, split: Split, until: float) -> Serving:
+        begun = self._clock()
+        try:
+            serving = self._make(split, until)
+        except OutOfTime:
+            self._needed.add_start(self._clock() - begun, ended=False)
+            raise
+        self._needed.add_start(self._clock() - begun, ended=True)
+        self._needed.add_call(split, serving.seconds)
+        return serving
+
+    def _measure(self, row: Setting, parts: int) -> None:
+        # The first start may take all the time, and its end tells how long one takes. The share of
+        # the first setting begins behind it.
+        is_first = self._base is None
+        until = self._deadline if is_first else self._share(parts)
+        serving = self._started(row.split, until)
+        if is_first:
+            until = self._share(parts)
         try:
             self._base = serving.base
             times: list[float] = []
             elapsed = 0.0
-            seconds = min(SECONDS, max(0.0, until - self._clock()))
+            seconds = min(SECONDS, _COUNTED * max(0.0, until - self._clock()))
             calls = 0.0
             while True:
                 turn = serving.turn(seconds, until)
@@ -165,9 +189,10 @@ class ServingMeasurement:
                     break
                 seconds = 1.2 * (LEAST_CALLS - len(times)) / turn.rate
                 if self._clock() + seconds > until:
+                    self._needed.add_call(row.split, len(row.split.ranks) / turn.rate)
                     raise ScriptFailed(
                         f"too few calls for a 99th percentile: {len(times)} in {elapsed:.3g} s, "
-                        f"and {LEAST_CALLS} are needed; pass a larger --seconds"
+                        f"and {LEAST_CALLS} are needed; {self._needed.advice(self._given)}"
                     )
             row.memory = serving.memory
         finally:
@@ -175,6 +200,11 @@ class ServingMeasurement:
         assert row.split.batch is not None
         row.throughput = row.split.batch * calls / elapsed
         row.p50, row.p99, row.calls = percentile(times, 50), percentile(times, 99), len(times)
+
+    def _share(self, parts: int) -> float:
+        """Return when the share of a setting ends: the time that is left, by `parts`."""
+        now = self._clock()
+        return now + (self._deadline - now) / parts
 
     def _compare(self) -> None:
         """Compare the best setting in turn with those that come close, if both fit in memory."""
@@ -217,6 +247,12 @@ class ServingMeasurement:
 def percentile(times: Sequence[float], percent: int) -> float:
     """Return the time that so many percent of the calls do not exceed."""
     return sorted(times)[ceil(len(times) * percent / 100) - 1]
+
+
+def _measuring(call: float) -> float:
+    """Return for how long a setting is measured whose calls take so many seconds."""
+    # A second turn asks for a fifth more calls than are missing.
+    return max(SECONDS, 1.2 * LEAST_CALLS * call) / _COUNTED
 
 
 def shown(split: Split) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -158,6 +159,59 @@ def test_what_does_not_fit_is_never_started() -> None:
 def test_too_few_calls_are_told_with_their_number() -> None:
     with pytest.raises(ScriptFailed, match="too few calls for a 99th percentile: 13 in 2 s, and 1"):
         measured(Machine(scale=20.0), None, seconds=60.0)
+
+
+class SlowStart(Machine):
+    """Processes that import for some seconds before they answer."""
+
+    def __init__(self, start: float, **more: Any) -> None:
+        super().__init__(**more)
+        self.start = start
+
+    def make(self, split: Split, deadline: float) -> FakeInstances:
+        if self.now + self.start > deadline:
+            self.now = deadline
+            raise OutOfTime("the time is up")
+        self.now += self.start - 1.0  # one second is in `make`
+        return super().make(split, deadline)
+
+
+def advised(found: ServingMeasurement) -> int:
+    numbers = [re.search(r"pass --seconds (\d+) or more", row.why) for row in found.rows]
+    return max(int(one[1]) for one in numbers if one)
+
+
+@pytest.mark.parametrize("start", [3.0, 6.0])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_the_time_that_is_named_suffices(start: float, scale: float) -> None:
+    short = measured(SlowStart(start, scale=scale), None, seconds=10.0 * scale)
+    enough = advised(short)
+    assert all(
+        row.calls for row in measured(SlowStart(start, scale=scale), None, None, enough).rows
+    )
+    # The estimate takes calls of one thread for twice as long as those of two.
+    tight = measured(SlowStart(start, scale=scale), None, None, enough / 3)
+    assert not all(row.calls for row in tight.rows)
+
+
+def test_the_first_start_may_take_longer_than_its_share() -> None:
+    found = measured(SlowStart(6.0, scale=0.1), None, seconds=10.0)
+    assert [bool(row.calls) for row in found.rows] == [True] + 5 * [False]
+    # 6 settings of 6 s to start and 2.5 s to measure, and a quarter more
+    expected = "not measured: its share of the time was up; pass --seconds 64 or more"
+    assert found.rows[1].why == expected
+
+
+def test_a_start_that_does_not_end_gives_a_lower_bound() -> None:
+    expected = r"nothing has started in 10 s; pass more than --seconds 94"
+    with pytest.raises(ScriptFailed, match=expected):
+        measured(SlowStart(1e9), None, seconds=10.0)
+
+
+def test_no_smaller_time_than_the_given_one_is_advised() -> None:
+    rows = named(measured(Machine(late="1x2 4"), None, seconds=1000.0))
+    expected = "not measured: its share of the time was up; pass a larger --seconds"
+    assert rows["1x2 4"].why == expected
 
 
 def test_slow_calls_are_measured_for_longer() -> None:
