@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -79,6 +80,18 @@ def test_sizes_of_no_numbers() -> None:
     assert rms(torch.tensor([1.0, -INF])) == INF
     assert rms(torch.tensor([1.0, NAN])) != rms(torch.tensor([1.0, NAN]))
     assert finite(torch.tensor([1.0, NAN, -INF])).tolist() == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("bad", [-7.0, 9.0, math.inf, -math.inf, math.nan])
+def test_the_peak_of_any_layout(dtype: torch.dtype, bad: float) -> None:
+    values = torch.randn(2, 6, 5, 7, generator=torch.Generator().manual_seed(0)).to(dtype)
+    values[1, 2, 3, 4] = bad
+    last = values.contiguous(memory_format=torch.channels_last)
+    for one in (values, last, last[:, ::2], values.transpose(0, 3), values[1, 2, 3, 4]):
+        assert peak(one) == abs(bad) or (math.isnan(bad) and math.isnan(peak(one)))
+    values[0, 0, 0, 0] = math.inf
+    assert math.isnan(peak(values)) == math.isnan(bad)
 
 
 def test_nan_is_the_same_as_nan_only_and_infinity_by_sign() -> None:
