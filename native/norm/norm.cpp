@@ -169,8 +169,20 @@ struct EvenOdd {
 
 constexpr int kUpper = static_cast<int>(0xFFFF0000);
 
-BESTOF_INLINE EvenOdd load_even_odd(const Bfloat16* p) {
-  const VecInt pairs = load_pairs(p);
+// Loads 2 * kLanes elements, or without `kWhole` the first n; the others are zero.
+template <bool kWhole>
+BESTOF_INLINE EvenOdd load_even_odd(const Bfloat16* p, long n) {
+  VecInt pairs = VecInt{};
+  if constexpr (kWhole) {
+    pairs = load_pairs(p);
+  } else {
+#if defined(__AVX512F__)
+    const auto wanted = static_cast<__mmask32>((1ul << n) - 1);
+    pairs = reinterpret_cast<VecInt>(_mm512_maskz_loadu_epi16(wanted, p));
+#else
+    __builtin_memcpy(&pairs, p, n * sizeof(Bfloat16));
+#endif
+  }
   return {reinterpret_cast<Vec>(pairs << 16), reinterpret_cast<Vec>(pairs & kUpper)};
 }
 
@@ -181,9 +193,28 @@ BESTOF_INLINE VecInt round_upper(Vec v) {
   return bits + 0x7FFF + ((bits >> 16) & 1);
 }
 
-BESTOF_INLINE void store_even_odd(Bfloat16* p, EvenOdd v) {
+template <bool kWhole>
+BESTOF_INLINE void store_even_odd(Bfloat16* p, EvenOdd v, long n) {
   const VecInt even = (round_upper(v.even) >> 16) & 0xFFFF, odd = round_upper(v.odd) & kUpper;
-  *reinterpret_cast<VecOfPairs*>(p) = even | odd;
+  const VecInt pairs = even | odd;
+  if constexpr (kWhole) {
+    *reinterpret_cast<VecOfPairs*>(p) = pairs;
+  } else {
+#if defined(__AVX512F__)
+    const auto wanted = static_cast<__mmask32>((1ul << n) - 1);
+    _mm512_mask_storeu_epi16(p, wanted, reinterpret_cast<__m512i>(pairs));
+#else
+    __builtin_memcpy(p, &pairs, n * sizeof(Bfloat16));
+#endif
+  }
+}
+
+// Sets what is behind the first n elements to zero.
+BESTOF_INLINE EvenOdd first_of(EvenOdd v, long n) {
+  VecInt place;
+  for (int i = 0; i < kLanes; ++i) place[i] = 2 * i;
+  const int count = static_cast<int>(n);
+  return {place < count ? v.even : Vec{}, place < count - 1 ? v.odd : Vec{}};
 }
 
 // Statistics of a row of bfloat16 in one pass over s - centre, of which the sums are in float32 by
@@ -210,10 +241,11 @@ struct FastRow {
 
   static constexpr long kStep = 2 * kLanes, kBlock = 8 * kStep;
 
-  BESTOF_INLINE EvenOdd at(long i) const {
-    EvenOdd v = load_even_odd(s.x + i);
+  template <bool kWhole>
+  BESTOF_INLINE EvenOdd at(long i, long n) const {
+    EvenOdd v = load_even_odd<kWhole>(s.x + i, n);
     if (s.residual) {
-      const EvenOdd added = load_even_odd(s.residual + i);
+      const EvenOdd added = load_even_odd<kWhole>(s.residual + i, n);
       v = {v.even + added.even, v.odd + added.odd};
     }
     return v;
@@ -223,7 +255,7 @@ struct FastRow {
     const long count = smaller(size / kStep, 4) * kStep;
     Vec sum = Vec{};
     for (long i = 0; i < count; i += kStep) {
-      const EvenOdd v = at(i);
+      const EvenOdd v = at<true>(i, kStep);
       sum += v.even + v.odd;
     }
     const Doubles d = widened(sum);
@@ -233,37 +265,37 @@ struct FastRow {
     return value_of(Bfloat16{static_cast<unsigned short>((bits + 0x8000) >> 16)});
   }
 
+  template <bool kCentred>
+  BESTOF_INLINE static void add(EvenOdd v, EvenOdd& sum, EvenOdd& square) {
+    if (kCentred) sum = {sum.even + v.even, sum.odd + v.odd};
+    square = {square.even + v.even * v.even, square.odd + v.odd * v.odd};
+  }
+
   // Without `kCentred`, the offset is 0 for the centre 0.
   template <bool kCentred>
   __attribute__((noinline)) Statistics around(float centre) const {
     VecDouble sums = VecDouble{}, squares = VecDouble{};
-    long i = 0;
-    while (i + kStep <= size) {
-      Vec even_sum = Vec{}, odd_sum = Vec{}, even_squares = Vec{}, odd_squares = Vec{};
-      const long end = smaller(i + kBlock, size - size % kStep);
-      for (; i < end; i += kStep) {
-        const EvenOdd v = at(i);
-        const Vec even = v.even - centre, odd = v.odd - centre;
-        if (kCentred) {
-          even_sum += even;
-          odd_sum += odd;
-        }
-        even_squares += even * even;
-        odd_squares += odd * odd;
+    const long whole = size - size % kStep;
+    for (long i = 0; i < size;) {
+      EvenOdd sum = {Vec{}, Vec{}}, square = {Vec{}, Vec{}};
+      const long end = smaller(i + kBlock, size);
+      for (; i < smaller(end, whole); i += kStep) {
+        const EvenOdd v = at<true>(i, kStep);
+        add<kCentred>({v.even - centre, v.odd - centre}, sum, square);
+      }
+      if (i < end) {
+        const EvenOdd v = at<false>(i, end - i);
+        add<kCentred>(first_of({v.even - centre, v.odd - centre}, end - i), sum, square);
+        i = end;
       }
       if (kCentred) {
-        const Doubles sum = widened(even_sum + odd_sum);
-        sums += sum.low + sum.high;
+        const Doubles d = widened(sum.even + sum.odd);
+        sums += d.low + d.high;
       }
-      const Doubles square = widened(even_squares + odd_squares);
-      squares += square.low + square.high;
+      const Doubles d = widened(square.even + square.odd);
+      squares += d.low + d.high;
     }
-    double sum = total(sums), square = total(squares);
-    for (; i < size; ++i) {
-      const double v = static_cast<double>(s.one(i)) - centre;
-      sum += v;
-      square += v * v;
-    }
+    const double sum = total(sums), square = total(squares);
     const double part = 1.0 / static_cast<double>(size), offset = kCentred ? sum * part : 0.0;
     return {offset, square * part - offset * offset};
   }
@@ -273,27 +305,27 @@ struct FastRow {
                            const Bfloat16* shift, Bfloat16* y) const {
     const float rest = -offset * factor;
     long i = 0;
-    for (; i + kStep <= size; i += kStep) {
-      EvenOdd v = at(i);
-      v = {(v.even - centre) * factor + rest, (v.odd - centre) * factor + rest};
-      if (scale && shift) {  // one instruction
-        const EvenOdd by = load_even_odd(scale + i), added = load_even_odd(shift + i);
-        v = {v.even * by.even + added.even, v.odd * by.odd + added.odd};
-      } else if (scale) {
-        const EvenOdd by = load_even_odd(scale + i);
-        v = {v.even * by.even, v.odd * by.odd};
-      } else if (shift) {
-        const EvenOdd added = load_even_odd(shift + i);
-        v = {v.even + added.even, v.odd + added.odd};
-      }
-      store_even_odd(y + i, v);
+    for (; i + kStep <= size; i += kStep)
+      write_step<true>(i, kStep, centre, factor, rest, scale, shift, y);
+    if (i < size) write_step<false>(i, size - i, centre, factor, rest, scale, shift, y);
+  }
+
+  template <bool kWhole>
+  BESTOF_INLINE void write_step(long i, long n, float centre, float factor, float rest,
+                                const Bfloat16* scale, const Bfloat16* shift, Bfloat16* y) const {
+    EvenOdd v = at<kWhole>(i, n);
+    v = {(v.even - centre) * factor + rest, (v.odd - centre) * factor + rest};
+    EvenOdd by, added;
+    if (scale) by = load_even_odd<kWhole>(scale + i, n);
+    if (shift) added = load_even_odd<kWhole>(shift + i, n);
+    if (scale && shift) {  // one instruction
+      v = {v.even * by.even + added.even, v.odd * by.odd + added.odd};
+    } else if (scale) {
+      v = {v.even * by.even, v.odd * by.odd};
+    } else if (shift) {
+      v = {v.even + added.even, v.odd + added.odd};
     }
-    for (; i < size; ++i) {
-      float v = (s.one(i) - centre) * factor + rest;
-      if (scale) v *= value_of(scale[i]);
-      if (shift) v += value_of(shift[i]);
-      put(y + i, v);
-    }
+    store_even_odd<kWhole>(y + i, v, n);
   }
 };
 

@@ -222,13 +222,16 @@ def test_bfloat16_over_its_whole_range(centred: bool) -> None:
 def check_bfloat16(x: Any, centred: bool, isa: str, residual: Any = None) -> None:
     """Compare with float64. The mean may be off by 2^-26 deviations."""
     before = kernels.isa()
-    out = np.full(x.shape, 0x7FC0, np.uint16)  # NaN
+    guard = np.full(x.size + 64, 0x7FC0, np.uint16)  # NaN
+    out = guard[32 : 32 + x.size].reshape(x.shape)
     rest: dict[str, Any] = {"residual": residual, "eps": 1e-30, "out": out, "dtype": "bfloat16"}
     try:
         kernels.use_isa(isa)
         (kernels.layer_norm if centred else kernels.rms_norm)(x, **rest)
     finally:
         kernels.use_isa(before)
+    assert (guard[:32] == 0x7FC0).all()
+    assert (guard[32 + x.size :] == 0x7FC0).all()
     total = value_of(x) + (np.float32(0) if residual is None else value_of(residual))
     wanted = normed(total, centred, 1e-30)
     bound = (UNIT + 8 * EPS) * np.abs(wanted) + 2.0**-26
@@ -239,7 +242,7 @@ def check_bfloat16(x: Any, centred: bool, isa: str, residual: Any = None) -> Non
 @pytest.mark.parametrize("centred", [True, False])
 def test_bfloat16_on_every_instruction_set(isa: str, centred: bool) -> None:
     random = np.random.default_rng(7)
-    for size in (*SIZES, 96, 2048):
+    for size in (*SIZES, 47, 48, 63, 96, 255, 257, 2048):
         x, residual = (rounded(random.standard_normal((3, size), np.float32)) for _ in range(2))
         check_bfloat16(x, centred, isa)
         check_bfloat16(x, centred, isa, residual)
