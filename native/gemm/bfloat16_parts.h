@@ -8,10 +8,11 @@
 // split: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
 // Higher-Precision Computations", ARITH 2019.)
 //
-// AMX takes numbers below 2^-126 for zero, and infinity has no rest. So operands must be far from
-// both ends. Rows of A that are near them are scaled by a power of two. Rows and columns that
-// cannot be split are multiplied by vectors, one by one: the bits of a result must not depend on
-// what stands beside it.
+// AMX takes numbers below 2^-126 for zero, and infinity has no rest. So rows of A and columns of B
+// whose largest magnitude is far from 1 are scaled by a power of two. What cannot be split is
+// multiplied by vectors, a row or a column at a time: the bits of a result must not depend on what
+// stands beside it. The error is less than that of float32 sums, plus depth * 2^-64 of the largest
+// of the row times the largest of the column: numbers that are smaller by 2^-64 may be lost.
 #pragma once
 #include "gemm/panels.h"
 #include "simd/amx.h"
@@ -29,12 +30,11 @@ constexpr long kStepElements = kParts * kPairElements;
 
 // Exponents as float32 stores them: 127 is that of 1.
 constexpr unsigned kExponentOfOne = 127;
-// Rows of A whose largest magnitude has these exponents are taken as they are; others up to the
-// wider bounds are scaled. Columns of B are not scaled. The largest product of a row and a column
-// is then above 2^-91, and what is taken for zero below 2^-35 of it.
-constexpr unsigned kLeastUnscaled = kExponentOfOne - 30, kMostUnscaled = kExponentOfOne + 60;
+// Rows and columns whose largest magnitude has these exponents are taken as they are; others up to
+// the wider bounds are scaled to 1. Sums of 768 products then stay below 2^73, although parts may
+// be of either sign, and the largest product is above 2^-62 if it is one of a row and a column.
+constexpr unsigned kLeastUnscaled = kExponentOfOne - 30, kMostUnscaled = kExponentOfOne + 30;
 constexpr unsigned kLeastScaled = kExponentOfOne - 100, kMostScaled = kExponentOfOne + 126;
-constexpr unsigned kLeastColumn = kExponentOfOne - 60, kMostColumn = kExponentOfOne + 100;
 
 // The bits of the larger magnitude of each lane. Bits of floats are in the order of magnitudes,
 // with NaN behind infinity.
@@ -94,30 +94,41 @@ BESTOF_INLINE Parts split_pairs(Vec even, Vec odd) {
 
 // ---- rows of A ----
 
-// Rows in parts: [two tiles][step][part][32 rows][kTileDepth]. Results of row i are to be
-// multiplied by scale[i], a power of two, or by kNotSplit if it has no parts. The flags tell
-// whether any is not 1, and whether any is kNotSplit.
+// What a row or a column was multiplied by, 2^-exponent, so its results are to be multiplied by
+// 2^exponent. kNotSplit: it has no parts.
+using ScaleExponent = float;
+constexpr ScaleExponent kNotSplit = 1e4f;
+
+// Rows in parts: [two tiles][step][part][32 rows][kTileDepth]. scale: the exponent of each row. The
+// flags tell whether any is not 0, and whether any is kNotSplit.
 struct SplitRows {
   const Bfloat16* parts;
-  const float* scale;
+  const ScaleExponent* scale;
   bool scaled, incomplete;
 };
-constexpr float kNotSplit = 0.0f;
 
 // Where the parts of a block of rows go, and its scratch.
 struct RowBuffers {
-  Bfloat16* parts;  // [rows rounded up to 32] x depth in steps x kParts
-  Bfloat16* panel;  // the same of kPanel columns
-  float* scale;     // [rows rounded up to 32]
-  float* gathered;  // [kTileHeight][kGatheredStride]
-  float* joined;    // [kDepthBlock][kPanel]
+  Bfloat16* parts;             // [rows rounded up to 32] x depth in steps x kParts
+  Bfloat16* panel;             // the same of kPanel columns
+  ScaleExponent* panel_scale;  // [kPanel]
+  ScaleExponent* scale;        // [rows rounded up to 32]
+  float* gathered;             // [kTileHeight][kGatheredStride]
+  float* joined;               // [kDepthBlock][kPanel]
 };
 
 constexpr long kMostSteps = kDepthBlock / kTileDepth;
 constexpr long kGatheredStride = kDepthBlock + kLanes;
 
-// Copies `count` <= 16 rows whose elements are not neighbours, kGatheredStride apart.
+// Copies `count` <= 16 rows, kGatheredStride apart.
 inline void gather_rows(const View& from, long depth, long count, float* to) {
+  if (from.along == 1) {
+    for (long i = 0; i < count; ++i) {
+      __builtin_memcpy(to + i * kGatheredStride, from.data + i * from.across,
+                       depth * sizeof(float));
+    }
+    return;
+  }
   if (from.across != 1) {
     for (long i = 0; i < count; ++i) {
       for (long k = 0; k < depth; ++k)
@@ -136,15 +147,14 @@ inline void gather_rows(const View& from, long depth, long count, float* to) {
   }
 }
 
-// The exponent of the largest magnitude of a row, as float32 stores it: 255 if any is not finite.
-inline unsigned largest_exponent(const float* row, long depth, bool& zero) {
+// The bits of the largest magnitude of a row.
+inline unsigned largest_magnitude(const float* row, long depth) {
   VecInt most = VecInt{};
   for (long k = 0; k < depth; k += kLanes)
     most = larger_magnitude(most, load_first(row + k, smaller(depth - k, kLanes)));
   unsigned bits = 0;
   for (long i = 0; i < kLanes; ++i) bits = larger(bits, static_cast<unsigned>(most[i]));
-  zero = bits == 0;
-  return bits >> 23;
+  return bits;
 }
 
 BESTOF_INLINE float bits_as_float(unsigned bits) {
@@ -157,17 +167,24 @@ BESTOF_INLINE float power_of_two(unsigned exponent) {
   return bits_as_float(exponent << 23);
 }
 
+// The scale of a row or a column whose largest magnitude has these bits.
+inline ScaleExponent scale_of(unsigned largest) {
+  const unsigned exponent = largest >> 23;
+  if (largest == 0 || (exponent >= kLeastUnscaled && exponent <= kMostUnscaled)) return 0.0f;
+  if (exponent < kLeastScaled || exponent > kMostScaled) return kNotSplit;
+  return static_cast<float>(exponent) - kExponentOfOne;
+}
+
+// 2^-scale.
+BESTOF_INLINE float factor_of(ScaleExponent scale) {
+  return power_of_two(kExponentOfOne - static_cast<int>(scale));
+}
+
 // Splits one row, and returns its scale. Its parts of a step lie kPairElements apart.
-inline float split_one_row(const float* row, long depth, Bfloat16* to) {
-  bool zero;
-  const unsigned exponent = largest_exponent(row, depth, zero);
-  float factor = 1.0f, scale = 1.0f;
-  if (!zero && (exponent < kLeastUnscaled || exponent > kMostUnscaled)) {
-    if (exponent < kLeastScaled || exponent > kMostScaled) return kNotSplit;
-    factor = power_of_two(2 * kExponentOfOne - exponent);
-    scale = power_of_two(exponent);
-  }
-  const Vec factors = broadcast(factor);
+inline ScaleExponent split_one_row(const float* row, long depth, Bfloat16* to) {
+  const ScaleExponent scale = scale_of(largest_magnitude(row, depth));
+  if (scale == kNotSplit) return scale;
+  const Vec factors = broadcast(factor_of(scale));
   for (long k = 0; k < depth; k += kTileDepth, to += kStepElements) {
     const long left = depth - k;
     const Vec low = left >= kLanes ? load(row + k) : load_first(row + k, left);
@@ -194,10 +211,10 @@ inline SplitRows split_rows(const View& rows, long depth, long count, const RowB
     Bfloat16* to = buffers.parts + i / (2 * kTileHeight) * steps * kStepElements +
                    i / kTileHeight % 2 * kTileElements;
     for (long row = 0; row < n; ++row) {
-      const float scale =
+      const ScaleExponent scale =
           split_one_row(tile.data + row * tile.across, depth, to + row * kTileDepth);
       buffers.scale[i + row] = scale;
-      split.scaled |= scale != 1.0f;
+      split.scaled |= scale != 0.0f;
       split.incomplete |= scale == kNotSplit;
     }
     for (long row = n; row < kTileHeight; ++row) {
@@ -210,17 +227,30 @@ inline SplitRows split_rows(const View& rows, long depth, long count, const RowB
 
 // ---- columns of B ----
 
-// The columns of a panel that have no parts, as bits.
-using ColumnSet = unsigned;
+// The bits of the largest and of the smallest magnitude of each column that is not zero, the
+// smallest less 1, so that no magnitude at all is the largest number without sign.
+struct ColumnMagnitudes {
+  VecInt largest[kPanelVectors] = {};
+  VecInt smallest[kPanelVectors] = {~VecInt{}, ~VecInt{}};
 
-inline ColumnSet columns_not_split(const VecInt (&most)[kPanelVectors]) {
-  ColumnSet set = 0;
-  for (int j = 0; j < kPanel; ++j) {
-    const auto bits = static_cast<unsigned>(most[j / kLanes][j % kLanes]);
-    if (bits != 0 && (bits >> 23 < kLeastColumn || bits >> 23 > kMostColumn)) set |= 1u << j;
+  BESTOF_INLINE void add(int tile, Vec v) {
+    largest[tile] = larger_magnitude(largest[tile], v);
+    const VecInt bits = (reinterpret_cast<VecInt>(v) & 0x7FFFFFFF) - 1;
+    smallest[tile] = reinterpret_cast<VecInt>(_mm512_min_epu32(
+        reinterpret_cast<__m512i>(smallest[tile]), reinterpret_cast<__m512i>(bits)));
   }
-  return set;
-}
+
+  // The scale of column j. Tiles would take a subnormal number for zero, which would matter beside
+  // infinity.
+  ScaleExponent scale(long j) const {
+    const auto most = static_cast<unsigned>(largest[j / kLanes][j % kLanes]);
+    const auto least = static_cast<unsigned>(smallest[j / kLanes][j % kLanes]) + 1;
+    const ScaleExponent found = scale_of(most);
+    if (most == 0 || found == kNotSplit) return found;
+    const float scaled = bits_as_float(least) * factor_of(found);
+    return scaled < power_of_two(1) ? kNotSplit : found;
+  }
+};
 
 // Where the pair of column j in the steps k and k + 1 of depth stands: its first part.
 BESTOF_INLINE Bfloat16* pair_in_panel(Bfloat16* panel, long k, long j) {
@@ -228,23 +258,31 @@ BESTOF_INLINE Bfloat16* pair_in_panel(Bfloat16* panel, long k, long j) {
          k % kTileDepth / 2 * kTileDepth + j % kTileColumns * 2;
 }
 
-// Puts a column that has no parts into their place: the upper halves of its bits as the first
-// part, the lower ones as the second. Tiles multiply it as well, which concerns its results alone.
-inline void put_column(const View& from, long depth, long j, Bfloat16* panel) {
-  for (long k = 0; k < depth; ++k) {
-    unsigned bits;
-    __builtin_memcpy(&bits, from.data + j * from.across + k * from.along, sizeof bits);
-    Bfloat16* at = pair_in_panel(panel, k - k % 2, j) + k % 2;
-    at[0].bits = static_cast<unsigned short>(bits >> 16);
-    at[kPairElements].bits = static_cast<unsigned short>(bits);
+// Puts the columns `whole`, which have no parts, into their place: the upper halves of their bits
+// as the first part, the lower ones as the second. Tiles multiply them as well, which concerns the
+// results of these columns alone.
+inline void put_whole_columns(const View& from, long depth, long columns,
+                              const __mmask16 (&whole)[kPanelVectors], Bfloat16* panel) {
+  for (long k = 0; k < depth; k += 2) {
+    alignas(64) float rows[2 * kPanel] = {};
+    pack_columns(from.at(0, k), smaller(depth - k, 2L), columns, rows);
+    for (int tile = 0; tile < kPanelVectors; ++tile) {
+      const auto even = reinterpret_cast<VecInt>(load(rows + tile * kLanes));
+      const auto odd = reinterpret_cast<VecInt>(load(rows + kPanel + tile * kLanes));
+      const VecInt upper = (even >> 16 & 0xFFFF) | (odd & ~0xFFFF);
+      const VecInt lower = (even & 0xFFFF) | odd << 16;
+      Bfloat16* at = pair_in_panel(panel, k, tile * kTileColumns);
+      _mm512_mask_storeu_epi32(at, whole[tile], reinterpret_cast<__m512i>(upper));
+      _mm512_mask_storeu_epi32(at + kPairElements, whole[tile], reinterpret_cast<__m512i>(lower));
+    }
   }
 }
 
-// Packs `columns` <= kPanel columns as [step][part][tile][pair][column][2], tails zero. Returns
-// those that cannot be split.
-inline ColumnSet pack_parts(const View& from, long depth, long columns, Bfloat16* packed) {
-  Bfloat16* to = packed;
-  VecInt most[kPanelVectors] = {};
+// Splits `columns` <= kPanel columns, multiplied by `factor`, as
+// [step][part][tile][pair][column][2], tails zero. Returns their magnitudes, multiplied as well.
+inline ColumnMagnitudes split_columns(const View& from, long depth, long columns,
+                                      const Vec (&factor)[kPanelVectors], Bfloat16* to) {
+  ColumnMagnitudes magnitudes;
   for (long k = 0; k < depth; k += kTileDepth, to += kStepElements) {
     alignas(64) float step[kTileDepth * kPanel];
     const long count = smaller(depth - k, kTileDepth);
@@ -254,9 +292,10 @@ inline ColumnSet pack_parts(const View& from, long depth, long columns, Bfloat16
     for (long pair = 0; pair < kTileDepth / 2; ++pair) {
 #pragma GCC unroll 2
       for (int tile = 0; tile < kPanelVectors; ++tile) {
-        const Vec even = load(step + 2 * pair * kPanel + tile * kLanes);
-        const Vec odd = load(step + (2 * pair + 1) * kPanel + tile * kLanes);
-        most[tile] = larger_magnitude(larger_magnitude(most[tile], even), odd);
+        const Vec even = load(step + 2 * pair * kPanel + tile * kLanes) * factor[tile];
+        const Vec odd = load(step + (2 * pair + 1) * kPanel + tile * kLanes) * factor[tile];
+        magnitudes.add(tile, even);
+        magnitudes.add(tile, odd);
         const Parts parts = split_pairs(even, odd);
 #pragma GCC unroll 3
         for (int i = 0; i < kParts; ++i) {
@@ -266,30 +305,77 @@ inline ColumnSet pack_parts(const View& from, long depth, long columns, Bfloat16
       }
     }
   }
-  const ColumnSet left = columns_not_split(most);
-  for (ColumnSet set = left; set != 0; set &= set - 1)
-    put_column(from, depth, __builtin_ctz(set), packed);
-  return left;
+  return magnitudes;
 }
 
-// A panel as float32, [depth][kPanel]: sums of parts, which are exact, and the columns of `whole`
-// from their bits.
-inline void join_panel(const Bfloat16* panel, long depth, ColumnSet whole, float* to) {
+// The scales of a panel, as the sums need them.
+struct PanelScale {
+  Vec exponent[kPanelVectors];     // 0 for columns without parts
+  __mmask16 whole[kPanelVectors];  // the columns without parts
+  bool scaled, incomplete;
+};
+
+BESTOF_INLINE PanelScale panel_scale(const ScaleExponent* scale) {
+  PanelScale of = {};
+  for (int tile = 0; tile < kPanelVectors; ++tile) {
+    const Vec found = load(scale + tile * kLanes);
+    const VecInt whole = found == broadcast(kNotSplit);
+    of.whole[tile] = _mm512_movepi32_mask(reinterpret_cast<__m512i>(whole));
+    of.exponent[tile] = whole ? Vec{} : found;
+    of.scaled |= _mm512_test_epi32_mask(reinterpret_cast<__m512i>(of.exponent[tile]),
+                                        reinterpret_cast<__m512i>(of.exponent[tile])) != 0;
+    of.incomplete |= of.whole[tile] != 0;
+  }
+  return of;
+}
+
+// Packs `columns` <= kPanel columns as `split_columns` does, and writes the scale of each.
+inline void pack_parts(const View& from, long depth, long columns, Bfloat16* packed,
+                       ScaleExponent* scale) {
+  Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
+  const ColumnMagnitudes found = split_columns(from, depth, columns, factor, packed);
+  bool scaled = false;
+  for (long j = 0; j < kPanel; ++j) {
+    scale[j] = found.scale(j);
+    if (scale[j] == 0.0f || scale[j] == kNotSplit) continue;
+    factor[j / kLanes][j % kLanes] = factor_of(scale[j]);
+    scaled = true;
+  }
+  if (scaled) split_columns(from, depth, columns, factor, packed);
+  const PanelScale written = panel_scale(scale);
+  if (written.incomplete) put_whole_columns(from, depth, columns, written.whole, packed);
+}
+
+BESTOF_INLINE Vec blended(__mmask16 second, Vec a, Vec b) {
+  return reinterpret_cast<Vec>(
+      _mm512_mask_blend_ps(second, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+}
+
+// v * 2^exponent, rounded once.
+BESTOF_INLINE Vec times_power(Vec v, Vec exponent) {
+  return reinterpret_cast<Vec>(
+      _mm512_scalef_ps(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(exponent)));
+}
+
+// A panel as float32, [depth][kPanel]: columns without parts from their bits, others from the sums
+// of their parts. The sum is exact for numbers above 2^-102, times the largest of a scaled column.
+inline void join_panel(const Bfloat16* panel, long depth, const PanelScale& scale, float* to) {
   for (long k = 0; k < depth; k += 2) {
     for (int tile = 0; tile < kPanelVectors; ++tile) {
       const Bfloat16* at = pair_in_panel(const_cast<Bfloat16*>(panel), k, tile * kTileColumns);
       VecInt part[kParts];
       for (int i = 0; i < kParts; ++i) part[i] = load_pairs(at + i * kPairElements);
-      const VecInt second = reinterpret_cast<VecInt>(upper_halves(part[1]));
-      Vec even = lower_halves(part[2]) + lower_halves(part[1]) + lower_halves(part[0]);
-      Vec odd = upper_halves(part[2]) + upper_halves(part[1]) + upper_halves(part[0]);
-      for (int j = 0; j < kLanes; ++j) {
-        if ((whole >> (tile * kLanes + j) & 1) == 0) continue;
-        even[j] = bits_as_float(part[0][j] << 16 | (part[1][j] & 0xFFFF));
-        odd[j] = bits_as_float((part[0][j] & ~0xFFFF) | (second[j] >> 16 & 0xFFFF));
-      }
-      store(to + k * kPanel + tile * kLanes, even);
-      if (k + 1 < depth) store(to + (k + 1) * kPanel + tile * kLanes, odd);
+      const Vec even = lower_halves(part[2]) + lower_halves(part[1]) + lower_halves(part[0]);
+      const Vec odd = upper_halves(part[2]) + upper_halves(part[1]) + upper_halves(part[0]);
+      const VecInt even_bits = part[0] << 16 | (part[1] & 0xFFFF);
+      const VecInt odd_bits = (part[0] & ~0xFFFF) | (part[1] >> 16 & 0xFFFF);
+      const Vec exponent = scale.exponent[tile];
+      const __mmask16 whole = scale.whole[tile];
+      float* row = to + k * kPanel + tile * kLanes;
+      store(row, blended(whole, times_power(even, exponent), reinterpret_cast<Vec>(even_bits)));
+      if (k + 1 == depth) continue;
+      store(row + kPanel,
+            blended(whole, times_power(odd, exponent), reinterpret_cast<Vec>(odd_bits)));
     }
   }
 }

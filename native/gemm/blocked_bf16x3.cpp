@@ -26,23 +26,23 @@ struct Depth {
   long longest() const { return divide_up(steps, blocks); }
 };
 
-// Packed B: panels of parts as [block of depth][panel], then for each of them a set of columns.
+// Packed B: panels of parts as [block of depth][panel], then for each of them the scales of its
+// columns.
 struct PackedParts {
   Depth depth;
   long panels;
 
   explicit PackedParts(const Product& p) : depth(p.depth), panels(divide_up(p.columns, kPanel)) {}
   long step_floats() const { return kStepElements / 2; }
-  long sets() const { return panels * depth.steps * step_floats(); }
-  long floats() const { return sets() + panels * depth.blocks; }
+  long scales() const { return panels * depth.steps * step_floats(); }
+  long floats() const { return scales() + panels * depth.blocks * kPanel; }
   long panel(long block, long j) const {
     const long first = part_begin(depth.steps, depth.blocks, block);
     const long steps = part_begin(depth.steps, depth.blocks, block + 1) - first;
     return (first * panels + j * steps) * step_floats();
   }
-  long set(long block, long j) const { return sets() + block * panels + j; }
+  long scale(long block, long j) const { return scales() + (block * panels + j) * kPanel; }
 };
-static_assert(sizeof(ColumnSet) == sizeof(float), "a set takes the place of a float");
 
 long packed_floats(const Product& p) {
   return round_up(PackedParts(p).floats(), 16);
@@ -56,9 +56,8 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
     const long block = item / parts.panels, j = item % parts.panels;
     const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
     const long columns = smaller(p.columns - j * kPanel, kPanel);
-    const ColumnSet whole =
-        pack_parts(all.at(j * kPanel, k), end - k, columns, halves(packed + parts.panel(block, j)));
-    __builtin_memcpy(packed + parts.set(block, j), &whole, sizeof whole);
+    pack_parts(all.at(j * kPanel, k), end - k, columns, halves(packed + parts.panel(block, j)),
+               packed + parts.scale(block, j));
   }
 }
 
@@ -90,17 +89,18 @@ bool packs_before(const Cut& cut) {
 
 // The scratch of a thread.
 struct Scratch {
-  long rows, parts, panel, scale, gathered, joined, sums;
+  long rows, parts, panel, panel_scale, scale, gathered, joined, sums;
 
   Scratch(const Product& p, const Cut& cut)
       : rows(divide_up(divide_up(p.rows, kBlockHeight), cut.rows) * kBlockHeight),
         parts(rows / kBlockHeight * Depth(p.depth).longest() * kStepElements / 2),
         panel(Depth(p.depth).longest() * kStepElements / 2),
+        panel_scale(kPanel),
         scale(rows),
         gathered(kTileHeight * kGatheredStride),
         joined(kDepthBlock * kPanel),
         sums(2 * kBlockHeight * kPanel) {}
-  long floats() const { return parts + panel + scale + gathered + joined + sums; }
+  long floats() const { return parts + panel + panel_scale + scale + gathered + joined + sums; }
 };
 
 long scratch_floats(const Product& p, bool packed, int threads) {
@@ -142,22 +142,18 @@ struct Item {
 // A panel of B in parts.
 struct SplitPanel {
   const Bfloat16* parts;
-  ColumnSet whole;
+  const ScaleExponent* scale;
 };
 
 SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
                     const RowBuffers& buffers) {
   const PackedParts parts(p);
-  if (given.packed) {
-    const float* panel = given.packed + parts.panel(block, j);
-    ColumnSet whole;
-    __builtin_memcpy(&whole, given.packed + parts.set(block, j), sizeof whole);
-    return {halves(panel), whole};
-  }
+  if (given.packed)
+    return {halves(given.packed + parts.panel(block, j)), given.packed + parts.scale(block, j)};
   const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
-  const long columns = smaller(p.columns - j * kPanel, kPanel);
-  const ColumnSet whole = pack_parts(given.b.at(j * kPanel, k), end - k, columns, buffers.panel);
-  return {buffers.panel, whole};
+  pack_parts(given.b.at(j * kPanel, k), end - k, smaller(p.columns - j * kPanel, kPanel),
+             buffers.panel, buffers.panel_scale);
+  return {buffers.panel, buffers.panel_scale};
 }
 
 // Multiplies one block of depth.
@@ -178,13 +174,14 @@ void multiply_depth(const Product& p, const Operands& given, const Item& item, l
   const SplitRows rows = split_rows(a, depth, count, buffers);
   for (long j = item.begin; j < item.end; ++j) {
     const SplitPanel panel = panel_of(p, given, block, j, buffers);
-    WholeOperands whole = {a, nullptr, panel.whole, buffers.gathered};
-    if (rows.incomplete || panel.whole != 0) {
-      join_panel(panel.parts, depth, panel.whole, buffers.joined);
+    const PanelScale scale = panel_scale(panel.scale);
+    WholeOperands whole = {a, nullptr, buffers.gathered};
+    if (rows.incomplete || scale.incomplete) {
+      join_panel(panel.parts, depth, scale, buffers.joined);
       whole.panel = buffers.joined;
     }
     multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),
-                   target_at(target, 0, j * kPanel), whole, waiting);
+                   target_at(target, 0, j * kPanel), scale, whole, waiting);
   }
   waiting.finish_all();
 }
@@ -208,10 +205,11 @@ void run_matrices(const Product& p, const ProductCall& call, const Cut& cut, con
     const TileRegisters registers;
     float* mine = scratch + omp_get_thread_num() * own.floats();
     float* panel = mine + own.parts;
-    float* scale = panel + own.panel;
+    float* panel_scale = panel + own.panel;
+    float* scale = panel_scale + own.panel_scale;
     float* gathered = scale + own.scale;
     float* joined = gathered + own.gathered;
-    const RowBuffers buffers = {halves(mine), halves(panel), scale, gathered, joined};
+    const RowBuffers buffers = {halves(mine), halves(panel), panel_scale, scale, gathered, joined};
 #pragma omp for schedule(dynamic, 1)
     for (long i = first * parts; i < last * parts; ++i) {
       const Operands given = operands_of(p, call, packed, i / parts);
