@@ -7,7 +7,7 @@ set(KERNEL_SOURCES attention/backward.cpp attention/forward.cpp attention/forwar
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
 set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)
 # What is compiled for tile registers alone.
-set(TILE_SOURCES attention/backward_tiled.cpp)
+set(TILE_SOURCES attention/backward_tiled.cpp attention/forward_tiled.cpp)
 # A row MACRO(name, namespace, ...) of FOLDER/algorithms.inc is compiled from FOLDER/NAME.cpp.
 foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
   string(REPLACE ":" ";" table ${table})

@@ -240,46 +240,68 @@ struct ColumnMagnitudes {
         reinterpret_cast<__m512i>(smallest[tile]), reinterpret_cast<__m512i>(bits)));
   }
 
-  // The scale of column j. Tiles would take a subnormal number for zero, which would matter beside
-  // infinity.
-  ScaleExponent scale(long j) const {
-    const auto most = static_cast<unsigned>(largest[j / kLanes][j % kLanes]);
+  unsigned most(long j) const { return static_cast<unsigned>(largest[j / kLanes][j % kLanes]); }
+
+  // Whether column j, multiplied by `factor`, has a subnormal number. Tiles would take it for zero,
+  // which matters beside infinity.
+  bool has_subnormal(long j, float factor) const {
     const auto least = static_cast<unsigned>(smallest[j / kLanes][j % kLanes]) + 1;
-    const ScaleExponent found = scale_of(most);
-    if (most == 0 || found == kNotSplit) return found;
-    const float scaled = bits_as_float(least) * factor_of(found);
-    return scaled < power_of_two(1) ? kNotSplit : found;
+    return most(j) != 0 && bits_as_float(least) * factor < power_of_two(1);
+  }
+
+  ScaleExponent scale(long j) const {
+    const ScaleExponent found = scale_of(most(j));
+    return found == kNotSplit || has_subnormal(j, factor_of(found)) ? kNotSplit : found;
   }
 };
 
-// Where the pair of column j in the steps k and k + 1 of depth stands: its first part.
-BESTOF_INLINE Bfloat16* pair_in_panel(Bfloat16* panel, long k, long j) {
-  return panel + k / kTileDepth * kStepElements + j / kTileColumns * kTileElements +
-         k % kTileDepth / 2 * kTileDepth + j % kTileColumns * 2;
+// Which elements of depth are a pair: neighbours, or those of the lower and the upper half of a
+// step. The halves suit rows of A that arrive as vectors: parts of these are paired by a shift.
+enum class Pairing { kNeighbours, kHalves };
+
+// Where in a step the first element of a pair stands, and how far behind it the second.
+template <Pairing kPairing>
+BESTOF_INLINE long first_of_pair(long pair) {
+  return kPairing == Pairing::kNeighbours ? 2 * pair : pair;
+}
+template <Pairing kPairing>
+constexpr long kBetween = kPairing == Pairing::kNeighbours ? 1 : kTileDepth / 2;
+constexpr long kPairs = kTileDepth / 2;  // of a step
+
+// Where pair `pair` of column j stands in the step that begins at k: its first part.
+BESTOF_INLINE long pair_in_panel(long k, long pair, long j) {
+  return k / kTileDepth * kStepElements + j / kTileColumns * kTileElements + pair * kTileDepth +
+         j % kTileColumns * 2;
 }
 
 // Puts the columns `whole`, which have no parts, into their place: the upper halves of their bits
 // as the first part, the lower ones as the second. Tiles multiply them as well, which concerns the
 // results of these columns alone.
+template <Pairing kPairing>
 inline void put_whole_columns(const View& from, long depth, long columns,
                               const __mmask16 (&whole)[kPanelVectors], Bfloat16* panel) {
-  for (long k = 0; k < depth; k += 2) {
-    alignas(64) float rows[2 * kPanel] = {};
-    pack_columns(from.at(0, k), smaller(depth - k, 2L), columns, rows);
-    for (int tile = 0; tile < kPanelVectors; ++tile) {
-      const auto even = reinterpret_cast<VecInt>(load(rows + tile * kLanes));
-      const auto odd = reinterpret_cast<VecInt>(load(rows + kPanel + tile * kLanes));
-      const VecInt upper = (even >> 16 & 0xFFFF) | (odd & ~0xFFFF);
-      const VecInt lower = (even & 0xFFFF) | odd << 16;
-      Bfloat16* at = pair_in_panel(panel, k, tile * kTileColumns);
-      _mm512_mask_storeu_epi32(at, whole[tile], reinterpret_cast<__m512i>(upper));
-      _mm512_mask_storeu_epi32(at + kPairElements, whole[tile], reinterpret_cast<__m512i>(lower));
+  for (long k = 0; k < depth; k += kTileDepth) {
+    for (long pair = 0; pair < kPairs; ++pair) {
+      const long first = k + first_of_pair<kPairing>(pair), second = first + kBetween<kPairing>;
+      alignas(64) float rows[2][kPanel] = {};
+      if (first < depth) pack_columns(from.at(0, first), 1, columns, rows[0]);
+      if (second < depth) pack_columns(from.at(0, second), 1, columns, rows[1]);
+      for (int tile = 0; tile < kPanelVectors; ++tile) {
+        const auto even = reinterpret_cast<VecInt>(load(rows[0] + tile * kLanes));
+        const auto odd = reinterpret_cast<VecInt>(load(rows[1] + tile * kLanes));
+        const VecInt upper = (even >> 16 & 0xFFFF) | (odd & ~0xFFFF);
+        const VecInt lower = (even & 0xFFFF) | odd << 16;
+        Bfloat16* at = panel + pair_in_panel(k, pair, tile * kTileColumns);
+        _mm512_mask_storeu_epi32(at, whole[tile], reinterpret_cast<__m512i>(upper));
+        _mm512_mask_storeu_epi32(at + kPairElements, whole[tile], reinterpret_cast<__m512i>(lower));
+      }
     }
   }
 }
 
 // Splits `columns` <= kPanel columns, multiplied by `factor`, as
 // [step][part][tile][pair][column][2], tails zero. Returns their magnitudes, multiplied as well.
+template <Pairing kPairing>
 inline ColumnMagnitudes split_columns(const View& from, long depth, long columns,
                                       const Vec (&factor)[kPanelVectors], Bfloat16* to) {
   ColumnMagnitudes magnitudes;
@@ -289,11 +311,12 @@ inline ColumnMagnitudes split_columns(const View& from, long depth, long columns
     pack_columns(from.at(0, k), count, columns, step);
     if (count < kTileDepth)
       __builtin_memset(step + count * kPanel, 0, (kTileDepth - count) * kPanel * sizeof(float));
-    for (long pair = 0; pair < kTileDepth / 2; ++pair) {
+    for (long pair = 0; pair < kPairs; ++pair) {
 #pragma GCC unroll 2
       for (int tile = 0; tile < kPanelVectors; ++tile) {
-        const Vec even = load(step + 2 * pair * kPanel + tile * kLanes) * factor[tile];
-        const Vec odd = load(step + (2 * pair + 1) * kPanel + tile * kLanes) * factor[tile];
+        const float* first = step + first_of_pair<kPairing>(pair) * kPanel + tile * kLanes;
+        const Vec even = load(first) * factor[tile];
+        const Vec odd = load(first + kBetween<kPairing> * kPanel) * factor[tile];
         magnitudes.add(tile, even);
         magnitudes.add(tile, odd);
         const Parts parts = split_pairs(even, odd);
@@ -333,7 +356,8 @@ BESTOF_INLINE PanelScale panel_scale(const ScaleExponent* scale) {
 inline void pack_parts(const View& from, long depth, long columns, Bfloat16* packed,
                        ScaleExponent* scale) {
   Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
-  const ColumnMagnitudes found = split_columns(from, depth, columns, factor, packed);
+  const ColumnMagnitudes found =
+      split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
   bool scaled = false;
   for (long j = 0; j < kPanel; ++j) {
     scale[j] = found.scale(j);
@@ -341,9 +365,44 @@ inline void pack_parts(const View& from, long depth, long columns, Bfloat16* pac
     factor[j / kLanes][j % kLanes] = factor_of(scale[j]);
     scaled = true;
   }
-  if (scaled) split_columns(from, depth, columns, factor, packed);
+  if (scaled) split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
   const PanelScale written = panel_scale(scale);
-  if (written.incomplete) put_whole_columns(from, depth, columns, written.whole, packed);
+  if (written.incomplete)
+    put_whole_columns<Pairing::kNeighbours>(from, depth, columns, written.whole, packed);
+}
+
+// The exponents that the largest magnitude of a column may have.
+struct ColumnLimits {
+  unsigned least, most;
+};
+
+// Columns of a panel that have no parts, as bits.
+using ColumnSet = unsigned;
+
+BESTOF_INLINE PanelScale unscaled_but(ColumnSet whole) {
+  PanelScale of = {};
+  for (int tile = 0; tile < kPanelVectors; ++tile)
+    of.whole[tile] = static_cast<__mmask16>(whole >> tile * kLanes);
+  of.incomplete = whole != 0;
+  return of;
+}
+
+// Packs columns as they are, without scales. Returns those that are beyond the limits or have
+// subnormal numbers.
+template <Pairing kPairing>
+inline ColumnSet pack_within(const View& from, long depth, long columns, ColumnLimits limits,
+                             Bfloat16* packed) {
+  const Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
+  const ColumnMagnitudes found = split_columns<kPairing>(from, depth, columns, factor, packed);
+  ColumnSet whole = 0;
+  for (long j = 0; j < columns; ++j) {
+    const unsigned exponent = found.most(j) >> 23;
+    const bool within = exponent >= limits.least && exponent <= limits.most;
+    if (found.most(j) != 0 && (!within || found.has_subnormal(j, 1.0f))) whole |= 1u << j;
+  }
+  if (whole != 0)
+    put_whole_columns<kPairing>(from, depth, columns, unscaled_but(whole).whole, packed);
+  return whole;
 }
 
 BESTOF_INLINE Vec blended(__mmask16 second, Vec a, Vec b) {
@@ -359,23 +418,30 @@ BESTOF_INLINE Vec times_power(Vec v, Vec exponent) {
 
 // A panel as float32, [depth][kPanel]: columns without parts from their bits, others from the sums
 // of their parts. The sum is exact for numbers above 2^-102, times the largest of a scaled column.
+template <Pairing kPairing>
 inline void join_panel(const Bfloat16* panel, long depth, const PanelScale& scale, float* to) {
-  for (long k = 0; k < depth; k += 2) {
+  for (long i = 0; i < round_up(depth, kTileDepth); i += 2) {
+    const long begin = i - i % kTileDepth, pair = i % kTileDepth / 2;
+    const long k = begin + first_of_pair<kPairing>(pair), second = k + kBetween<kPairing>;
     for (int tile = 0; tile < kPanelVectors; ++tile) {
-      const Bfloat16* at = pair_in_panel(const_cast<Bfloat16*>(panel), k, tile * kTileColumns);
+      const Bfloat16* at = panel + pair_in_panel(begin, pair, tile * kTileColumns);
       VecInt part[kParts];
-      for (int i = 0; i < kParts; ++i) part[i] = load_pairs(at + i * kPairElements);
+      for (int n = 0; n < kParts; ++n) part[n] = load_pairs(at + n * kPairElements);
       const Vec even = lower_halves(part[2]) + lower_halves(part[1]) + lower_halves(part[0]);
       const Vec odd = upper_halves(part[2]) + upper_halves(part[1]) + upper_halves(part[0]);
       const VecInt even_bits = part[0] << 16 | (part[1] & 0xFFFF);
       const VecInt odd_bits = (part[0] & ~0xFFFF) | (part[1] >> 16 & 0xFFFF);
       const Vec exponent = scale.exponent[tile];
       const __mmask16 whole = scale.whole[tile];
-      float* row = to + k * kPanel + tile * kLanes;
-      store(row, blended(whole, times_power(even, exponent), reinterpret_cast<Vec>(even_bits)));
-      if (k + 1 == depth) continue;
-      store(row + kPanel,
-            blended(whole, times_power(odd, exponent), reinterpret_cast<Vec>(odd_bits)));
+      float* column = to + tile * kLanes;
+      if (k < depth) {
+        store(column + k * kPanel,
+              blended(whole, times_power(even, exponent), reinterpret_cast<Vec>(even_bits)));
+      }
+      if (second < depth) {
+        store(column + second * kPanel,
+              blended(whole, times_power(odd, exponent), reinterpret_cast<Vec>(odd_bits)));
+      }
     }
   }
 }

@@ -177,7 +177,7 @@ void multiply_depth(const Product& p, const Operands& given, const Item& item, l
     const PanelScale scale = panel_scale(panel.scale);
     WholeOperands whole = {a, nullptr, buffers.gathered};
     if (rows.incomplete || scale.incomplete) {
-      join_panel(panel.parts, depth, scale, buffers.joined);
+      join_panel<Pairing::kNeighbours>(panel.parts, depth, scale, buffers.joined);
       whole.panel = buffers.joined;
     }
     multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),

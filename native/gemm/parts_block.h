@@ -76,6 +76,8 @@ class WaitingSums {
     done_ = end;
   }
   void finish_all() { finish(0, 1); }
+  // Sums are finished once a step, not between its products.
+  void proceed() {}
 
  private:
   float* buffers_;
@@ -84,9 +86,11 @@ class WaitingSums {
 };
 
 // Adds `steps` steps to the sums in the tiles 0 to 3: of each step the smallest products first.
-// Between two products, either the rows or the columns stay.
+// Between two products, either the rows or the columns stay. waiting: work for vectors,
+// of which finish(step, steps) and proceed() do a piece each.
+template <class Waiting>
 BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long steps,
-                             WaitingSums& waiting) {
+                             Waiting& waiting) {
   for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
     waiting.finish(step, steps);
     load_rows<0>(rows);
@@ -94,20 +98,27 @@ BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long
     load_rows<1>(rows);
     load_columns<1>(columns + 2 * kPart);
     then_load_columns(columns + kPart);
+    waiting.proceed();
     then_load_rows(rows + kPart);
+    waiting.proceed();
     then_load_columns(columns);
+    waiting.proceed();
     then_load_rows(rows + 2 * kPart);
+    waiting.proceed();
     then_load_rows(rows);
+    waiting.proceed();
     multiply_loaded<0, 0>();
     multiply_loaded<0, 1>();
     multiply_loaded<1, 0>();
     multiply_loaded<1, 1>();
+    waiting.proceed();
   }
 }
 
 // The same of one tile of rows, with the sums in the tiles 0 and 1.
+template <class Waiting>
 BESTOF_INLINE void add_parts_of_one(const Bfloat16* rows, const Bfloat16* columns, long steps,
-                                    WaitingSums& waiting) {
+                                    Waiting& waiting) {
   constexpr int kOrder[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
   for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
     waiting.finish(step, steps);
@@ -118,6 +129,7 @@ BESTOF_INLINE void add_parts_of_one(const Bfloat16* rows, const Bfloat16* column
       multiply_loaded<0, 0>();
       load_columns<1>(columns + part[1] * kPart);
       multiply_loaded<0, 1>();
+      waiting.proceed();
     }
   }
 }

@@ -24,7 +24,7 @@ namespace {
 
 namespace rest = BESTOF_REST;
 
-// Tile registers compute gradients of attention by a kernel of their own.
+// Tile registers compute attention and its gradients by kernels of their own.
 #if defined(__AMX_BF16__)
 namespace tiled = BESTOF_TARGET;
 #else
@@ -64,7 +64,7 @@ const Kernels kKernels = {
     rest::frozen_norm_forward,
     rest::frozen_norm_backward,
     rest::multiply_adds,
-    &rest::attention,
+    &tiled::attention,
     &attention_bf16,
     &tiled::attention_backward,
     rest::normalize,

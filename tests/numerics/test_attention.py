@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -26,6 +27,12 @@ BLOCK = 256
 HIDDEN = -np.inf
 Values = NDArray[np.float32]
 Wide = NDArray[np.float64]
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and tile registers, which multiply parts of float32."""
+    yield from forced(request.param)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,7 @@ def test_odd_sizes(causal: bool) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_several_blocks_of_keys(causal: bool) -> None:
-    for queries, keys in ((5, 257), (300, 300), (40, 1000), (700, 513), (513, 60)):
+    for queries, keys in ((5, 257), (300, 300), (40, 1000), (700, 513), (90, 1300), (513, 60)):
         for threads in (1, 5):
             check(replace(draw(queries, (1, 2, queries, keys, 24)), causal=causal), threads)
 
@@ -168,7 +175,7 @@ def test_exponentials() -> None:
 def test_a_rising_maximum() -> None:
     """Each block of keys raises the maximum by more than an exponential spans, or never."""
     for step in (0.3, -0.3, 0.01):
-        heads = draw(1, (1, 1, 20, 900, 8))
+        heads = draw(1, (1, 1, 70, 900, 8))
         heads.q[...] = 1
         heads.k[...] = step * np.arange(900, dtype=np.float32)[:, None] / 8
         check(replace(heads, scale=1.0))
@@ -176,10 +183,10 @@ def test_a_rising_maximum() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(40, 300), (1, 300), (40, 1), (3, 40, 300), (2, 1, 1, 300), (1, 3, 40, 300), ()]
+    "shape", [(70, 300), (1, 300), (70, 1), (3, 70, 300), (2, 1, 1, 300), (1, 3, 70, 300), ()]
 )
 def test_masks_that_broadcast(shape: tuple[int, ...], causal: bool) -> None:
-    heads = replace(draw(2, (2, 3, 40, 300, 20)), causal=causal)
+    heads = replace(draw(2, (2, 3, 70, 300, 20)), causal=causal)
     random = np.random.default_rng(3)
     numbers = random.standard_normal(shape).astype(np.float32) * np.float32(3)
     seen = random.random(shape) < 0.7
@@ -201,8 +208,8 @@ def test_masks_of_any_strides() -> None:
 
 
 def test_queries_that_see_nothing_give_zeros() -> None:
-    heads = draw(6, (1, 2, 30, 300, 16))
-    mask = np.zeros((30, 300), np.float32)
+    heads = draw(6, (1, 2, 70, 300, 16))
+    mask = np.zeros((70, 300), np.float32)
     mask[[0, 7, 29]] = HIDDEN
     mask[3, 5:] = HIDDEN
     mask[4, :290] = HIDDEN  # a whole block
@@ -213,12 +220,13 @@ def test_queries_that_see_nothing_give_zeros() -> None:
         check(replace(heads, mask=kind))
 
 
-def test_a_row_of_the_lowest_number_is_a_mean() -> None:
+@pytest.mark.parametrize("queries", [5, 70])
+def test_a_row_of_the_lowest_number_is_a_mean(queries: int) -> None:
     """Libraries hide keys by the lowest float32. If all keys are hidden so, none is."""
-    heads = draw(7, (1, 1, 5, 300, 16))
-    mask = np.full((5, 300), np.finfo(np.float32).min)
+    heads = draw(7, (1, 1, queries, 300, 16))
+    mask = np.full((queries, 300), np.finfo(np.float32).min)
     out, sums = replace(heads, mask=mask).run()
-    np.testing.assert_allclose(out[0, 0], np.tile(heads.v[0, 0].mean(0), (5, 1)), atol=1e-5)
+    np.testing.assert_allclose(out[0, 0], np.tile(heads.v[0, 0].mean(0), (queries, 1)), atol=1e-5)
     assert (sums == np.finfo(np.float32).min).all()
 
 
@@ -226,15 +234,16 @@ def test_a_row_of_the_lowest_number_is_a_mean() -> None:
 def test_extreme_scores(scale: float) -> None:
     """One key has all the weight, or all have the same."""
     for causal in (False, True):
-        heads = replace(draw(8, (1, 2, 50, 300, 1)), scale=scale, causal=causal)
+        heads = replace(draw(8, (1, 2, 70, 300, 1)), scale=scale, causal=causal)
         check(heads)
-    large = draw(9, (1, 2, 20, 300, 64), scale=scale)
+    large = draw(9, (1, 2, 70, 300, 64), scale=scale)
     check(large)
 
 
-def test_scores_beyond_float32() -> None:
+@pytest.mark.parametrize("queries", [4, 70])
+def test_scores_beyond_float32(queries: int) -> None:
     """A query with an infinite score has no known weights; its logsumexp is infinity."""
-    heads = draw(10, (1, 1, 4, 40, 1))
+    heads = draw(10, (1, 1, queries, 40, 1))
     heads.q[...] = 3e38
     heads.k[...] = -3
     out, _ = heads.run()  # every score is -infinity
@@ -250,21 +259,21 @@ def test_every_nan_stays_nan(bits: int) -> None:
     """Bits of a NaN must not become an exponent."""
     nan = np.array([bits], np.uint32).view(np.float32)[0]
     for operand in ("q", "k"):
-        heads = draw(19, (1, 1, 20, 40, 8))
+        heads = draw(19, (1, 1, 70, 40, 8))
         getattr(heads, operand)[0, 0, 7, 3:] = nan
         out, sums = heads.run()
         rows = slice(7, 8) if operand == "q" else slice(None)
         assert np.isnan(out[0, 0, rows]).all()
         assert np.isnan(sums[0, 0, rows]).all()
-    mask = np.zeros((20, 40), np.float32)
+    mask = np.zeros((70, 40), np.float32)
     mask[7, 5] = nan
-    assert np.isnan(replace(draw(19, (1, 1, 20, 40, 8)), mask=mask).run()[0][0, 0, 7]).all()
+    assert np.isnan(replace(draw(19, (1, 1, 70, 40, 8)), mask=mask).run()[0][0, 0, 7]).all()
 
 
 def test_nan_spreads_to_the_queries_that_see_it() -> None:
-    usual = replace(draw(11, (2, 2, 50, 300, 20)), causal=True).run()[0]
+    usual = replace(draw(11, (2, 2, 70, 300, 20)), causal=True).run()[0]
     for operand in ("q", "k", "v"):
-        heads = replace(draw(11, (2, 2, 50, 300, 20)), causal=True)
+        heads = replace(draw(11, (2, 2, 70, 300, 20)), causal=True)
         getattr(heads, operand)[1, 0, 40, 3] = np.nan
         out, sums = heads.run()
         struck = out[1, 0, 40:41] if operand == "q" else out[1, 0, 40:]
@@ -277,12 +286,52 @@ def test_nan_spreads_to_the_queries_that_see_it() -> None:
             np.testing.assert_array_equal(out[1, 0][:, others], usual[1, 0][:, others])
         np.testing.assert_array_equal(out[0], usual[0])
         np.testing.assert_array_equal(out[1, 1], usual[1, 1])
-    mask = np.zeros((50, 300), np.float32)
+    mask = np.zeros((70, 300), np.float32)
     mask[3, 299] = np.nan
-    heads = replace(draw(11, (2, 2, 50, 300, 20)), causal=False, mask=mask)
+    heads = replace(draw(11, (2, 2, 70, 300, 20)), causal=False, mask=mask)
     out, _ = heads.run()
     assert np.isnan(out[:, :, 3]).all()
     assert np.isfinite(np.delete(out, 3, axis=2)).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_threads_do_not_change_bits(causal: bool) -> None:
+    """Not even if some operands are too large, too small or NaN to be split into parts."""
+    heads = replace(draw(21, (1, 1, 700, 1100, 40)), causal=causal)
+    heads.q[0, 0, 300, 5] = heads.k[0, 0, 600, 7] = heads.v[0, 0, 650, 3] = np.nan
+    heads.v[0, 0, 550:, 9] *= np.float32(1e30)
+    heads.v[0, 0, :, 11] *= np.float32(1e-30)
+    usual = heads.run(1)
+    for threads in (2, 3, 5):
+        for got, wanted in zip(heads.run(threads), usual, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_operands_of_any_magnitude(causal: bool) -> None:
+    """Rows of queries, keys and columns of values; others keep their bits."""
+    usual = replace(draw(22, (1, 2, 90, 600, 40)), causal=causal)
+    before = usual.run()[0]
+    for power in (-44, -36, -30, -20, 15, 20, 30, 36):
+        factor = np.float32(10.0) ** np.float32(power)
+        for name, at in (("q", np.s_[0, 0, 60]), ("k", np.s_[0, 0, 70]), ("v", np.s_[..., 9])):
+            given = getattr(usual, name).copy()
+            given[at] *= factor
+            heads = replace(usual, **{name: given})
+            out = heads.run()[0]
+            if power < 0 or name == "v":
+                check(heads)
+            if name == "k":
+                np.testing.assert_array_equal(out[0, 1], before[0, 1])
+            else:
+                mask = np.ones(out.shape, bool)
+                mask[at] = False
+                np.testing.assert_array_equal(out[mask], before[mask])
+    # Products that are near 1, of factors that are far from it.
+    for power in (12, 18, 24, 30):
+        factor = np.float32(10.0) ** np.float32(power)
+        check(replace(usual, q=usual.q * factor, k=usual.k / factor))
+        check(replace(usual, q=usual.q / factor, k=usual.k * factor))
 
 
 @pytest.mark.parametrize("shared", [1, 2, 3])
@@ -314,7 +363,7 @@ def layouts(x: Values) -> Iterator[Values]:
 
 
 def test_layouts() -> None:
-    heads = draw(14, (2, 3, 45, 45, 20))
+    heads = draw(14, (2, 3, 75, 45, 20))
     usual, _ = heads.run()
     for q, k, v in zip(*map(layouts, (heads.q, heads.k, heads.v)), strict=True):
         np.testing.assert_array_equal(replace(heads, q=q, k=k, v=v).run()[0], usual)
@@ -326,10 +375,10 @@ def test_layouts() -> None:
 
 
 def test_nothing_beside_the_result_is_written() -> None:
-    heads = draw(15, (2, 3, 45, 30, 21))
-    frame = np.full((2, 47, 3, 25), 7, np.float32)
-    sums = np.full((2, 3, 90), 7, np.float32)
-    out = frame[:, 1:46, :, 2:23].swapaxes(1, 2)
+    heads = draw(15, (2, 3, 75, 30, 21))
+    frame = np.full((2, 77, 3, 25), 7, np.float32)
+    sums = np.full((2, 3, 150), 7, np.float32)
+    out = frame[:, 1:76, :, 2:23].swapaxes(1, 2)
     kernels.attention(heads.q, heads.k, heads.v, out=out, logsumexp=sums[..., ::2], threads=2)
     np.testing.assert_array_equal(out, heads.run()[0])
     out[...] = 7
