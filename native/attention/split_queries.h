@@ -8,7 +8,8 @@
 //
 // What cannot be split is multiplied by vectors: a query by all keys, all queries by a key, and all
 // weights by one column of the values of a block. So the bits of a result depend neither on a NaN
-// that stands beside it nor on the number of threads.
+// that stands beside it nor on the number of threads. Only values may reach results that a causal
+// mask hides them from: NaN times a weight of 0 is NaN in the other rows of a block of 32.
 #pragma once
 #include "attention/score_tile.h"
 #include "attention/softmax.h"

@@ -376,6 +376,9 @@ struct ColumnLimits {
   unsigned least, most;
 };
 
+// The last part of a number is a multiple of 2^-24 of it.
+constexpr float kLastPart = 1.0f / (1 << 24);
+
 // Columns of a panel that have no parts, as bits.
 using ColumnSet = unsigned;
 
@@ -387,8 +390,8 @@ BESTOF_INLINE PanelScale unscaled_but(ColumnSet whole) {
   return of;
 }
 
-// Packs columns as they are, without scales. Returns those that are beyond the limits or have
-// subnormal numbers.
+// Packs columns as they are, without scales. Returns those that are beyond the limits, or have a
+// number below 2^-102, whose last part is subnormal: the sum of the parts of all others is exact.
 template <Pairing kPairing>
 inline ColumnSet pack_within(const View& from, long depth, long columns, ColumnLimits limits,
                              Bfloat16* packed) {
@@ -398,7 +401,7 @@ inline ColumnSet pack_within(const View& from, long depth, long columns, ColumnL
   for (long j = 0; j < columns; ++j) {
     const unsigned exponent = found.most(j) >> 23;
     const bool within = exponent >= limits.least && exponent <= limits.most;
-    if (found.most(j) != 0 && (!within || found.has_subnormal(j, 1.0f))) whole |= 1u << j;
+    if (found.most(j) != 0 && (!within || found.has_subnormal(j, kLastPart))) whole |= 1u << j;
   }
   if (whole != 0)
     put_whole_columns<kPairing>(from, depth, columns, unscaled_but(whole).whole, packed);
