@@ -5,7 +5,7 @@
 // with AMX, 128 x 128 x 768).
 #pragma once
 #include "gemm/amx_block.h"
-#include "gemm/bfloat16_parts.h"
+#include "gemm/panel_parts.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
