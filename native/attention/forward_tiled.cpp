@@ -18,7 +18,7 @@ namespace rest = BESTOF_REST;
 constexpr long kLeastQueries = 64;
 
 void attend_split(const Attention& p, const AttentionCall& call) {
-  const long parts = split_parts(p, call.threads);
+  const long parts = query_parts(p, call.threads);
   const SplitLayout at = split_layout_of(p, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
@@ -27,16 +27,14 @@ void attend_split(const Attention& p, const AttentionCall& call) {
     auto* sets = reinterpret_cast<ColumnSet*>(scratch + at.sets);
 #pragma omp for schedule(dynamic, 1)
     for (long item = 0; item < p.batch * p.heads * parts; ++item) {
-      // Under a causal mask the last queries take longest: they begin.
-      const long index = parts - 1 - item % parts, head = item / parts % p.heads;
-      const long batch = item / parts / p.heads, shared = head / (p.heads / p.shared_heads);
+      const auto [batch, head, shared, begin, end] = query_part(p, parts, item);
       const float* values = floats(call.v) + offset(p.v, batch, shared);
       const SplitQueries part = {p,
                                  call,
                                  batch,
                                  head,
-                                 split_begin(p, parts, index),
-                                 split_begin(p, parts, index + 1),
+                                 begin,
+                                 end,
                                  raised_by(p, values),
                                  floats(call.q) + offset(p.q, batch, head),
                                  floats(call.k) + offset(p.k, batch, shared),

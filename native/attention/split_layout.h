@@ -1,8 +1,7 @@
 // How attention of float32 by tile registers is cut into parts and blocks, and the scratch of a
 // thread.
 #pragma once
-#include "attention/forward.h"
-#include "gemm/amx_block.h"
+#include "attention/query_parts.h"
 #include "gemm/bfloat16_parts.h"
 
 namespace bestof {
@@ -21,22 +20,6 @@ inline long most_keys(const Attention& p) {
 // The distance of rows of scores: an odd number of cache lines.
 constexpr long kSplitStride = kSplitKeys + 16;
 
-// Parts that a thread gets at least, so that threads end at nearly the same time.
-constexpr long kSplitParts = 4;
-
-// Parts into which the queries of a head are cut. A part splits all keys, so few are best.
-inline long split_parts(const Attention& p, int threads) {
-  const long wanted = divide_up(kSplitParts * threads, larger(p.batch * p.heads, 1));
-  return larger(1, threads == 1 ? 1 : smaller(wanted, divide_up(p.queries, 2 * kBlockHeight)));
-}
-
-// The first query of a part. Parts begin at whole tiles, so that the rows of a tile do not depend
-// on the number of threads.
-inline long split_begin(const Attention& p, long parts, long index) {
-  const long tiles = divide_up(p.queries, kBlockHeight);
-  return smaller(p.queries, part_begin(tiles, parts, index) * kBlockHeight);
-}
-
 // The scratch of a thread, in floats from its begin.
 struct SplitLayout {
   long keys, values, queries, weights, scores, sums, states, sets, row, panel, stash, end;
@@ -44,7 +27,7 @@ struct SplitLayout {
 
 inline SplitLayout split_layout_of(const Attention& p, int threads) {
   const long depth = round_up(p.size, kTileDepth), height = kBlockHeight;
-  const long most = divide_up(divide_up(p.queries, height), split_parts(p, threads)) * height;
+  const long most = most_queries(p, threads);
   SplitLayout at;
   at.keys = 0;
   at.values = at.keys + most_keys(p) * depth * kParts / 2;

@@ -6,6 +6,7 @@
 #pragma once
 #include <omp.h>
 
+#include "attention/query_parts.h"
 #include "attention/score_tile.h"
 #include "attention/tile_products.h"
 #include "attention/tile_weights.h"
@@ -21,22 +22,6 @@ static_assert(kTiledKeys % kTileDepth == 0);
 // The distance of rows of scores: an odd number of cache lines.
 constexpr long kTiledStride = kTiledKeys + 16;
 
-// Parts that a thread gets at least, so that threads end at nearly the same time.
-constexpr long kTiledParts = 4;
-
-// Parts into which the queries of a head are cut. A part packs all keys, so few are best.
-inline long tiled_parts(const Attention& p, int threads) {
-  const long wanted = divide_up(kTiledParts * threads, larger(p.batch * p.heads, 1));
-  return larger(1, threads == 1 ? 1 : smaller(wanted, divide_up(p.queries, 2 * kBlockHeight)));
-}
-
-// The first query of a part. Parts begin at whole tiles, so that the rows of a tile do not depend
-// on the number of threads.
-inline long tiled_begin(const Attention& p, long parts, long index) {
-  const long tiles = divide_up(p.queries, kBlockHeight);
-  return smaller(p.queries, part_begin(tiles, parts, index) * kBlockHeight);
-}
-
 // The scratch of a thread, in floats from its begin.
 struct TiledLayout {
   long keys, values, queries, scores, sums, states, end;
@@ -44,8 +29,8 @@ struct TiledLayout {
 
 inline TiledLayout tiled_layout_of(const Attention& p, int threads) {
   const long depth = round_up(p.size, kTileDepth);
-  const long most = divide_up(divide_up(p.queries, kBlockHeight), tiled_parts(p, threads));
-  const long rows = p.keys > kTiledKeys ? most * kBlockHeight : kBlockHeight;
+  const long most = most_queries(p, threads);
+  const long rows = p.keys > kTiledKeys ? most : kBlockHeight;
   TiledLayout at;
   at.keys = 0;
   at.values = at.keys + kTiledKeys * depth / 2;
@@ -211,7 +196,7 @@ struct TiledQueries {
 };
 
 inline void attend_tiled(const Attention& p, const AttentionCall& call) {
-  const long parts = tiled_parts(p, call.threads);
+  const long parts = query_parts(p, call.threads);
   const TiledLayout at = tiled_layout_of(p, call.threads);
 #pragma omp parallel num_threads(call.threads)
   {
@@ -219,15 +204,13 @@ inline void attend_tiled(const Attention& p, const AttentionCall& call) {
     float* scratch = call.scratch + omp_get_thread_num() * at.end;
 #pragma omp for schedule(dynamic, 1)
     for (long item = 0; item < p.batch * p.heads * parts; ++item) {
-      // Under a causal mask the last queries take longest: they begin.
-      const long index = parts - 1 - item % parts, head = item / parts % p.heads;
-      const long batch = item / parts / p.heads, shared = head / (p.heads / p.shared_heads);
+      const auto [batch, head, shared, begin, end] = query_part(p, parts, item);
       const TiledQueries part = {p,
                                  call,
                                  batch,
                                  head,
-                                 tiled_begin(p, parts, index),
-                                 tiled_begin(p, parts, index + 1),
+                                 begin,
+                                 end,
                                  halves(call.q) + offset(p.q, batch, head),
                                  halves(call.k) + offset(p.k, batch, shared),
                                  halves(call.v) + offset(p.v, batch, shared),

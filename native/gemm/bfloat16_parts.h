@@ -105,8 +105,8 @@ struct SplitRows {
   bool scaled, incomplete;
 };
 
-// Where the parts of a block of rows go, and its scratch.
-struct RowBuffers {
+// Where the parts of a block of rows and of a panel go, and scratch.
+struct PartBuffers {
   Bfloat16* parts;             // [rows rounded up to 32] x depth in steps x kParts
   Bfloat16* panel;             // the same of kPanel columns
   ScaleExponent* panel_scale;  // [kPanel]
@@ -196,7 +196,7 @@ inline ScaleExponent split_one_row(const float* row, long depth, Bfloat16* to) {
 }
 
 // Splits `count` rows of `depth` steps. Rows up to the next multiple of 16 become zero.
-inline SplitRows split_rows(const View& rows, long depth, long count, const RowBuffers& buffers) {
+inline SplitRows split_rows(const View& rows, long depth, long count, const PartBuffers& buffers) {
   const long steps = divide_up(depth, kTileDepth);
   SplitRows split = {buffers.parts, buffers.scale, false, false};
   for (long i = 0; i < count; i += kTileHeight) {

@@ -6,6 +6,7 @@
 
 #include "conv/operands.h"
 #include "gemm/algorithms.h"
+#include "gemm/call_target.h"
 #include "gemm/pair_panels.h"
 #if defined(__AMX_BF16__)
 #include "gemm/amx_block.h"
@@ -124,26 +125,13 @@ void run_matrix(const Product& p, const Element* a, const Bfloat16* packed,
 
 template <class Element>
 void run_all(const Product& p, const ProductCall& call) {
-  const bool turned = p.c.column != 1;
   const float* packed = call.packed ? call.packed : call.scratch;
   float* rows = call.scratch + (call.packed ? 0 : round_up(packed_floats(p), 16));
   for (long matrix = 0; matrix < p.batch; ++matrix) {
     if (!call.packed && (matrix == 0 || p.b.batch != 0))
       pack(p, static_cast<const Element*>(call.b) + matrix * p.b.batch, call.scratch, call.threads);
-    Target<Element> target = {static_cast<Element*>(call.c) + matrix * p.c.batch,
-                              turned ? p.c.column : p.c.row,
-                              turned,
-                              nullptr,
-                              call.bias,
-                              false,
-                              nullptr,
-                              call.activation,
-                              call.slope};
-    if (call.residual)
-      target.added = static_cast<const Element*>(call.residual) + matrix * p.c.batch;
-    if (call.factor) target.factor = static_cast<const Element*>(call.factor) + matrix * p.c.batch;
-    run_matrix(p, static_cast<const Element*>(call.a) + matrix * p.a.batch, halves(packed), target,
-               rows, call.threads);
+    run_matrix(p, static_cast<const Element*>(call.a) + matrix * p.a.batch, halves(packed),
+               call_target<Element>(p, call, matrix), rows, call.threads);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "conv/operands.h"
 #include "gemm/algorithms.h"
 #if defined(__AMX_BF16__)
+#include "gemm/call_target.h"
 #include "gemm/parts_block.h"
 #endif
 
@@ -116,22 +117,10 @@ struct Operands {
 };
 
 Operands operands_of(const Product& p, const ProductCall& call, const float* packed, long matrix) {
-  const bool turned = p.c.column != 1;
-  Target<float> target = {floats(call.c) + matrix * p.c.batch,
-                          turned ? p.c.column : p.c.row,
-                          turned,
-                          nullptr,
-                          call.bias,
-                          false,
-                          nullptr,
-                          call.activation,
-                          call.slope};
-  if (call.residual) target.added = floats(call.residual) + matrix * p.c.batch;
-  if (call.factor) target.factor = floats(call.factor) + matrix * p.c.batch;
   return {{floats(call.a) + matrix * p.a.batch, p.a.row, p.a.column},
           {floats(call.b) + matrix * p.b.batch, p.b.column, p.b.row},
           packed,
-          target};
+          call_target<float>(p, call, matrix)};
 }
 
 // Rows [first, last) by panels [begin, end).
@@ -146,7 +135,7 @@ struct SplitPanel {
 };
 
 SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
-                    const RowBuffers& buffers) {
+                    const PartBuffers& buffers) {
   const PackedParts parts(p);
   if (given.packed)
     return {halves(given.packed + parts.panel(block, j)), given.packed + parts.scale(block, j)};
@@ -158,7 +147,7 @@ SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
 
 // Multiplies one block of depth.
 void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
-                    const RowBuffers& buffers, float* sums) {
+                    const PartBuffers& buffers, float* sums) {
   WaitingSums waiting(sums);
   const Depth blocks(p.depth);
   const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
@@ -209,7 +198,7 @@ void run_matrices(const Product& p, const ProductCall& call, const Cut& cut, con
     float* scale = panel_scale + own.panel_scale;
     float* gathered = scale + own.scale;
     float* joined = gathered + own.gathered;
-    const RowBuffers buffers = {halves(mine), halves(panel), panel_scale, scale, gathered, joined};
+    const PartBuffers buffers = {halves(mine), halves(panel), panel_scale, scale, gathered, joined};
 #pragma omp for schedule(dynamic, 1)
     for (long i = first * parts; i < last * parts; ++i) {
       const Operands given = operands_of(p, call, packed, i / parts);
