@@ -54,7 +54,9 @@ def test_photographs_are_tuned_by_the_step_of_the_training(tmp_path: Path) -> No
     assert report.chosen.workers == loader.num_workers
     assert {trial.setting.workers for trial in report.trials} > {0}
     assert report.breakdown is not None
-    assert report.breakdown.shares["decode"] > report.breakdown.shares["collate"]
+    # Which stage takes longest depends on the load of the machine. A stage that was not recognised
+    # has no time at all.
+    assert min(report.breakdown.shares[stage] for stage in ("decode", "collate")) > 0
     lines = data_loading_lines()
     # Loaders of other tests may have left their lines: they report when they leave memory.
     while not lines[0].startswith("loader Photographs: "):
