@@ -141,11 +141,11 @@ struct SplitQueries {
       const Bfloat16* columns = keys + j / kPanel * depth_steps() * kStepElements;
       if (of.rows > kTileHeight) {
         clear_sums<2>();
-        add_parts(queries, columns, depth_steps(), meanwhile);
+        add_parts(RowsInTiles{queries}, columns, depth_steps(), meanwhile);
         store_sums<2>(of.scores + j, kSplitStride);
       } else {
         clear_sums<1>();
-        add_parts_of_one(queries, columns, depth_steps(), meanwhile);
+        add_parts_of_one(RowsInTiles{queries}, columns, depth_steps(), meanwhile);
         store_sums<1>(of.scores + j, kSplitStride);
       }
       if (whole_rows != 0 || key_sets[j / kPanel] != 0) replace_scores(of, whole_rows, j);
@@ -211,11 +211,11 @@ struct SplitQueries {
         __builtin_memcpy(stash + i * kPanel, to + i * depth(), kPanel * sizeof(float));
       if (of.rows > kTileHeight) {
         of.block == 0 ? clear_sums<2>() : load_sums<2>(to, depth());
-        add_parts(of.weights, columns, used, meanwhile);
+        add_parts(RowsInTiles{of.weights}, columns, used, meanwhile);
         store_sums<2>(to, depth());
       } else {
         of.block == 0 ? clear_sums<1>() : load_sums<1>(to, depth());
-        add_parts_of_one(of.weights, columns, used, meanwhile);
+        add_parts_of_one(RowsInTiles{of.weights}, columns, used, meanwhile);
         store_sums<1>(to, depth());
       }
       if (whole != 0) replace_values(of, columns, whole, to);

@@ -6,16 +6,10 @@
 #include "conv/operands.h"
 #include "gemm/amx_block.h"
 #include "gemm/pair_panels.h"
+#include "gemm/tile_depth.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
-
-// How the depth of a convolution is cut: `parts` parts of `size` elements, each padded to `steps`.
-struct TileDepth {
-  long parts, size, steps;
-
-  BESTOF_INLINE long all_steps() const { return parts * steps; }
-};
 
 // Taps are padded if this adds less than a quarter to the products. Copying the rows of a gathered
 // block takes longer: 3x3 has 9 copies of each pixel.

@@ -57,8 +57,8 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
     const long block = item / parts.panels, j = item % parts.panels;
     const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
     const long columns = smaller(p.columns - j * kPanel, kPanel);
-    pack_parts(all.at(j * kPanel, k), end - k, columns, halves(packed + parts.panel(block, j)),
-               packed + parts.scale(block, j));
+    pack_parts(all.at(j * kPanel, k), TileDepth::of(end - k), columns,
+               halves(packed + parts.panel(block, j)), packed + parts.scale(block, j));
   }
 }
 
@@ -140,15 +140,15 @@ SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
   if (given.packed)
     return {halves(given.packed + parts.panel(block, j)), given.packed + parts.scale(block, j)};
   const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
-  pack_parts(given.b.at(j * kPanel, k), end - k, smaller(p.columns - j * kPanel, kPanel),
-             buffers.panel, buffers.panel_scale);
+  pack_parts(given.b.at(j * kPanel, k), TileDepth::of(end - k),
+             smaller(p.columns - j * kPanel, kPanel), buffers.panel, buffers.panel_scale);
   return {buffers.panel, buffers.panel_scale};
 }
 
 // Multiplies one block of depth.
 void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
                     const PartBuffers& buffers, float* sums) {
-  WaitingSums waiting(sums);
+  WaitingSums<PanelResults> waiting(sums);
   const Depth blocks(p.depth);
   const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
   const long count = item.last - item.first;

@@ -1,9 +1,16 @@
 // Columns of B as parts of bfloat16 (gemm/bfloat16_parts.h), in panels as tile registers read them.
 #pragma once
 #include "gemm/bfloat16_parts.h"
+#include "gemm/tile_depth.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
+
+// The smaller of each two numbers without sign.
+BESTOF_INLINE VecInt smaller_bits(VecInt a, VecInt b) {
+  return reinterpret_cast<VecInt>(
+      _mm512_min_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
 
 // The bits of the largest and of the smallest magnitude of each column that is not zero, the
 // smallest less 1, so that no magnitude at all is the largest number without sign.
@@ -14,8 +21,15 @@ struct ColumnMagnitudes {
   BESTOF_INLINE void add(int tile, Vec v) {
     largest[tile] = larger_magnitude(largest[tile], v);
     const VecInt bits = (reinterpret_cast<VecInt>(v) & 0x7FFFFFFF) - 1;
-    smallest[tile] = reinterpret_cast<VecInt>(_mm512_min_epu32(
-        reinterpret_cast<__m512i>(smallest[tile]), reinterpret_cast<__m512i>(bits)));
+    smallest[tile] = smaller_bits(smallest[tile], bits);
+  }
+
+  void add(const ColumnMagnitudes& others) {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kPanelVectors; ++tile) {
+      largest[tile] = largest[tile] > others.largest[tile] ? largest[tile] : others.largest[tile];
+      smallest[tile] = smaller_bits(smallest[tile], others.smallest[tile]);
+    }
   }
 
   unsigned most(long j) const { return static_cast<unsigned>(largest[j / kLanes][j % kLanes]); }
@@ -130,12 +144,22 @@ BESTOF_INLINE PanelScale panel_scale(const ScaleExponent* scale) {
   return of;
 }
 
+// Splits columns step by step.
+inline ColumnMagnitudes split_steps(const View& from, const TileDepth& depth, long columns,
+                                    const Vec (&factor)[kPanelVectors], Bfloat16* to) {
+  ColumnMagnitudes magnitudes;
+  for (long step = 0; step < depth.all_steps(); ++step, to += kStepElements) {
+    magnitudes.add(split_columns<Pairing::kNeighbours>(from.at(0, depth.begin(step)),
+                                                       depth.count(step), columns, factor, to));
+  }
+  return magnitudes;
+}
+
 // Packs `columns` <= kPanel columns as `split_columns` does, and writes the scale of each.
-inline void pack_parts(const View& from, long depth, long columns, Bfloat16* packed,
+inline void pack_parts(const View& from, const TileDepth& depth, long columns, Bfloat16* packed,
                        ScaleExponent* scale) {
   Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
-  const ColumnMagnitudes found =
-      split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
+  const ColumnMagnitudes found = split_steps(from, depth, columns, factor, packed);
   bool scaled = false;
   for (long j = 0; j < kPanel; ++j) {
     scale[j] = found.scale(j);
@@ -143,10 +167,12 @@ inline void pack_parts(const View& from, long depth, long columns, Bfloat16* pac
     factor[j / kLanes][j % kLanes] = factor_of(scale[j]);
     scaled = true;
   }
-  if (scaled) split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
+  if (scaled) split_steps(from, depth, columns, factor, packed);
   const PanelScale written = panel_scale(scale);
-  if (written.incomplete)
-    put_whole_columns<Pairing::kNeighbours>(from, depth, columns, written.whole, packed);
+  for (long step = 0; written.incomplete && step < depth.all_steps(); ++step) {
+    put_whole_columns<Pairing::kNeighbours>(from.at(0, depth.begin(step)), depth.count(step),
+                                            columns, written.whole, packed + step * kStepElements);
+  }
 }
 
 // The exponents that the largest magnitude of a column may have.

@@ -10,11 +10,20 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// Loads tile 0 or 1 of the rows, or of the columns, of one part of a step.
-template <int kTile>
-BESTOF_INLINE void load_rows(const Bfloat16* rows) {
-  load_tile<4 + kTile>(rows + kTile * kTileElements, kTileDepth * sizeof(Bfloat16));
-}
+// Rows of which each step is whole tiles, as `split_rows` writes them. Loads tile 0 or 1 of one
+// part of the step.
+struct RowsInTiles {
+  const Bfloat16* rows;
+
+  template <int kTile>
+  BESTOF_INLINE void load(int part) const {
+    load_tile<4 + kTile>(rows + part * kPairElements + kTile * kTileElements,
+                         kTileDepth * sizeof(Bfloat16));
+  }
+  BESTOF_INLINE void advance() { rows += kStepElements; }
+};
+
+// Loads tile 0 or 1 of the columns of one part of a step.
 template <int kTile>
 BESTOF_INLINE void load_columns(const Bfloat16* columns) {
   load_tile<6 + kTile>(columns + kTile * kTileElements, kTileDepth * sizeof(Bfloat16));
@@ -26,13 +35,14 @@ BESTOF_INLINE void multiply_loaded() {
 
 // Multiplies four tiles, and loads two others into their place as soon as they are free. Loads
 // behind all four took 1.07 to 1.1 times as long (operands in L2, nearly constant numbers).
-BESTOF_INLINE void then_load_rows(const Bfloat16* next) {
+template <class Rows>
+BESTOF_INLINE void then_load_rows(const Rows& rows, int part) {
   multiply_loaded<0, 0>();
   multiply_loaded<0, 1>();
-  load_rows<0>(next);
+  rows.template load<0>(part);
   multiply_loaded<1, 0>();
   multiply_loaded<1, 1>();
-  load_rows<1>(next);
+  rows.template load<1>(part);
 }
 BESTOF_INLINE void then_load_columns(const Bfloat16* next) {
   multiply_loaded<0, 0>();
@@ -43,8 +53,22 @@ BESTOF_INLINE void then_load_columns(const Bfloat16* next) {
   load_columns<1>(next);
 }
 
+// The results of rows by one panel.
+struct PanelResults {
+  Target<float> target;
+  long columns;
+
+  // Results that are turned are turned 16 rows at a time.
+  long height() const { return target.turned ? kTileHeight : 4; }
+  void finish(const float* sums, long row, long count) const {
+    finish_panel(sums, count, target_at(target, row, 0), columns);
+  }
+};
+
 // Sums that wait to be finished. That is done piece by piece, while tiles multiply the next ones:
-// tiles and vectors then work side by side.
+// tiles and vectors then work side by side. results.finish(sums, row, count) finishes the sums of
+// `count` rows from `row` on; results.height() is the count that suits it.
+template <class Results>
 class WaitingSums {
  public:
   // Where the next sums are to be stored: [kBlockHeight][kPanel].
@@ -54,23 +78,20 @@ class WaitingSums {
   explicit WaitingSums(float* buffers) : buffers_(buffers) {}
 
   // Takes what was stored at free(). What was taken before must be finished.
-  void take(long rows, const Target<float>& target, long columns) {
+  void take(long rows, const Results& results) {
     used_ = 1 - used_;
     rows_ = rows;
-    target_ = target;
-    columns_ = columns;
-    // Results that are turned are turned 16 rows at a time.
-    height_ = target.turned ? kTileHeight : 4;
+    results_ = results;
     done_ = 0;
   }
 
   // Finishes the share of step `step` of `steps`.
   void finish(long step, long steps) {
-    const long pieces = kBlockHeight / height_;
-    const long end = smaller(part_begin(pieces, steps, step + 1) * height_, rows_);
+    if (done_ >= rows_) return;
+    const long height = results_.height();
+    const long end = smaller(part_begin(kBlockHeight / height, steps, step + 1) * height, rows_);
     if (done_ >= end) return;
-    finish_panel(buffers_ + used_ * kBlockHeight * kPanel + done_ * kPanel, end - done_,
-                 target_at(target_, done_, 0), columns_);
+    results_.finish(buffers_ + used_ * kBlockHeight * kPanel + done_ * kPanel, done_, end - done_);
     done_ = end;
   }
   void finish_all() { finish(0, 1); }
@@ -79,31 +100,30 @@ class WaitingSums {
 
  private:
   float* buffers_;
-  long used_ = 0, rows_ = 0, done_ = 0, height_ = kTileHeight, columns_ = 0;
-  Target<float> target_ = {};
+  long used_ = 0, rows_ = 0, done_ = 0;
+  Results results_ = {};
 };
 
 // Adds `steps` steps to the sums in the tiles 0 to 3: of each step the smallest products first.
 // Between two products, either the rows or the columns stay. waiting: work for vectors,
 // of which finish(step, steps) and proceed() do a piece each.
-template <class Waiting>
-BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long steps,
-                             Waiting& waiting) {
-  for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
+template <class Rows, class Waiting>
+BESTOF_INLINE void add_parts(Rows rows, const Bfloat16* columns, long steps, Waiting& waiting) {
+  for (long step = 0; step < steps; ++step, rows.advance(), columns += kStepElements) {
     waiting.finish(step, steps);
-    load_rows<0>(rows);
+    rows.template load<0>(0);
     load_columns<0>(columns + 2 * kPairElements);
-    load_rows<1>(rows);
+    rows.template load<1>(0);
     load_columns<1>(columns + 2 * kPairElements);
     then_load_columns(columns + kPairElements);
     waiting.proceed();
-    then_load_rows(rows + kPairElements);
+    then_load_rows(rows, 1);
     waiting.proceed();
     then_load_columns(columns);
     waiting.proceed();
-    then_load_rows(rows + 2 * kPairElements);
+    then_load_rows(rows, 2);
     waiting.proceed();
-    then_load_rows(rows);
+    then_load_rows(rows, 0);
     waiting.proceed();
     multiply_loaded<0, 0>();
     multiply_loaded<0, 1>();
@@ -114,15 +134,15 @@ BESTOF_INLINE void add_parts(const Bfloat16* rows, const Bfloat16* columns, long
 }
 
 // The same of one tile of rows, with the sums in the tiles 0 and 1.
-template <class Waiting>
-BESTOF_INLINE void add_parts_of_one(const Bfloat16* rows, const Bfloat16* columns, long steps,
+template <class Rows, class Waiting>
+BESTOF_INLINE void add_parts_of_one(Rows rows, const Bfloat16* columns, long steps,
                                     Waiting& waiting) {
   constexpr int kOrder[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
-  for (long step = 0; step < steps; ++step, rows += kStepElements, columns += kStepElements) {
+  for (long step = 0; step < steps; ++step, rows.advance(), columns += kStepElements) {
     waiting.finish(step, steps);
 #pragma GCC unroll 6
     for (const auto& part : kOrder) {
-      load_rows<0>(rows + part[0] * kPairElements);
+      rows.template load<0>(part[0]);
       load_columns<0>(columns + part[1] * kPairElements);
       multiply_loaded<0, 0>();
       load_columns<1>(columns + part[1] * kPairElements);
@@ -184,7 +204,7 @@ inline void replace_sums(const WholeOperands& whole, const ScaleExponent* scale,
 // Multiplies `count` split rows by one panel. The last results wait to be finished.
 inline void multiply_parts(const SplitRows& rows, long count, const Bfloat16* panel, long depth,
                            long columns, const Target<float>& target, const PanelScale& scale,
-                           const WholeOperands& whole, WaitingSums& waiting) {
+                           const WholeOperands& whole, WaitingSums<PanelResults>& waiting) {
   const long steps = divide_up(depth, kTileDepth);
   for (long row = 0; row < count; row += kBlockHeight) {
     const Bfloat16* from = rows.parts + row / kBlockHeight * steps * kStepElements;
@@ -192,11 +212,11 @@ inline void multiply_parts(const SplitRows& rows, long count, const Bfloat16* pa
     float* sums = waiting.free();
     if (n > kTileHeight) {
       clear_sums<2>();
-      add_parts(from, panel, steps, waiting);
+      add_parts(RowsInTiles{from}, panel, steps, waiting);
       store_sums<2>(sums, kPanel);
     } else {
       clear_sums<1>();
-      add_parts_of_one(from, panel, steps, waiting);
+      add_parts_of_one(RowsInTiles{from}, panel, steps, waiting);
       store_sums<1>(sums, kPanel);
     }
     if (steps == 0) waiting.finish_all();
@@ -205,7 +225,7 @@ inline void multiply_parts(const SplitRows& rows, long count, const Bfloat16* pa
       replace_sums(whole, rows.scale, scale, row + i, smaller(n - i, kTileHeight), depth,
                    sums + i * kPanel);
     }
-    waiting.take(n, target_at(target, row, 0), columns);
+    waiting.take(n, {target_at(target, row, 0), columns});
   }
 }
 
