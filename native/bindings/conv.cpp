@@ -99,6 +99,7 @@ void bind_rows(nb::module_& m) {
       .def_ro("transforms", &Algorithm::transforms)
       .def_ro("pools", &Algorithm::pools)
       .def_ro("bfloat16", &Algorithm::bfloat16)
+      .def_ro("parts", &Algorithm::parts)
       .def_ro("emulated", &Algorithm::emulated)
       .def_ro("eager", &Algorithm::eager)
       .def_ro("linear", &Algorithm::linear);

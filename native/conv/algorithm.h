@@ -54,6 +54,7 @@ struct Algorithm {
   bool transforms = false;  // whether it multiplies transformed operands, to multiply less
   bool pools = false;       // whether its forward pass serves an epilogue that pools
   bool bfloat16 = false;    // whether it takes tensors of bfloat16 as well
+  bool parts = false;       // whether it multiplies float32 as parts of bfloat16
   bool emulated = false;    // whether this instruction set lacks the products that it is made of
   bool eager = false;       // whether PyTorch programs try it for each convolution
   bool linear = false;      // whether plans try it for linear layers

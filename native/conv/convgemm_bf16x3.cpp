@@ -1,5 +1,6 @@
 // Implicit GEMM of float32 by tile registers of bfloat16, at the accuracy of float32: each operand
-// is the sum of three numbers of bfloat16. Instruction sets without tile registers multiply float32.
+// is the sum of three numbers of bfloat16. Instruction sets without tile registers multiply
+// float32.
 #include "conv/algorithms.h"
 #include "conv/weights.h"
 #if defined(__AMX_BF16__)

@@ -1,6 +1,6 @@
-// A block of an image that is spread for tile registers (conv/spread_axis.h): how it is cut, how its
-// pixels are copied, and where the results of its positions go. A pixel is copied once, by whatever
-// the algorithm stores: as bfloat16, or as parts of it.
+// A block of an image that is spread for tile registers (conv/spread_axis.h): how it is cut, how
+// its pixels are copied, and where the results of its positions go. A pixel is copied once, by
+// whatever the algorithm stores: as bfloat16, or as parts of it.
 #pragma once
 #include "conv/copied_channels.h"
 #include "conv/shares.h"
@@ -18,8 +18,8 @@ struct Spread {
   long inputs;  // of a group, padded
   long lines;   // of results
   TileShares shares;
-  long plane;                // positions of a plane of a block
-  long offsets, block;       // floats of the offsets of steps, and of the block of a thread
+  long plane;           // positions of a plane of a block
+  long offsets, block;  // floats of the offsets of steps, and of the block of a thread
 };
 
 // 1x1 without strides and pads needs no image, so the block may end anywhere.

@@ -1,7 +1,7 @@
-// An implicit GEMM of float32 by tile registers of bfloat16, at the accuracy of float32: weights and
-// pixels are sums of three parts (gemm/bfloat16_parts.h). Each pixel of a block of a spread image
-// (conv/spread_axis.h) is split once, and all taps read its parts. Results that see pixels without
-// parts, or have weights without, are multiplied by vectors.
+// An implicit GEMM of float32 by tile registers of bfloat16, at the accuracy of float32: weights
+// and pixels are sums of three parts (gemm/bfloat16_parts.h). Each pixel of a block of a spread
+// image (conv/spread_axis.h) is split once, and all taps read its parts. Results that see pixels
+// without parts, or have weights without, are multiplied by vectors.
 #pragma once
 #include <omp.h>
 
@@ -14,6 +14,9 @@ namespace BESTOF_TARGET {
 
 // Tiles add 6 products a step. A chain of sums is cut after 768 of them (gemm/micro_kernel.h).
 constexpr long kChainSteps = 128;
+
+// Steps of a panel that are asked for in advance: 48 KiB.
+constexpr long kStepsAhead = 8;
 
 // Each tap is padded to whole steps.
 inline TileDepth part_depth(const Problem& p) {
@@ -75,6 +78,19 @@ struct SpreadResults {
   }
 };
 
+// Sums that wait, while the panel that is multiplied is asked for in advance: `lines` cache lines
+// at each of the six turns of a step.
+struct FetchingSums {
+  WaitingSums<SpreadResults>& waiting;
+  const Bfloat16* from;
+  long lines;
+
+  void finish(long step, long steps) { waiting.finish(step, steps); }
+  void proceed() {
+    for (long line = 0; line < lines; ++line, from += kTileDepth) __builtin_prefetch(from, 0, 2);
+  }
+};
+
 // What a thread multiplies: a block of lines, and its scratch.
 struct PartsBlock {
   const Problem& p;
@@ -128,8 +144,7 @@ struct PartsBlock {
       const long count = s.depth.count(step);
       const long y = row * p.stride_y - p.pad_top + tap / p.kernel_width * p.dilation_y;
       const long c = column * p.stride_x - p.pad_left + tap % p.kernel_width * p.dilation_x;
-      const bool inside =
-          image < p.batch && 0 <= y && y < p.in_height && 0 <= c && c < p.in_width;
+      const bool inside = image < p.batch && 0 <= y && y < p.in_height && 0 <= c && c < p.in_width;
       const float* from = x + ((image * p.in_height + y) * p.in_width + c) * p.in_channels +
                           group * s.depth.size + step / s.depth.parts * kTileDepth;
       const long some = inside ? count : 0;
@@ -204,9 +219,11 @@ struct PartsBlock {
     const long at_panel = group * weights.panels + i;
     const Bfloat16* panel = halves(packed + weights.panel(at_panel));
     const PanelScale scale = panel_scale(packed + weights.scale(at_panel));
-    const Target<float> target =
-        panel_target(p, y, epilogue, group * weights.outputs + i * kPanel);
+    const Target<float> target = panel_target(p, y, epilogue, group * weights.outputs + i * kPanel);
     const ScaleExponent unscaled[kBlockHeight] = {};
+    // If L2 cannot hold the weights, the first rows read them from L3 or memory.
+    const bool streams = weights.floats() * 4 > level2_bytes() / 2;
+    const long lines = streams ? kStepElements / kTileDepth / 6 : 0;
     for (long at = 0; at < positions; at += kBlockHeight) {
       const long n = smaller(positions - at, kBlockHeight);
       const SpreadRows rows = {pixels + at * s.pixel + group * kParts * s.inputs, offset, s.inputs,
@@ -214,7 +231,9 @@ struct PartsBlock {
       float* to = waiting.free();
       for (long chunk = 0; chunk < chunks; ++chunk) {
         const long first = part_begin(steps, chunks, chunk);
-        add_steps(rows, n, panel, first, part_begin(steps, chunks, chunk + 1), waiting,
+        FetchingSums sums_and_panel = {waiting, panel + (first + kStepsAhead) * kStepElements,
+                                       at == 0 ? lines : 0};
+        add_steps(rows, n, panel, first, part_begin(steps, chunks, chunk + 1), sums_and_panel,
                   chunk == 0 ? to : cut);
         for (long k = 0; chunk > 0 && k < n * kPanel; k += kLanes)
           store(to + k, load(to + k) + load(cut + k));
@@ -242,8 +261,14 @@ inline void run_spread_parts(const Problem& given, const Call& call) {
   {
     const TileRegisters registers;
     const long thread = omp_get_thread_num();
-    PartsBlock block = {p, s, weights, floats(call.first), floats(call.second), offset,
-                        floats(call.result), call.epilogue};
+    PartsBlock block = {p,
+                        s,
+                        weights,
+                        floats(call.first),
+                        floats(call.second),
+                        offset,
+                        floats(call.result),
+                        call.epilogue};
     block.place(call.scratch + s.offsets + thread * PartsBlock::floats(s));
     long split = -1;
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {

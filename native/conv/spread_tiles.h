@@ -80,9 +80,8 @@ inline void run_spread(const Problem& given, const Element* x, const Bfloat16* p
       const long first = part_begin(s.lines, s.shares.blocks, at);
       const long count = part_begin(s.lines, s.shares.blocks, at + 1) - first;
       if (copied != at) {
-        spread_block(p, s, x, first, count, block, [&](const Element* from, Bfloat16* to) {
-          copy_groups(p, s, from, to);
-        });
+        spread_block(p, s, x, first, count, block,
+                     [&](const Element* from, Bfloat16* to) { copy_groups(p, s, from, to); });
       }
       copied = at;
       for (long group = 0; group < p.groups; ++group) {

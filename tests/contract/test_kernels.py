@@ -58,7 +58,10 @@ def test_rows_follow_the_instruction_set() -> None:
             kernels.use_isa(isa)
             rows = kernels.algorithms()
             assert rows["convgemm_bf16"].emulated == (not isa.endswith("_bf16"))
-            assert not any(row.emulated for row in rows.values() if row.rounds != "both")
+            assert rows["convgemm_bf16x3"].emulated == (isa != "amx_bf16")
+            made = [row.name for row in rows.values() if row.rounds == "both" or row.parts]
+            assert made == ["convgemm_bf16", "convgemm_bf16x3"]
+            assert not any(row.emulated for row in rows.values() if row.name not in made)
     finally:
         kernels.use_isa(before)
 

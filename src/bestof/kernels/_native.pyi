@@ -59,6 +59,7 @@ class Row:
     transforms: Final[bool]
     pools: Final[bool]
     bfloat16: Final[bool]
+    parts: Final[bool]
     emulated: Final[bool]
     eager: Final[bool]
     linear: Final[bool]

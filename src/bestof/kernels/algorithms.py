@@ -37,6 +37,7 @@ class Algorithm:
     products, so each element also obeys a bound of its own.
     pools: whether its forward pass can yield the largest of each 2x2 results.
     dtypes: the tensors that it takes.
+    parts: whether it multiplies float32 as parts of bfloat16, for tile registers.
     emulated: whether the instruction set in use lacks the products that it is made of. Then its
     results are the same, but it is slower than the algorithms of float32.
     eager: whether PyTorch programs should try it for each convolution.
@@ -55,6 +56,7 @@ class Algorithm:
     transforms: bool
     pools: bool
     dtypes: tuple[str, ...]
+    parts: bool
     emulated: bool
     eager: bool
     linear: bool
@@ -111,6 +113,7 @@ def _algorithm(row: _native.Row) -> Algorithm:
         transforms=row.transforms,
         pools=row.pools,
         dtypes=("float32", "bfloat16") if row.bfloat16 else ("float32",),
+        parts=row.parts,
         emulated=row.emulated,
         eager=row.eager,
         linear=row.linear,
