@@ -88,14 +88,16 @@ inline void spread_line(const Problem& p, const Spread& s, const From* from, lon
   clear_channels(pixel, larger(s.columns.length - end, 0) * s.pixel);
 }
 
-// Copies what the lines [first, first + count) of results read.
+// Copies lines of what the lines from `first` on of results read: [begin, end) of the block, whose
+// last one is `last` - 1.
 template <class From, class CopyPixel>
-inline void spread_block(const Problem& p, const Spread& s, const From* x, long first, long count,
-                         Bfloat16* to, const CopyPixel& copy_pixel) {
+inline void spread_lines(const Problem& p, const Spread& s, const From* x, long first, long begin,
+                         long end, long last, Bfloat16* to, const CopyPixel& copy_pixel) {
   for (long py = 0; py < s.rows.planes; ++py) {
     for (long px = 0; px < s.columns.planes; ++px) {
-      Bfloat16* line = to + (py * s.columns.planes + px) * s.plane * s.pixel;
-      for (long j = first; j < first + count + s.rows.reach; ++j) {
+      Bfloat16* line =
+          to + ((py * s.columns.planes + px) * s.plane + begin * s.columns.length) * s.pixel;
+      for (long j = first + begin; j < first + end; ++j) {
         const long image = j / s.rows.length;
         const long y = j % s.rows.length * p.stride_y + s.rows.first(py);
         const bool inside = image < p.batch && 0 <= y && y < p.in_height;
@@ -105,9 +107,17 @@ inline void spread_block(const Problem& p, const Spread& s, const From* x, long 
         line += s.columns.length * s.pixel;
       }
       // The padding behind the last line.
-      clear_channels(line, s.columns.shared * s.pixel);
+      if (end == last) clear_channels(line, s.columns.shared * s.pixel);
     }
   }
+}
+
+// Copies what the lines [first, first + count) of results read.
+template <class From, class CopyPixel>
+inline void spread_block(const Problem& p, const Spread& s, const From* x, long first, long count,
+                         Bfloat16* to, const CopyPixel& copy_pixel) {
+  const long lines = count + s.rows.reach;
+  spread_lines(p, s, x, first, 0, lines, lines, to, copy_pixel);
 }
 
 // Finishes the sums of `count` positions, the first of them `at` positions behind the first result.

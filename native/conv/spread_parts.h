@@ -91,7 +91,12 @@ struct FetchingSums {
   }
 };
 
-// What a thread multiplies: a block of lines, and its scratch.
+// Results that are replaced together, and the steps of depth that these take at once.
+constexpr int kTogether = 8;
+constexpr long kWholeSteps = 6;
+constexpr long kWholeDepth = kWholeSteps * kTileDepth;
+
+// What a thread multiplies: lines of results, and its scratch.
 struct PartsBlock {
   const Problem& p;
   const Spread& s;
@@ -101,37 +106,39 @@ struct PartsBlock {
   const long* offset;
   float* y;
   const Epilogue& epilogue;
+  float* scratch;
+  Bfloat16* pixels = nullptr;
+  long first = 0, lines = 0;      // of results
   long start = 0, positions = 0;  // of results
   bool all_fit = true;
-  Bfloat16* pixels = nullptr;
-  float* sums = nullptr;      // [2][kBlockHeight][kPanel]
-  float* cut = nullptr;       // [kBlockHeight][kPanel]
-  float* gathered = nullptr;  // [kTileHeight][kGatheredStride]
-  float* joined = nullptr;    // [kDepthBlock][kPanel]
 
-  static long floats(const Spread& s) {
-    return s.block + 3 * kBlockHeight * kPanel + kTileHeight * kGatheredStride +
-           kDepthBlock * kPanel;
-  }
-  void place(float* own) {
-    sums = own;
-    cut = sums + 2 * kBlockHeight * kPanel;
-    gathered = cut + kBlockHeight * kPanel;
-    joined = gathered + kTileHeight * kGatheredStride;
-    pixels = halves(joined + kDepthBlock * kPanel);
-  }
+  static constexpr long kSums = kBlockHeight * kPanel;
+  static constexpr long kFloats = 3 * kSums + kTogether * kWholeDepth + kWholeDepth * kPanel;
+  float* cut() const { return scratch + 2 * kSums; }
+  float* gathered() const { return cut() + kSums; }  // [kTogether][kWholeDepth]
+  float* joined() const { return gathered() + kTogether * kWholeDepth; }
 
-  // Splits what the lines [first, first + count) of results read.
-  void split(long first, long count) {
-    const long inputs = weights.depth.size, group_elements = kParts * s.inputs;
+  // Takes lines of results, whose pixels are at `to`.
+  void place(long block, Bfloat16* to) {
+    first = part_begin(s.lines, s.shares.blocks, block);
+    lines = part_begin(s.lines, s.shares.blocks, block + 1) - first;
     start = first * s.columns.length;
-    positions = count * s.columns.length - (s.columns.length - p.out_width);
+    positions = lines * s.columns.length - (s.columns.length - p.out_width);
+    pixels = to;
+  }
+
+  // Splits part `part` of `parts` of the lines that are read. Returns whether all pixels fit tiles.
+  bool split(long part, long parts) const {
+    const long inputs = weights.depth.size, all = lines + s.rows.reach;
     PixelSplitter splitter;
-    spread_block(p, s, x, first, count, pixels, [&](const float* from, Bfloat16* to) {
-      for (long group = 0; group < p.groups; ++group)
-        splitter.split(from + group * inputs, inputs, s.inputs, to + group * group_elements);
-    });
-    all_fit = splitter.all_fit();
+    spread_lines(p, s, x, first, part_begin(all, parts, part), part_begin(all, parts, part + 1),
+                 all, pixels, [&](const float* from, Bfloat16* to) {
+                   for (long group = 0; group < p.groups; ++group) {
+                     splitter.split(from + group * inputs, inputs, s.inputs,
+                                    to + group * kParts * s.inputs);
+                   }
+                 });
+    return splitter.all_fit();
   }
 
   // Copies the channels that position `at` reads in the steps [first, last), tails zero.
@@ -166,7 +173,6 @@ struct PartsBlock {
   // Replaces sums of `n` positions from `at` on by those that vectors compute.
   __attribute__((noinline)) void replace(long group, long at, long n, const Bfloat16* panel,
                                          const PanelScale& scale, float* to) const {
-    constexpr int kTogether = 8;
     for (long i = 0; i < n; i += kTogether, to += kTogether * kPanel) {
       const long some = smaller(n - i, static_cast<long>(kTogether));
       bool whole[kTogether] = {}, needed = scale.incomplete;
@@ -177,14 +183,14 @@ struct PartsBlock {
       if (!needed) continue;
       Accumulator<kTogether> total, acc;
       clear(total);
-      for (long step = 0; step < s.depth.all_steps(); step += kMostSteps) {
-        const long last = smaller(step + kMostSteps, s.depth.all_steps());
+      for (long step = 0; step < s.depth.all_steps(); step += kWholeSteps) {
+        const long last = smaller(step + kWholeSteps, s.depth.all_steps());
         const long depth = (last - step) * kTileDepth;
         for (long j = 0; j < kTogether; ++j)
-          gather(group, at + i + smaller(j, some - 1), step, last, gathered + j * kGatheredStride);
-        join_panel<Pairing::kNeighbours>(panel + step * kStepElements, depth, scale, joined);
+          gather(group, at + i + smaller(j, some - 1), step, last, gathered() + j * kWholeDepth);
+        join_panel<Pairing::kNeighbours>(panel + step * kStepElements, depth, scale, joined());
         clear(acc);
-        accumulate<0>(acc, gathered, kGatheredStride, depth, joined, joined);
+        accumulate<0>(acc, gathered(), kWholeDepth, depth, joined(), joined());
         add(total, acc);
       }
       for (long j = 0; j < some; ++j) {
@@ -234,9 +240,9 @@ struct PartsBlock {
         FetchingSums sums_and_panel = {waiting, panel + (first + kStepsAhead) * kStepElements,
                                        at == 0 ? lines : 0};
         add_steps(rows, n, panel, first, part_begin(steps, chunks, chunk + 1), sums_and_panel,
-                  chunk == 0 ? to : cut);
+                  chunk == 0 ? to : cut());
         for (long k = 0; chunk > 0 && k < n * kPanel; k += kLanes)
-          store(to + k, load(to + k) + load(cut + k));
+          store(to + k, load(to + k) + load(cut() + k));
       }
       if (scale.scaled) scale_sums(to, unscaled, n, scale);
       if (!all_fit || scale.incomplete) replace(group, at, n, panel, scale, to);
@@ -245,18 +251,32 @@ struct PartsBlock {
   }
 };
 
+// Blocks whose parts of panels several threads multiply are split by all threads before. Others are
+// split by the thread that takes them.
+inline bool splits_before(const Spread& s) {
+  return s.shares.parts > 1;
+}
+
+inline long blocks_in_scratch(const Spread& s, int threads) {
+  return splits_before(s) ? s.shares.blocks : threads;
+}
+
 inline long spread_parts_floats(const Problem& given, int threads) {
   const Spread s = spread_of(flattened(given), part_depth(given), kParts, threads);
-  return s.offsets + threads * PartsBlock::floats(s);
+  return s.offsets + blocks_in_scratch(s, threads) * s.block + threads * PartsBlock::kFloats;
 }
 
 inline void run_spread_parts(const Problem& given, const Call& call) {
   const Problem p = flattened(given);
   const Spread s = spread_of(p, part_depth(p), kParts, call.threads);
   const WeightParts weights(p);
+  const bool before = splits_before(s);
   long* offset = reinterpret_cast<long*>(call.scratch);
   step_offsets(p, s, offset);
+  float* blocks = call.scratch + s.offsets;
+  float* own = blocks + blocks_in_scratch(s, call.threads) * s.block;
   Shares shares(s.shares.blocks * s.shares.parts, call.threads);
+  bool all_fit = true;
 #pragma omp parallel num_threads(call.threads)
   {
     const TileRegisters registers;
@@ -268,15 +288,26 @@ inline void run_spread_parts(const Problem& given, const Call& call) {
                         floats(call.second),
                         offset,
                         floats(call.result),
-                        call.epilogue};
-    block.place(call.scratch + s.offsets + thread * PartsBlock::floats(s));
-    long split = -1;
+                        call.epilogue,
+                        own + thread * PartsBlock::kFloats};
+    if (before) {
+#pragma omp for schedule(static)
+      for (long i = 0; i < s.shares.blocks * call.threads; ++i) {
+        block.place(i / call.threads, halves(blocks + i / call.threads * s.block));
+        if (block.split(i % call.threads, call.threads)) continue;
+#pragma omp atomic write
+        all_fit = false;
+      }
+    }
+    long at = -1;
     for (long item = shares.take(thread); item >= 0; item = shares.take(thread)) {
-      const long at = item / s.shares.parts, part = item % s.shares.parts;
-      const long first = part_begin(s.lines, s.shares.blocks, at);
-      if (split != at) block.split(first, part_begin(s.lines, s.shares.blocks, at + 1) - first);
-      split = at;
-      WaitingSums<SpreadResults> waiting(block.sums);
+      const long part = item % s.shares.parts;
+      if (at != item / s.shares.parts) {
+        at = item / s.shares.parts;
+        block.place(at, halves(blocks + (before ? at : thread) * s.block));
+        block.all_fit = before ? all_fit : block.split(0, 1);
+      }
+      WaitingSums<SpreadResults> waiting(block.scratch);
       for (long group = 0; group < p.groups; ++group) {
         const long end = part_begin(weights.panels, s.shares.parts, part + 1);
         for (long i = part_begin(weights.panels, s.shares.parts, part); i < end; ++i)
