@@ -77,6 +77,38 @@ inline void put_whole_columns(const View& from, long depth, long columns,
   }
 }
 
+// Splits the pairs [first, last) of one step, whose rows of kPanel columns lie `stride` apart.
+template <Pairing kPairing, class Magnitudes>
+BESTOF_INLINE void split_pairs_of(const float* rows, long stride, long first, long last,
+                                  const Vec (&factor)[kPanelVectors], Bfloat16* to,
+                                  Magnitudes& magnitudes) {
+  for (long pair = first; pair < last; ++pair) {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kPanelVectors; ++tile) {
+      const float* at = rows + first_of_pair<kPairing>(pair) * stride + tile * kLanes;
+      const Vec even = load(at) * factor[tile];
+      const Vec odd = load(at + kBetween<kPairing> * stride) * factor[tile];
+      magnitudes.add(tile, even);
+      magnitudes.add(tile, odd);
+      const Parts parts = split_pairs(even, odd);
+#pragma GCC unroll 3
+      for (int i = 0; i < kParts; ++i) {
+        store_line(to + i * kPairElements + tile * kTileElements + pair * kTileDepth,
+                   parts.part[i]);
+      }
+    }
+  }
+}
+
+// Copies rows [first, last) of the step at `from`, of `columns` <= kPanel columns, to
+// [kTileDepth][kPanel]. What lies behind `depth` becomes zero.
+inline void copy_step(const View& from, long depth, long columns, long first, long last,
+                      float* to) {
+  const long end = larger(smaller(depth, last), first);
+  pack_columns(from.at(0, first), end - first, columns, to + first * kPanel);
+  __builtin_memset(to + end * kPanel, 0, (last - end) * kPanel * sizeof(float));
+}
+
 // Splits `columns` <= kPanel columns, multiplied by `factor`, as
 // [step][part][tile][pair][column][2], tails zero. Returns their magnitudes, multiplied as well.
 template <Pairing kPairing>
@@ -85,26 +117,8 @@ inline ColumnMagnitudes split_columns(const View& from, long depth, long columns
   ColumnMagnitudes magnitudes;
   for (long k = 0; k < depth; k += kTileDepth, to += kStepElements) {
     alignas(64) float step[kTileDepth * kPanel];
-    const long count = smaller(depth - k, kTileDepth);
-    pack_columns(from.at(0, k), count, columns, step);
-    if (count < kTileDepth)
-      __builtin_memset(step + count * kPanel, 0, (kTileDepth - count) * kPanel * sizeof(float));
-    for (long pair = 0; pair < kPairs; ++pair) {
-#pragma GCC unroll 2
-      for (int tile = 0; tile < kPanelVectors; ++tile) {
-        const float* first = step + first_of_pair<kPairing>(pair) * kPanel + tile * kLanes;
-        const Vec even = load(first) * factor[tile];
-        const Vec odd = load(first + kBetween<kPairing> * kPanel) * factor[tile];
-        magnitudes.add(tile, even);
-        magnitudes.add(tile, odd);
-        const Parts parts = split_pairs(even, odd);
-#pragma GCC unroll 3
-        for (int i = 0; i < kParts; ++i) {
-          store_line(to + i * kPairElements + tile * kTileElements + pair * kTileDepth,
-                     parts.part[i]);
-        }
-      }
-    }
+    copy_step(from.at(0, k), depth - k, columns, 0, kTileDepth, step);
+    split_pairs_of<kPairing>(step, kPanel, 0, kPairs, factor, to, magnitudes);
   }
   return magnitudes;
 }
@@ -128,25 +142,6 @@ BESTOF_INLINE PanelScale panel_scale(const ScaleExponent* scale) {
     of.incomplete |= of.whole[tile] != 0;
   }
   return of;
-}
-
-// Packs `columns` <= kPanel columns as `split_columns` does, and writes the scale of each.
-inline void pack_parts(const View& from, long depth, long columns, Bfloat16* packed,
-                       ScaleExponent* scale) {
-  Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
-  const ColumnMagnitudes found =
-      split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
-  bool scaled = false;
-  for (long j = 0; j < kPanel; ++j) {
-    scale[j] = found.scale(j);
-    if (scale[j] == 0.0f || scale[j] == kNotSplit) continue;
-    factor[j / kLanes][j % kLanes] = factor_of(scale[j]);
-    scaled = true;
-  }
-  if (scaled) split_columns<Pairing::kNeighbours>(from, depth, columns, factor, packed);
-  const PanelScale written = panel_scale(scale);
-  if (written.incomplete)
-    put_whole_columns<Pairing::kNeighbours>(from, depth, columns, written.whole, packed);
 }
 
 // The exponents that the largest magnitude of a column may have.
