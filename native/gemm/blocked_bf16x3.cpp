@@ -1,7 +1,7 @@
 // The product of float32 matrices by tile registers of bfloat16, at the accuracy of float32: each
 // operand is the sum of three numbers of bfloat16 (gemm/bfloat16_parts.h). Rows are split block by
-// block. If B is not packed, one block of rows splits each panel of it when it comes to it; for
-// several blocks, B is split before. Instruction sets without tile registers multiply float32.
+// block. Each of these splits each panel of B, while tiles multiply the panel before. Instruction
+// sets without tile registers multiply float32.
 #include <omp.h>
 
 #include "conv/operands.h"
@@ -70,52 +70,77 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
   }
 }
 
-// How C is cut: into blocks of rows, whose parts take half of L2, and these into parts of columns.
+// How C is cut for the threads.
 struct Cut {
   long rows, columns;
 };
 
-// Rows that are multiplied at once.
+// Units of kBlockHeight rows whose parts take 5/8 of L2; two panels and what streams through it
+// take the rest.
 long block_units(const Product& p) {
-  const long unit_bytes = Depth(p.depth).longest() * kStepElements * sizeof(Bfloat16);
-  return larger(level2_bytes() / 2 / larger(unit_bytes, 1), 1);
+  const long unit_bytes = larger(Depth(p.depth).longest(), 1) * kStepElements * sizeof(Bfloat16);
+  return larger(level2_bytes() * 5 / 8 / unit_bytes, 1);
 }
 
+// Blocks of rows of `units` units.
+long blocks_of(const Product& p, long units) {
+  return divide_up(units, block_units(p));
+}
+
+// Panels that meet a block of rows before the next block comes, if they are packed in the call. The
+// first block leaves them as float32 for the others: up to 4.7 MB for each thread.
+constexpr long kPanelsOfRun = 48;
+
+// A cut such that a thread takes the least time: 2 operations for each row, column and step at 500
+// a nanosecond; 0.2 ns to split an element of B, which each block of rows does again, and 0.25 ns
+// to split one of A.
 Cut cut_result(const Product& p, int threads) {
-  const long units = larger(divide_up(p.rows, kBlockHeight), 1);
-  const long blocks = divide_up(units, block_units(p));
+  const long units = divide_up(p.rows, kBlockHeight), panels = divide_up(p.columns, kPanel);
   const long sharing = divide_up(static_cast<long>(threads), larger(p.batch, 1));
-  if (p.rows > p.columns || blocks >= sharing)
-    return {smaller(round_up(blocks, sharing), units), 1};
-  return {blocks, smaller(divide_up(p.columns, kPanel), divide_up(sharing, blocks))};
-}
-
-// Whether B is packed as a whole before rows meet it: each of several blocks of rows reads it.
-bool packs_before(const Cut& cut) {
-  return cut.rows > 1;
+  Cut best = {1, 1};
+  double least = 0.0;
+  for (long rows = 1; rows <= smaller(sharing, units); ++rows) {
+    const long columns = larger(smaller(divide_up(sharing, rows), panels), 1);
+    const long own_units = divide_up(units, rows);
+    const double height = 1.0 * own_units * kBlockHeight;
+    const double width = 1.0 * divide_up(panels, columns) * kPanel;
+    const double time =
+        0.004 * height * width + 0.2 * width * blocks_of(p, own_units) + 0.25 * height;
+    if (rows == 1 || time < least) {
+      least = time;
+      best = {rows, columns};
+    }
+  }
+  return best;
 }
 
 // The scratch of a thread.
 struct Scratch {
-  long rows, parts, panel, panel_scale, scale, gathered, joined, sums;
+  long block_rows, parts, panel, panel_scale, scale, gathered, joined, sums, kept, kept_scale;
 
-  Scratch(const Product& p, const Cut& cut)
-      : rows(divide_up(divide_up(p.rows, kBlockHeight), cut.rows) * kBlockHeight),
-        parts(rows / kBlockHeight * Depth(p.depth).longest() * kStepElements / 2),
-        panel(Depth(p.depth).longest() * kStepElements / 2),
-        panel_scale(kPanel),
-        scale(rows),
-        gathered(kTileHeight * kGatheredStride),
-        joined(kDepthBlock * kPanel),
-        sums(2 * kBlockHeight * kPanel) {}
+  Scratch(const Product& p, const Cut& cut, bool packed) {
+    const long units = divide_up(divide_up(p.rows, kBlockHeight), cut.rows);
+    const long blocks = larger(blocks_of(p, units), 1), steps = Depth(p.depth).longest();
+    block_rows = divide_up(units, blocks) * kBlockHeight;
+    parts = block_rows / kBlockHeight * steps * kStepElements / 2;
+    panel = steps * kStepElements / 2;
+    panel_scale = kPanel;
+    scale = block_rows;
+    gathered = kTileHeight * kGatheredStride;
+    joined = kDepthBlock * kPanel;
+    sums = 2 * kBlockHeight * kPanel;
+    const long panels = divide_up(divide_up(p.columns, kPanel), larger(cut.columns, 1));
+    const long keeping = packed || blocks == 1 ? 0 : smaller(panels, kPanelsOfRun);
+    kept = keeping * steps * kTileDepth * kPanel;
+    kept_scale = keeping * kPanel;
+  }
   long floats() const {
-    return parts + 2 * (panel + panel_scale) + scale + gathered + joined + sums;
+    return parts + 2 * (panel + panel_scale) + scale + gathered + joined + sums + kept + kept_scale;
   }
 };
 
 long scratch_floats(const Product& p, bool packed, int threads) {
-  const Cut cut = cut_result(p, threads);
-  return (packed || !packs_before(cut) ? 0 : packed_floats(p)) + threads * Scratch(p, cut).floats();
+  return threads * Scratch(p, cut_result(p, threads), packed).floats();
 }
 
 // The operands of one matrix of the batch.
@@ -125,127 +150,173 @@ struct Operands {
   Target<float> target;
 };
 
-Operands operands_of(const Product& p, const ProductCall& call, const float* packed, long matrix) {
+Operands operands_of(const Product& p, const ProductCall& call, long matrix) {
   return {{floats(call.a) + matrix * p.a.batch, p.a.row, p.a.column},
           {floats(call.b) + matrix * p.b.batch, p.b.column, p.b.row},
-          packed,
+          call.packed,
           call_target<float>(p, call, matrix)};
 }
 
-// Rows [first, last) by panels [begin, end).
+// Units [first, last) of rows by panels [begin, end).
 struct Item {
   long first, last, begin, end;
 };
+
+// Part `part` of the parts that C is cut into.
+Item item_of(const Product& p, const Cut& cut, long part) {
+  const long units = divide_up(p.rows, kBlockHeight), panels = divide_up(p.columns, kPanel);
+  const long row = part / cut.columns, column = part % cut.columns;
+  return {part_begin(units, cut.rows, row), part_begin(units, cut.rows, row + 1),
+          part_begin(panels, cut.columns, column), part_begin(panels, cut.columns, column + 1)};
+}
 
 // What a thread works with.
 struct Workplace {
   PartBuffers rows;
   float* joined;  // [kDepthBlock][kPanel]
   SideWork side;
+  float* kept;                // [panel of a run][depth of a block][kPanel]
+  ScaleExponent* kept_scale;  // [panel of a run][kPanel]
+
+  Workplace(const Scratch& own, float* at)
+      : rows{halves(at), at + own.parts, at + own.parts + own.scale},
+        joined(rows.gathered + own.gathered),
+        side{WaitingSums(joined + own.joined),
+             ComingPanel(halves(joined + own.joined + own.sums), 2 * own.panel,
+                         joined + own.joined + own.sums + 2 * own.panel)},
+        kept(joined + own.joined + own.sums + 2 * (own.panel + own.panel_scale)),
+        kept_scale(kept + own.kept) {}
 };
 
-// Panel j of a block of depth.
-PanelSource panel_of(const Product& p, const Operands& given, long block, long j) {
-  const PackedPanels all(p);
-  const long depth = all.length(block);
-  if (given.packed) {
-    return {{given.packed + all.panel(block, j), 1, kPanel},
+// One thread's part of one matrix. It goes through runs of panels, in each through blocks of depth,
+// in each through blocks of rows, and these meet all panels of the run.
+class PartOfResult {
+ public:
+  PartOfResult(const Product& p, const Operands& given, const Item& item, Workplace& at)
+      : p_(p),
+        given_(given),
+        item_(item),
+        at_(at),
+        panels_(p),
+        row_blocks_(blocks_of(p, item.last - item.first)),
+        runs_(given.packed || row_blocks_ == 1
+                  ? 1
+                  : larger(divide_up(item.end - item.begin, kPanelsOfRun), 1)) {}
+
+  void multiply() {
+    Place next = {0, 0, 0, item_.begin};
+    at_.side.panel.begin(source_of(next), 1);
+    while (next.run < runs_) next = multiply_run(next);
+  }
+
+ private:
+  struct Place {
+    long run, block, row_block, panel;
+  };
+
+  long run_begin(long run) const {
+    return item_.begin + part_begin(item_.end - item_.begin, runs_, run);
+  }
+
+  // The panel behind this one, or the first one of run runs_.
+  Place behind(Place place) const {
+    if (++place.panel < run_begin(place.run + 1)) return place;
+    if (++place.row_block == row_blocks_) {
+      place.row_block = 0;
+      if (++place.block == panels_.depth.blocks) {
+        place.block = 0;
+        ++place.run;
+      }
+    }
+    place.panel = run_begin(place.run);
+    return place;
+  }
+
+  PanelSource source_of(const Place& place) const {
+    const long block = place.block, j = place.panel, depth = panels_.length(block);
+    if (given_.packed) {
+      return {{given_.packed + panels_.panel(block, j), 1, kPanel},
+              depth,
+              kPanel,
+              given_.packed + panels_.scale(block, j),
+              nullptr,
+              nullptr};
+    }
+    const long of_run = j - run_begin(place.run);
+    float* kept = at_.kept + of_run * panels_.depth.longest() * kTileDepth * kPanel;
+    ScaleExponent* scale = at_.kept_scale + of_run * kPanel;
+    if (place.row_block > 0) return {{kept, 1, kPanel}, depth, kPanel, scale, nullptr, nullptr};
+    const bool keeps = row_blocks_ > 1;
+    return {given_.b.at(j * kPanel, panels_.depth.begin(block)),
             depth,
-            kPanel,
-            given.packed + all.scale(block, j)};
+            smaller(p_.columns - j * kPanel, kPanel),
+            nullptr,
+            keeps ? kept : nullptr,
+            keeps ? scale : nullptr};
   }
-  return {given.b.at(j * kPanel, all.depth.begin(block)), depth,
-          smaller(p.columns - j * kPanel, kPanel), nullptr};
-}
 
-// Begins the panel that follows panel j of a block of depth, if there is one.
-void begin_next(const Product& p, const Operands& given, const Item& item, long block, long j,
-                long calls, ComingPanel& coming) {
-  if (j + 1 < item.end) return coming.begin(panel_of(p, given, block, j + 1), calls);
-  if (block + 1 < Depth(p.depth).blocks)
-    coming.begin(panel_of(p, given, block + 1, item.begin), calls);
-}
-
-// Multiplies one block of depth. Its first panel was begun.
-void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
-                    Workplace& at) {
-  const Depth blocks(p.depth);
-  const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
-  const long count = item.last - item.first;
-  Target<float> target = target_at(given.target, item.first, 0);
-  if (k > 0) target.added = target.c;
-  if (block + 1 < blocks.blocks) {
-    target.bias = nullptr;
-    target.factor = nullptr;
-    target.activation = Activation::kNone;
-  }
-  const View a = given.a.at(item.first, k);
-  const SplitRows rows = split_rows(a, depth, count, at.rows);
-  const long calls = divide_up(count, kBlockHeight) * divide_up(depth, kTileDepth) * kCallsOfStep;
-  for (long j = item.begin; j < item.end; ++j) {
-    const SplitPanel panel = at.side.panel.finish();
-    begin_next(p, given, item, block, j, calls, at.side.panel);
-    const PanelScale scale = panel_scale(panel.scale);
-    WholeOperands whole = {a, nullptr, at.rows.gathered};
-    if (rows.incomplete || scale.incomplete) {
-      const PanelSource source = panel_of(p, given, block, j);
-      pack_columns(source.view, depth, source.columns, at.joined);
-      whole.panel = at.joined;
+  // Multiplies one block of rows by the panels of one run in one block of depth. The first panel
+  // was begun. Returns the place behind.
+  Place multiply_run(Place place) {
+    const long units = item_.last - item_.first;
+    const long row = (item_.first + part_begin(units, row_blocks_, place.row_block)) * kBlockHeight;
+    const long end =
+        smaller((item_.first + part_begin(units, row_blocks_, place.row_block + 1)) * kBlockHeight,
+                p_.rows);
+    const long k = panels_.depth.begin(place.block), depth = panels_.length(place.block);
+    const long count = end - row, run_end = run_begin(place.run + 1);
+    Target<float> target = target_at(given_.target, row, 0);
+    if (k > 0) target.added = target.c;
+    if (place.block + 1 < panels_.depth.blocks) {
+      target.bias = nullptr;
+      target.factor = nullptr;
+      target.activation = Activation::kNone;
     }
-    multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),
-                   target_at(target, 0, j * kPanel), scale, whole, at.side);
+    const View a = given_.a.at(row, k);
+    const SplitRows rows = split_rows(a, depth, count, at_.rows);
+    const long calls = divide_up(count, kBlockHeight) * divide_up(depth, kTileDepth) * kCallsOfStep;
+    Place next = place;
+    do {
+      place = next;
+      const SplitPanel panel = at_.side.panel.finish();
+      next = behind(place);
+      if (next.run < runs_) at_.side.panel.begin(source_of(next), calls);
+      const long j = place.panel * kPanel;
+      const PanelScale scale = panel_scale(panel.scale);
+      WholeOperands whole = {a, nullptr, at_.rows.gathered};
+      if (rows.incomplete || scale.incomplete) {
+        const PanelSource source = source_of(place);
+        pack_columns(source.view, depth, source.columns, at_.joined);
+        whole.panel = at_.joined;
+      }
+      multiply_parts(rows, count, panel.parts, depth, smaller(p_.columns - j, kPanel),
+                     target_at(target, 0, j), scale, whole, at_.side);
+    } while (place.panel + 1 < run_end);
+    at_.side.sums.finish_all();
+    return next;
   }
-  at.side.sums.finish_all();
-}
 
-// Part `part` of the parts that C is cut into.
-Item item_of(const Product& p, const Cut& cut, long part) {
-  const long units = divide_up(p.rows, kBlockHeight), panels = divide_up(p.columns, kPanel);
-  const long row = part / cut.columns, column = part % cut.columns;
-  return {part_begin(units, cut.rows, row) * kBlockHeight,
-          smaller(part_begin(units, cut.rows, row + 1) * kBlockHeight, p.rows),
-          part_begin(panels, cut.columns, column), part_begin(panels, cut.columns, column + 1)};
-}
-
-// Matrices [first, last) of the batch. packed: B, or null.
-void run_matrices(const Product& p, const ProductCall& call, const Cut& cut, const float* packed,
-                  long first, long last, float* scratch) {
-  const Scratch own(p, cut);
-  const long parts = cut.rows * cut.columns;
-#pragma omp parallel num_threads(call.threads)
-  {
-    const TileRegisters registers;
-    float* mine = scratch + omp_get_thread_num() * own.floats();
-    float* panels = mine + own.parts;
-    float* panel_scale = panels + 2 * own.panel;
-    float* scale = panel_scale + 2 * own.panel_scale;
-    float* gathered = scale + own.scale;
-    float* joined = gathered + own.gathered;
-    Workplace at = {{halves(mine), scale, gathered},
-                    joined,
-                    {WaitingSums(joined + own.joined),
-                     ComingPanel(halves(panels), 2 * own.panel, panel_scale)}};
-#pragma omp for schedule(dynamic, 1)
-    for (long i = first * parts; i < last * parts; ++i) {
-      const Operands given = operands_of(p, call, packed, i / parts);
-      const Item item = item_of(p, cut, i % parts);
-      at.side.panel.begin(panel_of(p, given, 0, item.begin), 1);
-      for (long block = 0; block < Depth(p.depth).blocks; ++block)
-        multiply_depth(p, given, item, block, at);
-    }
-  }
-}
+  const Product& p_;
+  const Operands& given_;
+  const Item item_;
+  Workplace& at_;
+  const PackedPanels panels_;
+  const long row_blocks_, runs_;
+};
 
 void run(const Product& p, const ProductCall& call) {
   const Cut cut = cut_result(p, call.threads);
-  const bool before = !call.packed && packs_before(cut);
-  float* scratch = call.scratch + (before ? packed_floats(p) : 0);
-  const float* packed = before ? call.scratch : call.packed;
-  // If B is packed in the call, one matrix of it at a time.
-  const long together = before && p.b.batch != 0 ? 1 : p.batch;
-  for (long first = 0; first < p.batch; first += together) {
-    if (before) pack(p, floats(call.b) + first * p.b.batch, call.scratch, call.threads);
-    run_matrices(p, call, cut, packed, first, first + together, scratch);
+  const Scratch own(p, cut, call.packed != nullptr);
+  const long parts = p.rows == 0 || p.columns == 0 ? 0 : cut.rows * cut.columns;
+#pragma omp parallel num_threads(call.threads)
+  {
+    const TileRegisters registers;
+    Workplace at(own, call.scratch + omp_get_thread_num() * own.floats());
+#pragma omp for schedule(dynamic, 1)
+    for (long i = 0; i < p.batch * parts; ++i) {
+      const Operands given = operands_of(p, call, i / parts);
+      PartOfResult(p, given, item_of(p, cut, i % parts), at).multiply();
+    }
   }
 }
 

@@ -11,6 +11,10 @@ struct PanelSource {
   View view;
   long depth, columns;
   const ScaleExponent* scale;  // of kPanel columns, or null if the magnitudes are not known
+  // Where the panel is left as float32, [depth rounded up to a step][kPanel], and its scales. Or
+  // null.
+  float* kept;
+  ScaleExponent* kept_scale;
 };
 
 // A panel in parts, and the scales of its columns.
@@ -72,7 +76,7 @@ class ComingPanel {
     while (piece_ < pieces_) split_next();
     share_ = credit_ = 0;
     if (source_.scale) return {parts(), source_.scale};
-    ScaleExponent* scale = scale_ + used_ * kPanel;
+    ScaleExponent* scale = source_.kept ? source_.kept_scale : scale_ + used_ * kPanel;
     if (scales_of(magnitudes_, scale)) {
       factors_of(scale, factor_);
       split_columns<Pairing::kNeighbours>(source_.view, source_.depth, source_.columns, factor_,
@@ -82,8 +86,9 @@ class ComingPanel {
   }
 
  private:
-  // A panel in one piece is fetched by the processor, which costs nothing. Asking for it helps if few
-  // rows give it little time: cold weights take 0.94 of the time with 64 rows, but 1.06 with 512.
+  // A panel in one piece is fetched by the processor, which costs nothing. Asking for it helps if
+  // few rows give it little time: cold weights take 0.94 of the time with 64 rows, but 1.06 with
+  // 512.
   static constexpr long kFetchingCalls = 2;
   static constexpr long kHalfPairs = kPairs / 2, kHalfDepth = kTileDepth / 2;
 
@@ -96,14 +101,15 @@ class ComingPanel {
     ++piece_;
     const View from = source_.view.at(0, k);
     const long left = source_.depth - k;
-    const float* rows = step_;
+    float* copied = source_.kept ? source_.kept + k * kPanel : step_;
+    const float* rows = copied;
     long stride = kPanel;
-    if (from.across == 1 && source_.columns == kPanel && left >= kTileDepth) {
+    if (!source_.kept && from.across == 1 && source_.columns == kPanel && left >= kTileDepth) {
       rows = from.data;
       stride = from.along;
     } else if (pair % kHalfPairs == 0) {
       const long first = 2 * pair;
-      copy_step(from, left, source_.columns, first, first + kHalfDepth, step_);
+      copy_step(from, left, source_.columns, first, first + kHalfDepth, copied);
     }
     if (fetches_) fetch(from, pair);
     Bfloat16* to = parts() + step * kStepElements;
