@@ -23,7 +23,6 @@ from bestof.torch.data_loading import decoders
 from bestof.torch.data_loading.breakdown import STAGES, Breakdown, profiled
 from bestof.torch.data_loading.decoders import Decoder, faster_decoder
 
-
 CLOCK = EventClock()
 
 
