@@ -10,13 +10,14 @@ operations round. dQ, dK and dV are sums of such weights or slopes. A sum of n t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from fenced_memory import at_the_end
+from instruction_set import BFLOAT16_ISAS, forced
 from numpy.typing import NDArray
 
 from bestof import kernels
@@ -27,6 +28,12 @@ EXPONENTIAL = 3e-7
 HIDDEN = -np.inf
 Values = NDArray[np.float32]
 Wide = NDArray[np.float64]
+
+
+@pytest.fixture(autouse=True, params=BFLOAT16_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """As that of the other numerics, and tile registers, which multiply parts of float32."""
+    yield from forced(request.param)
 
 
 @dataclass(frozen=True, slots=True)
