@@ -30,18 +30,12 @@ void descend_by_vectors(const AttentionBackward& p, const AttentionBackwardCall&
   const auto result = [&](void* x, const HeadStrides& s, long index) {
     return floats(x) + offset(s, batch, index);
   };
-  rest::attention_backward.run(one, {read(call.gradient, p.gradient, head),
-                                     read(call.q, of.q, head),
-                                     read(call.k, of.k, shared),
-                                     read(call.v, of.v, shared),
-                                     read(call.out, of.out, head),
-                                     read(call.logsumexp, of.logsumexp, head),
-                                     mask_at(of, call.mask, batch, head, 0, 0).data,
-                                     result(call.dq, p.dq, head),
-                                     result(call.dk, p.dk, shared),
-                                     result(call.dv, p.dv, shared),
-                                     scratch,
-                                     1});
+  rest::attention_backward.run(
+      one, {read(call.gradient, p.gradient, head), read(call.q, of.q, head),
+            read(call.k, of.k, shared), read(call.v, of.v, shared), read(call.out, of.out, head),
+            read(call.logsumexp, of.logsumexp, head),
+            mask_at(of, call.mask, batch, head, 0, 0).data, result(call.dq, p.dq, head),
+            result(call.dk, p.dk, shared), result(call.dv, p.dv, shared), scratch, 1});
 }
 
 // Writes the exponents of the operands of some heads. Returns whether all can be split.
@@ -50,9 +44,10 @@ bool find_exponents(const AttentionBackward& p, const AttentionBackwardCall& cal
   const Attention& of = p.of;
   const float scale = __builtin_fabsf(of.scale);
   if (scale != 0.0f && !(scale >= kLeastScale && scale <= kMostScale)) return false;
+  const long seen = of.queries > 0 ? seen_by(of, of.queries - 1) : 0;
   OperandRange q, k, v, gradient;
-  k.add(floats(call.k) + offset(of.k, batch, shared), of.k.token, of.keys, of.size);
-  v.add(floats(call.v) + offset(of.v, batch, shared), of.v.token, of.keys, of.size);
+  k.add(floats(call.k) + offset(of.k, batch, shared), of.k.token, seen, of.size);
+  v.add(floats(call.v) + offset(of.v, batch, shared), of.v.token, seen, of.size);
   const long sharing = of.heads / of.shared_heads;
   for (long head = shared * sharing; head < (shared + 1) * sharing; ++head) {
     q.add(floats(call.q) + offset(of.q, batch, head), of.q.token, of.queries, of.size);
@@ -69,12 +64,12 @@ bool find_exponents(const AttentionBackward& p, const AttentionBackwardCall& cal
 }
 
 long split_floats(const AttentionBackward& p) {
-  return larger(gradient_layout_of(p.of, kParts).end,
+  return larger(gradient_layout_of<SplitNumbers>(p.of).end,
                 rest::attention_backward.scratch_floats(one_of(p), 1));
 }
 
 void descend_split(const AttentionBackward& p, const AttentionBackwardCall& call) {
-  const GradientLayout at = gradient_layout_of(p.of, kParts);
+  const GradientLayout at = gradient_layout_of<SplitNumbers>(p.of);
   each_head_of_keys(p, call, split_floats(p), [&](long batch, long shared, float* scratch) {
     bool is_beyond = false;
     SplitNumbers numbers = {0, 0, 0, 0, &is_beyond};
@@ -87,7 +82,7 @@ void descend_split(const AttentionBackward& p, const AttentionBackwardCall& call
 }
 
 void descend_whole(const AttentionBackward& p, const AttentionBackwardCall& call) {
-  const GradientLayout at = gradient_layout_of(p.of, 1);
+  const GradientLayout at = gradient_layout_of<WholeNumbers>(p.of);
   each_head_of_keys(p, call, at.end, [&](long batch, long shared, float* scratch) {
     descend_heads(p, call, at, WholeNumbers{}, batch, shared, scratch);
   });
@@ -99,7 +94,8 @@ void run(const AttentionBackward& p, const AttentionBackwardCall& call) {
 }
 
 long scratch_floats(const AttentionBackward& p, int threads) {
-  if (p.of.element == Element::kBfloat16) return threads * gradient_layout_of(p.of, 1).end;
+  if (p.of.element == Element::kBfloat16)
+    return threads * gradient_layout_of<WholeNumbers>(p.of).end;
   return threads * split_floats(p);
 }
 

@@ -1,4 +1,5 @@
-// How the gradients of attention by tile registers are cut into blocks, and the scratch of a thread.
+// How the gradients of attention by tile registers are cut into blocks, and the scratch of a
+// thread.
 #pragma once
 #include "attention/forward.h"
 #include "attention/tile_slopes.h"
@@ -7,16 +8,17 @@
 namespace bestof {
 namespace BESTOF_TARGET {
 
-// The most keys of a block, and the queries of a group: the strips that add to dK and dV together.
-// Weights and slopes of both take 256 KB of L2 in one part.
-constexpr long kGradientKeys = 256, kGroupQueries = 256;
-static_assert(kGradientKeys % kSlopeKeys == 0 && kGroupQueries % kBlockHeight == 0);
+// The most keys of a block.
+constexpr long kGradientKeys = 256;
+static_assert(kGradientKeys % kSlopeKeys == 0);
 
 // The distance of transposed sums, and of rows of slopes: odd numbers of cache lines.
 constexpr long kTurnedStride = kGradientKeys + 16, kSlopeRow = kGradientKeys + kTileDepth;
 
-// The distance of panels of pairs, in elements of one part.
-constexpr long kPairPanel = kGroupQueries * kPanel + 2 * kTileDepth;
+// The distance of panels of pairs, in elements of one part. The queries of a group are those that
+// add to dK and dV together.
+template <class Numbers>
+constexpr long kPairPanel = Numbers::kGroupQueries * kPanel + 2 * kTileDepth;
 
 // The scratch of a thread, in floats from its begin. Each part is a whole number of cache lines.
 struct GradientLayout {
@@ -33,13 +35,15 @@ inline long turned_floats(const Attention& p) {
   return round_up(p.size, kTileDepth) * kTurnedStride;
 }
 
-// parts: the numbers of bfloat16 that an operand, a weight or a slope consists of.
-inline GradientLayout gradient_layout_of(const Attention& p, long parts) {
+template <class Numbers>
+inline GradientLayout gradient_layout_of(const Attention& p) {
+  constexpr long parts = Numbers::kPartCount;
+  static_assert(Numbers::kGroupQueries % kBlockHeight == 0);
   const long depth = round_up(p.size, kTileDepth), queries = round_up(p.queries, kBlockHeight);
   const long blocks = p.heads > p.shared_heads ? divide_up(p.keys, kGradientKeys) : 1;
   const long block = kGradientKeys * depth * parts / 2, head = queries * depth * parts / 2;
   const long turned = row_stride(queries) * depth * parts / 2;
-  const long pairs = kGradientKeys / kPanel * kPairPanel * parts / 2;
+  const long pairs = kGradientKeys / kPanel * kPairPanel<Numbers> * parts / 2;
   GradientLayout at;
   at.keys = 0;
   at.values = at.keys + block;

@@ -1,5 +1,5 @@
-// The counterpart of tile_slopes.h for float32: weights and slopes of a strip of queries as parts of
-// bfloat16.
+// The counterpart of tile_slopes.h for float32: weights and slopes of a strip of queries as parts
+// of bfloat16.
 //
 // Parts are cut off, not rounded (see cut_row). Two rows of queries give pairs of neighbours by
 // cutting both at once, so panels cost no shuffles.
@@ -31,7 +31,7 @@ __attribute__((noinline)) inline unsigned split_slope_rows(const StripQueries& q
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   const Vec scale = broadcast(in.scale);
   __m512i most = _mm512_setzero_si512();
-  const auto compute = [&](long i, long j, Vec (&weights)[2], Vec (&slopes)[2]) {
+  const auto compute = [&](long i, long j, Vec(&weights)[2], Vec(&slopes)[2]) {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const long at = i * kSlopeStride + j + half * kLanes;
@@ -56,7 +56,8 @@ __attribute__((noinline)) inline unsigned split_slope_rows(const StripQueries& q
       compute(i + 1, j, weights[1], slopes[1]);
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        store_parts(weight_pairs + half * kTileElements, cut_row(weights[0][half], weights[1][half]));
+        store_parts(weight_pairs + half * kTileElements,
+                    cut_row(weights[0][half], weights[1][half]));
         store_parts(slope_pairs + half * kTileElements, cut_row(slopes[0][half], slopes[1][half]));
         store_parts(rows + half * kTileDepth, cut_row(slopes[half][0], slopes[half][1]));
       }

@@ -1,5 +1,5 @@
-// The gradients of attention by tile registers, for the heads of queries that share one head of keys
-// and values. The operands are bfloat16 (whole_numbers.h), or float32 as parts of it
+// The gradients of attention by tile registers, for the heads of queries that share one head of
+// keys and values. The operands are bfloat16 (whole_numbers.h), or float32 as parts of it
 // (split_numbers.h).
 //
 // Blocks of keys are packed, and strips of 32 queries pass over them. A strip computes its scores S
@@ -86,7 +86,8 @@ struct TiledGradients {
   long batch, head, shared;
   const Numbers& numbers;
 
-  static constexpr long kCount = Numbers::kPartCount;
+  static constexpr long kCount = Numbers::kPartCount, kGroupQueries = Numbers::kGroupQueries;
+  static constexpr long kPanelPairs = kPairPanel<Numbers>;
 
   const Attention& of() const { return p.of; }
   long depth() const { return round_up(of().size, kTileDepth); }
@@ -152,21 +153,22 @@ struct TiledGradients {
     const long key = block + begin;
     for (long i = 0; i < rows; ++i) queries.seen[i] = smaller(stop, seen_by(of(), first + i)) - key;
     if (call.mask) mask(scores, first, rows, key, queries, count);
-    const long pairs = (begin / kPanel * kPairPanel + first % kGroupQueries * kPanel) * kCount;
+    const long pairs = (begin / kPanel * kPanelPairs + first % kGroupQueries * kPanel) * kCount;
     const float scale = call.mask ? 1.0f : numbers.score_scale(of().scale);
-    numbers.slope(queries, {scores, products, count, scale},
-                  {Numbers::slopes_at(some(at.slopes), begin), kSlopeRow,
-                   some(at.weight_pairs) + pairs, some(at.slope_pairs) + pairs,
-                   kPairPanel * kCount});
+    numbers.slope(
+        queries, {scores, products, count, scale, numbers.slope_power(of().scale)},
+        {Numbers::slopes_at(some(at.slopes), begin), kSlopeRow, some(at.weight_pairs) + pairs,
+         some(at.slope_pairs) + pairs, kPanelPairs * kCount});
   }
 
   void write_queries(long first, long rows) const {
     const auto power = numbers.query_power();
+    const Vec scale = broadcast(numbers.result_scale(of().scale));
     const float* from = scratch + at.dq + first * depth();
     Element* to = result(call.dq, p.dq, head) + first * p.dq.token;
     for (long i = 0; i < rows; ++i, from += depth(), to += p.dq.token) {
       for (long d = 0; d < of().size; d += kLanes)
-        store_first(to + d, power(load(from + d) * of().scale), smaller(of().size - d, kLanes));
+        store_first(to + d, power(load(from + d) * scale), smaller(of().size - d, kLanes));
     }
   }
 
@@ -220,7 +222,7 @@ struct TiledGradients {
     for (long j = 0; j < block_end - block; j += kPanel) {
       const long seeing = of().causal ? block + j : 0, first = larger(group, seeing);
       if (first >= end) return;
-      const long pairs = (j / kPanel * kPairPanel + (first - group) * kPanel) * kCount;
+      const long pairs = (j / kPanel * kPanelPairs + (first - group) * kPanel) * kCount;
       const bool adds = !is_first_head || group > seeing;
       add_panel(some(at.turned_gradient), some(at.weight_pairs) + pairs, first, end - first, adds,
                 dv + j);
@@ -231,9 +233,9 @@ struct TiledGradients {
   void write_keys(long block, long count) const {
     const long place = at.dv - at.dk > turned_floats(of()) ? block / kGradientKeys : 0;
     const long sums = place * turned_floats(of());
-    write_turned<Numbers>(scratch + at.dk + sums, of().scale, numbers.key_power(),
-                          result(call.dk, p.dk, shared) + block * p.dk.token, p.dk.token, count,
-                          of().size);
+    write_turned<Numbers>(scratch + at.dk + sums, numbers.result_scale(of().scale),
+                          numbers.key_power(), result(call.dk, p.dk, shared) + block * p.dk.token,
+                          p.dk.token, count, of().size);
     write_turned<Numbers>(scratch + at.dv + sums, 1.0f, numbers.value_power(),
                           result(call.dv, p.dv, shared) + block * p.dv.token, p.dv.token, count,
                           of().size);
@@ -299,10 +301,8 @@ inline void descend_heads(const AttentionBackward& p, const AttentionBackwardCal
                           float* scratch) {
   const long sharing = p.of.heads / p.of.shared_heads;
   for (long one = 0; one < sharing; ++one) {
-    const TiledGradients<Numbers> head = {p,     call,
-                                          at,    scratch,
-                                          batch, shared * sharing + one,
-                                          shared, numbers};
+    const TiledGradients<Numbers> head = {
+        p, call, at, scratch, batch, shared * sharing + one, shared, numbers};
     head.descend(one == 0, one == sharing - 1);
   }
 }

@@ -42,6 +42,14 @@ inline void copy_queries(const Bfloat16* from, long token, long count, long size
   }
 }
 
+// Returns the power of two, from 1 to 2^32, by which slopes are multiplied before they are rounded.
+// Tiles take a slope below 2^-126 for zero. Scales far above 1 would make that error large.
+BESTOF_INLINE float slope_power_of(float scale) {
+  float power = 1.0f;
+  while (power < 4294967296.0f && __builtin_fabsf(scale) >= 2.0f * power) power *= 2.0f;
+  return power;
+}
+
 // A power of two that a result is to be multiplied by, besides the scale.
 struct NoPower {
   BESTOF_INLINE Vec operator()(Vec v) const { return v; }
@@ -49,9 +57,14 @@ struct NoPower {
 
 struct WholeNumbers {
   using Element = Bfloat16;
-  static constexpr long kPartCount = 1;
+  // kPartCount: the numbers of bfloat16 that an operand, a weight or a slope consists of.
+  // kGroupQueries: the queries that add to dK and dV together. Their weights and slopes of a block
+  // of keys take 256 KB of L2.
+  static constexpr long kPartCount = 1, kGroupQueries = 256;
 
   BESTOF_INLINE float score_scale(float scale) const { return scale; }
+  BESTOF_INLINE float slope_power(float scale) const { return slope_power_of(scale); }
+  BESTOF_INLINE float result_scale(float scale) const { return scale / slope_power_of(scale); }
   void scale_sums(float*, long) const {}
   NoPower query_power() const { return {}; }
   NoPower key_power() const { return {}; }
