@@ -27,8 +27,9 @@ struct StripQueries {
 // Scores and products of gradients and values, kSlopeStride apart. Absent rows hold anything.
 struct StripScores {
   const float *scores, *products;
-  long count;   // of keys, a multiple of kPanel
-  float scale;  // of scores
+  long count;         // of keys, a multiple of kPanel
+  float scale;        // of scores
+  float slope_power;  // that slopes are multiplied by before they are rounded
 };
 
 // Where the results of a strip go. Panel j of pairs begins at j * panel.
@@ -81,7 +82,7 @@ __attribute__((noinline)) inline void slope_rows(const StripQueries& queries, co
       const Vec x =
           kFar ? (rounded_product(score, in.scale) - base) * kLog2OfE : score * power_scale - base;
       weights[half] = power_of_two(x, seen);
-      const Vec slope = weights[half] * (load(in.products + at) - sum);
+      const Vec slope = weights[half] * in.slope_power * (load(in.products + at) - sum);
       slopes[half] = kEdge ? vec(_mm512_maskz_mov_ps(seen, raw(slope))) : slope;
     }
     weight_bits = round_two(weights[0], weights[1]);

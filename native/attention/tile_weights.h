@@ -20,18 +20,20 @@ BESTOF_INLINE Vec vec(__m512 v) {
   return reinterpret_cast<Vec>(v);
 }
 
-// Returns 2^x in the wanted lanes, or 0 if the result is below the normal numbers, and 0 in the
-// other lanes. The relative error is below 2e-7: a minimax polynomial within 9e-8 over [0, 1),
+// Returns 2^(x + kRaised) in the wanted lanes, or 0 if 2^x is below the normal numbers, and 0 in
+// the other lanes. The relative error is below 2e-7: a minimax polynomial within 9e-8 over [0, 1),
 // whose value at 0 is 1. NaN stays NaN.
+template <int kRaised = 0>
 BESTOF_INLINE Vec power_of_two(Vec x, __mmask16 wanted = 0xFFFF) {
   constexpr int kDownwards = 1;
+  constexpr float kOne = 1l << kRaised;
   const Vec r = vec(_mm512_reduce_ps(raw(x), kDownwards));
-  Vec p = broadcast(0.001866952633f);
-  p = p * r + 0.009017480537f;
-  p = p * r + 0.05579951406f;
-  p = p * r + 0.2401645929f;
-  p = p * r + 0.6931512952f;
-  p = p * r + 1.0f;
+  Vec p = broadcast(0.001866952633f * kOne);
+  p = p * r + 0.009017480537f * kOne;
+  p = p * r + 0.05579951406f * kOne;
+  p = p * r + 0.2401645929f * kOne;
+  p = p * r + 0.6931512952f * kOne;
+  p = p * r + kOne;
   const __mmask16 is_normal =
       _mm512_mask_cmp_ps_mask(wanted, raw(x), _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
   return vec(_mm512_maskz_scalef_ps(is_normal, raw(p), raw(x)));

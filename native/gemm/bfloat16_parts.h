@@ -105,14 +105,11 @@ struct SplitRows {
   bool scaled, incomplete;
 };
 
-// Where the parts of a block of rows and of a panel go, and scratch.
+// Where the parts of a block of rows go, and scratch.
 struct PartBuffers {
-  Bfloat16* parts;             // [rows rounded up to 32] x depth in steps x kParts
-  Bfloat16* panel;             // the same of kPanel columns
-  ScaleExponent* panel_scale;  // [kPanel]
-  ScaleExponent* scale;        // [rows rounded up to 32]
-  float* gathered;             // [kTileHeight][kGatheredStride]
-  float* joined;               // [kDepthBlock][kPanel]
+  Bfloat16* parts;       // [rows rounded up to 32] x depth in steps x kParts
+  ScaleExponent* scale;  // [rows rounded up to 32]
+  float* gathered;       // [kTileHeight][kGatheredStride]
 };
 
 constexpr long kMostSteps = kDepthBlock / kTileDepth;

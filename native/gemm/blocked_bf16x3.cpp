@@ -27,38 +27,46 @@ struct Depth {
   long longest() const { return divide_up(steps, blocks); }
 };
 
-// Packed B: panels of parts as [block of depth][panel], then for each of them the scales of its
-// columns.
-struct PackedParts {
+// Packed B: panels of float32 as [block of depth][panel][depth][kPanel], then for each of them the
+// scales of its columns. They are split when rows meet them: from memory, parts would be 1.5 times
+// as many bytes.
+struct PackedPanels {
   Depth depth;
-  long panels;
+  long all_depth, panels;
 
-  explicit PackedParts(const Product& p) : depth(p.depth), panels(divide_up(p.columns, kPanel)) {}
-  long step_floats() const { return kStepElements / 2; }
-  long scales() const { return panels * depth.steps * step_floats(); }
-  long floats() const { return scales() + panels * depth.blocks * kPanel; }
-  long panel(long block, long j) const {
-    const long first = part_begin(depth.steps, depth.blocks, block);
-    const long steps = part_begin(depth.steps, depth.blocks, block + 1) - first;
-    return (first * panels + j * steps) * step_floats();
+  explicit PackedPanels(const Product& p)
+      : depth(p.depth), all_depth(p.depth), panels(divide_up(p.columns, kPanel)) {}
+  long length(long block) const {
+    return smaller(depth.begin(block + 1), all_depth) - depth.begin(block);
   }
-  long scale(long block, long j) const { return scales() + (block * panels + j) * kPanel; }
+  long panel(long block, long j) const {
+    return (depth.begin(block) * panels + j * length(block)) * kPanel;
+  }
+  long scale(long block, long j) const {
+    return (all_depth * panels + block * panels + j) * kPanel;
+  }
+  long floats() const { return scale(depth.blocks, 0); }
 };
 
 long packed_floats(const Product& p) {
-  return round_up(PackedParts(p).floats(), 16);
+  return round_up(PackedPanels(p).floats(), 16);
 }
 
 void pack(const Product& p, const void* b, float* packed, int threads) {
-  const PackedParts parts(p);
+  const PackedPanels to(p);
   const View all = {floats(b), p.b.column, p.b.row};
 #pragma omp parallel for schedule(static) num_threads(threads)
-  for (long item = 0; item < parts.depth.blocks * parts.panels; ++item) {
-    const long block = item / parts.panels, j = item % parts.panels;
-    const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
-    const long columns = smaller(p.columns - j * kPanel, kPanel);
-    pack_parts(all.at(j * kPanel, k), TileDepth::of(end - k), columns,
-               halves(packed + parts.panel(block, j)), packed + parts.scale(block, j));
+  for (long item = 0; item < to.depth.blocks * to.panels; ++item) {
+    const long block = item / to.panels, j = item % to.panels, depth = to.length(block);
+    float* panel = packed + to.panel(block, j);
+    pack_columns(all.at(j * kPanel, to.depth.begin(block)), depth,
+                 smaller(p.columns - j * kPanel, kPanel), panel);
+    ColumnMagnitudes found;
+    for (long k = 0; k < depth; ++k) {
+      for (int tile = 0; tile < kPanelVectors; ++tile)
+        found.add(tile, load(panel + k * kPanel + tile * kLanes));
+    }
+    scales_of(found, packed + to.scale(block, j));
   }
 }
 
@@ -82,8 +90,7 @@ Cut cut_result(const Product& p, int threads) {
   return {blocks, smaller(divide_up(p.columns, kPanel), divide_up(sharing, blocks))};
 }
 
-// Whether B is split as a whole before rows meet it. If each of several blocks of rows splits it
-// again, products of 512 to 2,048 rows take 1.0 to 1.2 times as long (two threads).
+// Whether B is packed as a whole before rows meet it: each of several blocks of rows reads it.
 bool packs_before(const Cut& cut) {
   return cut.rows > 1;
 }
@@ -101,7 +108,9 @@ struct Scratch {
         gathered(kTileHeight * kGatheredStride),
         joined(kDepthBlock * kPanel),
         sums(2 * kBlockHeight * kPanel) {}
-  long floats() const { return parts + panel + panel_scale + scale + gathered + joined + sums; }
+  long floats() const {
+    return parts + 2 * (panel + panel_scale) + scale + gathered + joined + sums;
+  }
 };
 
 long scratch_floats(const Product& p, bool packed, int threads) {
@@ -128,27 +137,38 @@ struct Item {
   long first, last, begin, end;
 };
 
-// A panel of B in parts.
-struct SplitPanel {
-  const Bfloat16* parts;
-  const ScaleExponent* scale;
+// What a thread works with.
+struct Workplace {
+  PartBuffers rows;
+  float* joined;  // [kDepthBlock][kPanel]
+  SideWork side;
 };
 
-SplitPanel panel_of(const Product& p, const Operands& given, long block, long j,
-                    const PartBuffers& buffers) {
-  const PackedParts parts(p);
-  if (given.packed)
-    return {halves(given.packed + parts.panel(block, j)), given.packed + parts.scale(block, j)};
-  const long k = parts.depth.begin(block), end = smaller(parts.depth.begin(block + 1), p.depth);
-  pack_parts(given.b.at(j * kPanel, k), TileDepth::of(end - k),
-             smaller(p.columns - j * kPanel, kPanel), buffers.panel, buffers.panel_scale);
-  return {buffers.panel, buffers.panel_scale};
+// Panel j of a block of depth.
+PanelSource panel_of(const Product& p, const Operands& given, long block, long j) {
+  const PackedPanels all(p);
+  const long depth = all.length(block);
+  if (given.packed) {
+    return {{given.packed + all.panel(block, j), 1, kPanel},
+            depth,
+            kPanel,
+            given.packed + all.scale(block, j)};
+  }
+  return {given.b.at(j * kPanel, all.depth.begin(block)), depth,
+          smaller(p.columns - j * kPanel, kPanel), nullptr};
 }
 
-// Multiplies one block of depth.
+// Begins the panel that follows panel j of a block of depth, if there is one.
+void begin_next(const Product& p, const Operands& given, const Item& item, long block, long j,
+                long calls, ComingPanel& coming) {
+  if (j + 1 < item.end) return coming.begin(panel_of(p, given, block, j + 1), calls);
+  if (block + 1 < Depth(p.depth).blocks)
+    coming.begin(panel_of(p, given, block + 1, item.begin), calls);
+}
+
+// Multiplies one block of depth. Its first panel was begun.
 void multiply_depth(const Product& p, const Operands& given, const Item& item, long block,
-                    const PartBuffers& buffers, float* sums) {
-  WaitingSums<PanelResults> waiting(sums);
+                    Workplace& at) {
   const Depth blocks(p.depth);
   const long k = blocks.begin(block), depth = smaller(blocks.begin(block + 1), p.depth) - k;
   const long count = item.last - item.first;
@@ -160,19 +180,22 @@ void multiply_depth(const Product& p, const Operands& given, const Item& item, l
     target.activation = Activation::kNone;
   }
   const View a = given.a.at(item.first, k);
-  const SplitRows rows = split_rows(a, depth, count, buffers);
+  const SplitRows rows = split_rows(a, depth, count, at.rows);
+  const long calls = divide_up(count, kBlockHeight) * divide_up(depth, kTileDepth) * kCallsOfStep;
   for (long j = item.begin; j < item.end; ++j) {
-    const SplitPanel panel = panel_of(p, given, block, j, buffers);
+    const SplitPanel panel = at.side.panel.finish();
+    begin_next(p, given, item, block, j, calls, at.side.panel);
     const PanelScale scale = panel_scale(panel.scale);
-    WholeOperands whole = {a, nullptr, buffers.gathered};
+    WholeOperands whole = {a, nullptr, at.rows.gathered};
     if (rows.incomplete || scale.incomplete) {
-      join_panel<Pairing::kNeighbours>(panel.parts, depth, scale, buffers.joined);
-      whole.panel = buffers.joined;
+      const PanelSource source = panel_of(p, given, block, j);
+      pack_columns(source.view, depth, source.columns, at.joined);
+      whole.panel = at.joined;
     }
     multiply_parts(rows, count, panel.parts, depth, smaller(p.columns - j * kPanel, kPanel),
-                   target_at(target, 0, j * kPanel), scale, whole, waiting);
+                   target_at(target, 0, j * kPanel), scale, whole, at.side);
   }
-  waiting.finish_all();
+  at.side.sums.finish_all();
 }
 
 // Part `part` of the parts that C is cut into.
@@ -193,18 +216,22 @@ void run_matrices(const Product& p, const ProductCall& call, const Cut& cut, con
   {
     const TileRegisters registers;
     float* mine = scratch + omp_get_thread_num() * own.floats();
-    float* panel = mine + own.parts;
-    float* panel_scale = panel + own.panel;
-    float* scale = panel_scale + own.panel_scale;
+    float* panels = mine + own.parts;
+    float* panel_scale = panels + 2 * own.panel;
+    float* scale = panel_scale + 2 * own.panel_scale;
     float* gathered = scale + own.scale;
     float* joined = gathered + own.gathered;
-    const PartBuffers buffers = {halves(mine), halves(panel), panel_scale, scale, gathered, joined};
+    Workplace at = {{halves(mine), scale, gathered},
+                    joined,
+                    {WaitingSums<PanelResults>(joined + own.joined),
+                     ComingPanel(halves(panels), 2 * own.panel, panel_scale)}};
 #pragma omp for schedule(dynamic, 1)
     for (long i = first * parts; i < last * parts; ++i) {
       const Operands given = operands_of(p, call, packed, i / parts);
       const Item item = item_of(p, cut, i % parts);
+      at.side.panel.begin(panel_of(p, given, 0, item.begin), 1);
       for (long block = 0; block < Depth(p.depth).blocks; ++block)
-        multiply_depth(p, given, item, block, buffers, joined + own.joined);
+        multiply_depth(p, given, item, block, at);
     }
   }
 }

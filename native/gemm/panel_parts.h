@@ -91,6 +91,38 @@ inline void put_whole_columns(const View& from, long depth, long columns,
   }
 }
 
+// Splits the pairs [first, last) of one step, whose rows of kPanel columns lie `stride` apart.
+template <Pairing kPairing, class Magnitudes>
+BESTOF_INLINE void split_pairs_of(const float* rows, long stride, long first, long last,
+                                  const Vec (&factor)[kPanelVectors], Bfloat16* to,
+                                  Magnitudes& magnitudes) {
+  for (long pair = first; pair < last; ++pair) {
+#pragma GCC unroll 2
+    for (int tile = 0; tile < kPanelVectors; ++tile) {
+      const float* at = rows + first_of_pair<kPairing>(pair) * stride + tile * kLanes;
+      const Vec even = load(at) * factor[tile];
+      const Vec odd = load(at + kBetween<kPairing> * stride) * factor[tile];
+      magnitudes.add(tile, even);
+      magnitudes.add(tile, odd);
+      const Parts parts = split_pairs(even, odd);
+#pragma GCC unroll 3
+      for (int i = 0; i < kParts; ++i) {
+        store_line(to + i * kPairElements + tile * kTileElements + pair * kTileDepth,
+                   parts.part[i]);
+      }
+    }
+  }
+}
+
+// Copies rows [first, last) of the step at `from`, of `columns` <= kPanel columns, to
+// [kTileDepth][kPanel]. What lies behind `depth` becomes zero.
+inline void copy_step(const View& from, long depth, long columns, long first, long last,
+                      float* to) {
+  const long end = larger(smaller(depth, last), first);
+  pack_columns(from.at(0, first), end - first, columns, to + first * kPanel);
+  __builtin_memset(to + end * kPanel, 0, (last - end) * kPanel * sizeof(float));
+}
+
 // Splits `columns` <= kPanel columns, multiplied by `factor`, as
 // [step][part][tile][pair][column][2], tails zero. Returns their magnitudes, multiplied as well.
 template <Pairing kPairing>
@@ -99,26 +131,8 @@ inline ColumnMagnitudes split_columns(const View& from, long depth, long columns
   ColumnMagnitudes magnitudes;
   for (long k = 0; k < depth; k += kTileDepth, to += kStepElements) {
     alignas(64) float step[kTileDepth * kPanel];
-    const long count = smaller(depth - k, kTileDepth);
-    pack_columns(from.at(0, k), count, columns, step);
-    if (count < kTileDepth)
-      __builtin_memset(step + count * kPanel, 0, (kTileDepth - count) * kPanel * sizeof(float));
-    for (long pair = 0; pair < kPairs; ++pair) {
-#pragma GCC unroll 2
-      for (int tile = 0; tile < kPanelVectors; ++tile) {
-        const float* first = step + first_of_pair<kPairing>(pair) * kPanel + tile * kLanes;
-        const Vec even = load(first) * factor[tile];
-        const Vec odd = load(first + kBetween<kPairing> * kPanel) * factor[tile];
-        magnitudes.add(tile, even);
-        magnitudes.add(tile, odd);
-        const Parts parts = split_pairs(even, odd);
-#pragma GCC unroll 3
-        for (int i = 0; i < kParts; ++i) {
-          store_line(to + i * kPairElements + tile * kTileElements + pair * kTileDepth,
-                     parts.part[i]);
-        }
-      }
-    }
+    copy_step(from.at(0, k), depth - k, columns, 0, kTileDepth, step);
+    split_pairs_of<kPairing>(step, kPanel, 0, kPairs, factor, to, magnitudes);
   }
   return magnitudes;
 }
@@ -144,6 +158,31 @@ BESTOF_INLINE PanelScale panel_scale(const ScaleExponent* scale) {
   return of;
 }
 
+// v * 2^exponent, rounded once.
+BESTOF_INLINE Vec times_power(Vec v, Vec exponent) {
+  return reinterpret_cast<Vec>(
+      _mm512_scalef_ps(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(exponent)));
+}
+
+// The scales of columns. Returns whether any is neither 0 nor kNotSplit.
+inline bool scales_of(const ColumnMagnitudes& found, ScaleExponent* scale) {
+  bool scaled = false;
+  for (long j = 0; j < kPanel; ++j) {
+    scale[j] = found.scale(j);
+    scaled |= scale[j] != 0.0f && scale[j] != kNotSplit;
+  }
+  return scaled;
+}
+
+// What columns of these scales are to be multiplied by.
+BESTOF_INLINE void factors_of(const ScaleExponent* scale, Vec (&factor)[kPanelVectors]) {
+  for (int tile = 0; tile < kPanelVectors; ++tile) {
+    const Vec exponent = load(scale + tile * kLanes);
+    const VecInt split = exponent != broadcast(kNotSplit);
+    factor[tile] = times_power(broadcast(1.0f), split ? -exponent : Vec{});
+  }
+}
+
 // Splits columns step by step.
 inline ColumnMagnitudes split_steps(const View& from, const TileDepth& depth, long columns,
                                     const Vec (&factor)[kPanelVectors], Bfloat16* to) {
@@ -160,14 +199,10 @@ inline void pack_parts(const View& from, const TileDepth& depth, long columns, B
                        ScaleExponent* scale) {
   Vec factor[kPanelVectors] = {broadcast(1.0f), broadcast(1.0f)};
   const ColumnMagnitudes found = split_steps(from, depth, columns, factor, packed);
-  bool scaled = false;
-  for (long j = 0; j < kPanel; ++j) {
-    scale[j] = found.scale(j);
-    if (scale[j] == 0.0f || scale[j] == kNotSplit) continue;
-    factor[j / kLanes][j % kLanes] = factor_of(scale[j]);
-    scaled = true;
+  if (scales_of(found, scale)) {
+    factors_of(scale, factor);
+    split_steps(from, depth, columns, factor, packed);
   }
-  if (scaled) split_steps(from, depth, columns, factor, packed);
   const PanelScale written = panel_scale(scale);
   for (long step = 0; written.incomplete && step < depth.all_steps(); ++step) {
     put_whole_columns<Pairing::kNeighbours>(from.at(0, depth.begin(step)), depth.count(step),
@@ -215,12 +250,6 @@ inline ColumnSet pack_within(const View& from, long depth, long columns, ColumnL
 BESTOF_INLINE Vec blended(__mmask16 second, Vec a, Vec b) {
   return reinterpret_cast<Vec>(
       _mm512_mask_blend_ps(second, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
-}
-
-// v * 2^exponent, rounded once.
-BESTOF_INLINE Vec times_power(Vec v, Vec exponent) {
-  return reinterpret_cast<Vec>(
-      _mm512_scalef_ps(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(exponent)));
 }
 
 // A panel as float32, [depth][kPanel]: columns without parts from their bits, others from the sums

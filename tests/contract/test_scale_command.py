@@ -87,6 +87,7 @@ def test_the_page_prints_a_command_that_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(700)
 def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     begun = "open(f'began{distributed.get_rank()}', 'w').close()\nlayers ="
     (tmp_path / "ranks.py").write_text(SCRIPT.replace("layers =", begun))
@@ -99,7 +100,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=200)
     assert running.returncode == 130, err
     assert "ranks  threads" in out
     until = time.monotonic() + 200
@@ -109,6 +110,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(700)
 @pytest.mark.skipif(sys.platform != "linux", reason="bestof scale runs on Linux only")
 def test_ranks_that_hang_end_with_a_killed_command(tmp_path: Path) -> None:
     hang = "import time\nopen('began', 'w').close()\ntime.sleep(1000)\n"
@@ -122,7 +124,7 @@ def test_ranks_that_hang_end_with_a_killed_command(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.1)
     running.kill()
-    running.wait(timeout=60)
+    running.wait(timeout=200)
     until = time.monotonic() + 200
     while processes_in(tmp_path):
         assert time.monotonic() < until

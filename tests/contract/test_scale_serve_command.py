@@ -50,18 +50,22 @@ def bestof(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "BESTOF_STORE": "off"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=2000,
         check=False,
     )
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2100)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) != 2, reason="other machines have more settings")
 def test_the_table_has_all_settings_and_the_best_keeps_the_bound(tmp_path: Path) -> None:
     file = tmp_path / "small.plan"
     bt.optimize(nn.Linear(8, 4).eval(), torch.randn(3, 8)).save(file)
-    # A call takes 10 us. Only a process that waits for its turn takes longer.
-    done = bestof("scale", "--serve", str(file), "--latency", "10s", "--seconds", "250", "--json")
+    # A call takes 10 us. Only a process that waits for its turn takes longer. An instance imports
+    # PyTorch in 4 s, and in ten times that beside other tests.
+    done = bestof(
+        *("scale", "--serve", str(file), "--latency", "100s", "--seconds", "1800", "--json")
+    )
     assert done.returncode == 0, done.stderr
     assert "other batches are not tried: call the plan with them" in done.stderr
     told = json.loads(done.stdout)
@@ -123,7 +127,7 @@ def test_instances_end_with_a_killed_command(plan: Path, tmp_path: Path) -> None
     instance = int(began[0].suffix[1:])
     assert instance in descendants(running.pid)
     running.kill()
-    running.wait(timeout=60)
+    running.wait(timeout=200)
     while runs(instance):
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -250,6 +250,7 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1100)
 @pytest.mark.skipif(
     "BESTOF_PURE_PYTHON" in os.environ or NativeHotPath is None, reason="is plain Python already"
 )
@@ -259,7 +260,7 @@ def test_all_of_this_in_plain_python() -> None:
         env={**os.environ, "BESTOF_PURE_PYTHON": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1000,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

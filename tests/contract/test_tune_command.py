@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
-# Its step is twice as slow unless the optimizer is fused, and much slower with one thread.
+# Its step is twice as slow unless the optimizer is fused, and much slower with one thread. It moves
+# the clock of bestof by hand, so that the load of the machine decides nothing.
 SCRIPT = """
 import sys
-import time
 import torch
+from bestof.recipe import step_clock
 
+now = 0.0
+step_clock.perf_counter = lambda: now
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.Adam(model.parameters())
@@ -26,11 +29,14 @@ print("words of the script")
 for number in range(int(sys.argv[1])):
     optimizer.zero_grad()
     model(torch.ones(3, 8)).sum().backward()
-    time.sleep(0.06 if torch.get_num_threads() == 1 else 0.02)
-    time.sleep(0.0 if optimizer.param_groups[0]["fused"] else 0.02)
+    now += 0.06 if torch.get_num_threads() == 1 else 0.02
+    now += 0.0 if optimizer.param_groups[0]["fused"] else 0.02
     optimizer.step()
 print("fused", optimizer.param_groups[0]["fused"], "threads", torch.get_num_threads())
 """
+
+# Each contestant imports PyTorch, in 4 s, and in ten times that beside other tests.
+MOST_SECONDS = 2000.0
 
 # Only the parts that the script shows, so that the test is short.
 ONLY = """
@@ -49,7 +55,7 @@ def bestof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=MOST_SECONDS,
         check=False,
     )
 
@@ -64,9 +70,10 @@ def recipe_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2100)
 def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = bestof(tmp_path, "tune", "--seconds", "240", "train.py", "100000")
+    done = bestof(tmp_path, "tune", "--seconds", "1800", "train.py", "100000")
     assert done.returncode == 0, done.stderr
     assert "words of the script" not in done.stdout
     recipe = recipe_of(tmp_path)
@@ -84,6 +91,7 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
     assert "is the recipe of train.py 100000 with --accuracy float32; pass" in again.stderr
 
 
+@pytest.mark.timeout(2100)
 @pytest.mark.parametrize(
     ("script", "told"),
     [
@@ -116,7 +124,7 @@ def test_the_gaining_setting_is_kept_and_the_slow_one_never(tmp_path: Path) -> N
 )
 def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told: str) -> None:
     (tmp_path / "train.py").write_text(script)
-    done = bestof(tmp_path, "tune", "--seconds", "100", "train.py", "3")
+    done = bestof(tmp_path, "tune", "--seconds", "1800", "train.py", "3")
     assert done.returncode == 1
     assert done.stderr.startswith(f"bestof: train.py 3: {told}")
     assert done.stderr.count("\n") == 1
@@ -125,23 +133,24 @@ def test_a_script_that_cannot_be_tuned_is_told(tmp_path: Path, script: str, told
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2100)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, sent: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     running = subprocess.Popen(
-        [sys.executable, "-c", ONLY, "tune", "train.py", "100000"],
+        [sys.executable, "-c", ONLY, "tune", "--seconds", "1800", "train.py", "100000000"],
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    file, until = tmp_path / "recipe.json", time.monotonic() + 200
+    file, until = tmp_path / "recipe.json", time.monotonic() + MOST_SECONDS / 2
     while not (file.exists() and file.read_text() and recipe_of(tmp_path)["comparisons"]):
         assert time.monotonic() < until
         time.sleep(0.1)
     running.send_signal(sent)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=MOST_SECONDS / 2)
     assert running.returncode == 130, err
     assert "what was measured is in recipe.json; the same command continues" in out
     recipe = recipe_of(tmp_path)
@@ -168,8 +177,8 @@ def test_a_hung_step_ends_with_a_killed_command(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.1)
     running.kill()
-    running.wait(timeout=60)
-    until = time.monotonic() + 60
+    running.wait(timeout=200)
+    until = time.monotonic() + 200
     while is_running(int(file.read_text())):
         assert time.monotonic() < until
         time.sleep(0.1)

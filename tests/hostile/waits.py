@@ -5,7 +5,9 @@ shim preloaded.
 is the only trial of a race, so that a decision is saved. What a call waits is taken where it waits,
 in `Job.wait`: a machine that is busy with other things makes every line of a program slow, and this
 one too: `late` is how much later than asked the system wakes a thread that waits for nothing. The
-`asked` waits are bounds that the store sets itself.
+`asked` waits are bounds that the store sets itself: short ones for a moment after a long wait. This
+moment is told by a clock that runs during waits only. Otherwise, a call that the system stops for
+longer would wait long a second time.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 from bestof import BestOf
+from bestof.selection.store import patience
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.worker import Job
 
@@ -27,6 +31,7 @@ class Waits:
     def __init__(self) -> None:
         self.asked: list[float] = []
         self.took: list[float] = []
+        self.seconds = 0.0  # of all waits
         self._wait = Job.wait
 
     def begin(self) -> None:
@@ -38,8 +43,10 @@ class Waits:
         """Stand in for Job.wait."""
         begin = time.perf_counter()
         finished = self._wait(job, seconds)
-        self.took[-1] += time.perf_counter() - begin
-        self.asked[-1] += min(seconds, time.perf_counter() - begin) if finished else seconds
+        took = time.perf_counter() - begin
+        self.took[-1] += took
+        self.asked[-1] += min(seconds, took) if finished else seconds
+        self.seconds += took
         return finished
 
 
@@ -48,6 +55,7 @@ def measure(folder: Path, calls: int) -> dict[str, object]:
     waits = Waits()
     waits.begin()
     Job.wait = lambda job, seconds: waits.wait(job, seconds)  # type: ignore[method-assign]  # spy
+    patience.time = SimpleNamespace(monotonic=lambda: waits.seconds)  # type: ignore[attr-defined]
     store = SqliteStore(folder / "decisions.sqlite")
     pairs = [("a", lambda n: n), ("b", lambda n: n + 0)]
     selector = BestOf("waits", pairs, lambda n: n, rounds=1, store=store)

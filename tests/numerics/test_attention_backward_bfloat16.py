@@ -243,6 +243,19 @@ def test_a_scale_near_the_largest_number(scale: float) -> None:
     check(replace(case, scale=scale))
 
 
+@pytest.mark.parametrize("scale", [2.0**28, -(2.0**28), 2.0**36])
+def test_slopes_below_the_normal_numbers(scale: float) -> None:
+    """A large scale makes gradients of slopes that tile registers would take for zero. Each key
+    has a number of its own, so that no larger slope hides it."""
+    case = draw(5, (1, 2, 32, 16, 16))
+    case.q[...] *= np.float32(2.0**20 / abs(scale))
+    case.k[...] = np.eye(16, dtype=np.float32) * np.float32(2.0**-20)
+    case.v[...] *= np.float32(2.0**-12)
+    mask = np.full((32, 16), -80, np.float32)
+    mask[:, 0] = 0
+    check(replace(case, scale=scale, mask=mask))
+
+
 def test_queries_that_see_nothing_have_no_gradient() -> None:
     """Their values and keys may be anything that is finite."""
     case = draw(6, (1, 2, 70, 300, 16))

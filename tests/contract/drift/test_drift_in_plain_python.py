@@ -18,6 +18,7 @@ def test_these_tests_ran_on_the_hot_path_that_was_asked_for() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1100)
 @pytest.mark.skipif(
     bool(os.environ.get("BESTOF_PURE_PYTHON")), reason="this is the run in plain Python"
 )
@@ -30,6 +31,6 @@ def test_all_of_this_in_plain_python() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=250,
+        timeout=1000,
     )
     assert run.returncode == 0, run.stdout[-4000:]

@@ -261,6 +261,6 @@ def test_an_environment_variable_chooses(value: str, name: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=250,
     )
     assert answer.stdout.strip() == name

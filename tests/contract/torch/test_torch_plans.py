@@ -217,7 +217,7 @@ thread = threading.Thread(target=bt.optimize, args=(model, (x,)))
 thread.start()
 begun.wait()
 if (child := os.fork()) == 0:
-    signal.alarm(60)
+    signal.alarm(250)
     trace._by_fx = by_fx
     plan = bt.optimize(model, (x,))
     os._exit(0 if torch.allclose(plan(x), model(x), atol=1e-4) else 1)

@@ -109,7 +109,7 @@ class Bestof:
             cwd=self.folder,
             input=stdin,
             capture_output=True,
-            timeout=60,
+            timeout=250,
             env=environment,
             check=False,
         )

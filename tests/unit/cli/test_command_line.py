@@ -21,7 +21,7 @@ try: main(['--help'])
 finally: print(*sys.modules)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True
     )
     for command in COMMANDS:
         assert f"{command.name} " in ended.stdout

@@ -40,7 +40,7 @@ def test_a_missing_package_is_one_line(
         [sys.executable, "-c", WITHOUT.format(missing=missing, arguments=arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
     assert done.returncode != 0
@@ -54,7 +54,7 @@ def test_a_missing_package_is_one_line(
 def test_a_missing_module_of_bestof_is_not_blamed_on_extras() -> None:
     code = WITHOUT.format(missing=["bestof.bench.transpose"], arguments=["bench", "transpose"])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=False
     )
     assert "Traceback" in done.stderr
     assert "pip install" not in done.stderr

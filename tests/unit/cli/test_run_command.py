@@ -358,7 +358,7 @@ def test_python_dash_m_is_the_same_command(bestof: Bestof) -> None:
         [sys.executable, "-m", "bestof", "--version"],
         cwd=bestof.folder,
         capture_output=True,
-        timeout=60,
+        timeout=250,
         check=True,
     )
     assert ours.stdout.startswith(b"bestof 0.")

@@ -212,12 +212,12 @@ def test_each_thread_finishes_the_pass_that_it_began(program: Program) -> None:
     def other() -> None:
         steps.append(selector(0, 1))
         begun.set()
-        assert finish.wait(10)
+        assert finish.wait(250)
         steps.append(selector(1, 1))
 
     thread = threading.Thread(target=other)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(250)
     assert [selector(0, 1), selector(1, 1)] == ["a0", "a1"]
     assert selector(0, 1) == "b0"  # the youngest open pass, and of another thread
     finish.set()

@@ -63,7 +63,7 @@ def test_a_trial_that_outlives_its_forgotten_problem_leaves_the_decision_of_its_
             ):
                 held.clear()
                 inside.set()
-                gate.wait(60)
+                gate.wait(250)
             now[0] += seconds[name]
             return name
 
@@ -82,7 +82,7 @@ def test_a_trial_that_outlives_its_forgotten_problem_leaves_the_decision_of_its_
     it(1)
     slow = threading.Thread(target=it, args=(1,), name="slow")
     slow.start()
-    assert inside.wait(60)
+    assert inside.wait(250)
     for other in (2, 3, 4, 5):
         it(other)
     seconds.update(a=9.0, b=2.0)

@@ -182,7 +182,7 @@ def test_a_fork_while_another_thread_is_in_a_trial_and_holds_the_lock(program: P
 
     def waits(x: int) -> str:
         inside.set()
-        assert leave.wait(60)
+        assert leave.wait(250)
         return "waits"
 
     selector = program.selector([("waits", waits), ("b", program.function("b", 1.0))])
@@ -190,11 +190,11 @@ def test_a_fork_while_another_thread_is_in_a_trial_and_holds_the_lock(program: P
     settled(1)
     thread = threading.Thread(target=selector, args=(1,))
     thread.start()
-    assert inside.wait(60)
+    assert inside.wait(250)
     holder = threading.Thread(
         target=lambda: (
             selector._knowledge.lock.acquire()
-            and leave.wait(60)
+            and leave.wait(250)
             and selector._knowledge.lock.release()
         )
     )
@@ -244,7 +244,7 @@ def test_a_fork_while_another_thread_opens_the_default_store_blocks_no_child(
     opens.wait()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)  # ends a child that is blocked
+        signal.alarm(250)  # ends a child that is blocked
         os._exit(0 if default.default_store() is not None else 1)
     forked.set()
     thread.join()
@@ -295,7 +295,7 @@ def test_a_signal_handler_may_open_the_default_store_while_it_is_opened(
     monkeypatch.setattr(default, "_open", interrupted)
     thread = threading.Thread(target=lambda: opened.append(default.default_store()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(250)
     assert len(opened) == 2, "blocked"
     assert opened[0] is opened[1] is default.default_store()
     default.close_default_store()
@@ -328,7 +328,7 @@ def test_a_problem_that_another_thread_samples_at_a_fork_is_watched_in_the_child
     def waits(x: int) -> str:
         if threading.get_ident() != main:
             inside.set()
-            assert leave.wait(60)
+            assert leave.wait(250)
         return "a"
 
     selector = program.selector([("a", waits), ("b", program.function("b", 1.0))])
@@ -337,7 +337,7 @@ def test_a_problem_that_another_thread_samples_at_a_fork_is_watched_in_the_child
     assert selector.explain(1).decision == "a"
     sampled = threading.Thread(target=selector, args=(1,))
     sampled.start()
-    assert inside.wait(60)
+    assert inside.wait(250)
     winner = selector._settled[1,]
     try:
         assert winner.sample_at == NEVER

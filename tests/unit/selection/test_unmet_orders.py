@@ -31,7 +31,7 @@ def run(tmp_path: Path, more: str = "", **environment: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=250,
     )
     assert ended.stdout == "[1, 2]\n"
     return ended.stderr
@@ -74,7 +74,7 @@ def test_a_process_without_selectors_says_nothing(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=250,
     )
     assert ended.stderr == ""
 

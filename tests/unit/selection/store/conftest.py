@@ -1,4 +1,4 @@
-"""Empty databases on the PostgreSQL server that tests share."""
+"""Empty databases on the PostgreSQL server that tests share, and patient stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from bestof.selection.store import default, deferred, lifetime, worker
 from postgresql_server import PostgresqlServer, shared
+
+
+@pytest.fixture(autouse=True)
+def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded machine must not decide what is lost at the end of a store or at a fork, nor whether
+    a store has let go of its connection between two lines of a test."""
+    monkeypatch.setattr(worker, "IDLE_SECONDS", 60.0)
+    for module in (deferred, lifetime):
+        monkeypatch.setattr(module, "EXIT_SECONDS", 60.0)
+    for module in (default, lifetime):
+        monkeypatch.setattr(module, "FORK_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -238,7 +238,7 @@ if __name__ == "__main__":
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=250, check=False
     )
 
 

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 PROGRAM = """
 import ctypes, os, sys
 from bestof.selection.record import Record
+from bestof.selection.store import worker
 from bestof.selection.store.postgresql import PostgresqlStore
+
+worker.IDLE_SECONDS = 600.0  # or the parent lets go of its connection while slow children run
 
 def record(name):
     return Record("s", name, "h", "a", (), 1.0)

@@ -222,7 +222,7 @@ for problem in range(40):
 def test_processes_that_write_the_same_records_lose_nothing(program: list[str], url: str) -> None:
     names = ["a", "b", "c", "d"]
     running = [subprocess.Popen([*program, name]) for name in names]
-    assert [one.wait(120) for one in running] == [0] * len(names)
+    assert [one.wait(250) for one in running] == [0] * len(names)
     found = read(url)
     assert len(found) == 40
     assert {tuple(sorted(item.alternative for item in one.evidence)) for one in found} == {
@@ -299,7 +299,7 @@ assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
 assert store.flush(60.0)
 assert store.load("s", "parent", "h") is not None
 """)
-    subprocess.run([sys.executable, str(file), url], check=True, timeout=120)
+    subprocess.run([sys.executable, str(file), url], check=True, timeout=250)
     assert len(read(url)) == 7
 
 
@@ -310,7 +310,7 @@ def test_the_benchmark_of_a_start_reads_all_and_leaves_nothing(url: str) -> None
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=250,
     )
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert names == ["open", "driver", "first", "server", "next"]

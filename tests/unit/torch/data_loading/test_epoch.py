@@ -14,13 +14,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SubsetRandomSampler, WeightedRandomSampler
 
-from bestof.torch.data_loading import epoch, trial_times, tuning
+from bestof.torch.data_loading import epoch, room, stream, trial_times, tuning
 from bestof.torch.data_loading.interception import _State, arm, follow
 from bestof.torch.data_loading.setting import Setting
 from bestof.torch.data_loading.tuning import Bounds, Tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from event_clock import EventClock
 from loaders import (
     Augmented,
     DiesInWorkers,
@@ -38,7 +39,17 @@ Make = Callable[[], DataLoader[Any]]
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Trials of few batches, so that an epoch holds several; workers are tried up to two."""
+    """Trials of few batches, so that an epoch holds several; workers are tried up to two.
+
+    All settings cost the same, so every machine tries the same ones. Neither a slow start of a
+    worker nor a lack of memory ends a search.
+    """
+    clock = EventClock()
+    for module in (epoch, stream, tuning):
+        monkeypatch.setattr(module, "perf_counter", clock)
+    monkeypatch.setattr(epoch, "TRIAL_TIMEOUT", 1000.0)
+    monkeypatch.setattr(room, "free_shared_memory", lambda: None)
+    monkeypatch.setattr(room, "available_memory", lambda: None)
     monkeypatch.setattr(trial_times, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(tuning, "NO_BOTTLENECK", -1.0)
     monkeypatch.setattr(tuning, "processors_of_a_rank", lambda: 2)
@@ -269,8 +280,6 @@ def test_a_loop_that_is_left_early_goes_on_in_the_next_epoch() -> None:
 
 
 def test_too_little_shared_memory_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bestof.torch.data_loading import room  # noqa: PLC0415
-
     monkeypatch.setattr(room, "free_shared_memory", lambda: 100)
     loader = DataLoader(Numbers(), 4)
     found = arm(loader, Bounds())

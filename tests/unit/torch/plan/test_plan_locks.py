@@ -24,7 +24,7 @@ thread = threading.Thread(target=hold)
 thread.start()
 begun.wait()
 if (child := os.fork()) == 0:
-    signal.alarm(60)
+    signal.alarm(250)
     let_go()
     {used}
     os._exit(0 if good else 1)

@@ -45,7 +45,10 @@ def test_the_garbage_collector_of_a_rank_does_not_change_the_names_of_problems()
     assert keeping._key(second, "6") == "toy/0/6"
 
 
-def test_the_thread_has_ended_before_the_interpreter_does() -> None:
+def test_the_thread_has_ended_before_the_interpreter_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bestof.torch.ranks.courier.END_SECONDS", 250.0)
     courier = Courier(Empty(), lambda: 0, lambda key: None)
     courier.log("toy/0/5")
     courier.start()
@@ -68,7 +71,7 @@ def test_a_store_that_fails_lets_the_rank_decide_alone() -> None:
     courier.start()
     thread = courier._thread
     assert thread is not None
-    thread.join(10)
+    thread.join(250)
     assert log.broken
 
 
