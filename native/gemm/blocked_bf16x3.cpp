@@ -1,7 +1,7 @@
 // The product of float32 matrices by tile registers of bfloat16, at the accuracy of float32: each
 // operand is the sum of three numbers of bfloat16 (gemm/bfloat16_parts.h). Rows are split block by
-// block. If B is not packed, one block of rows splits each panel of it when it comes to it; for
-// several blocks, B is split before. Instruction sets without tile registers multiply float32.
+// block. Each block splits each panel of B, while tiles multiply the panel before. For several
+// blocks, B is packed before. Instruction sets without tile registers multiply float32.
 #include <omp.h>
 
 #include "conv/operands.h"
