@@ -97,6 +97,9 @@ struct SplitNumbers {
   int q, k, v, gradient;
   bool* is_beyond;  // whether a weight or a sum was beyond its bound
 
+  // Whether vectors must compute these heads after all.
+  bool has_failed() const { return *is_beyond; }
+
   float score_scale(float scale) const { return scale * power_of(q + k); }
   // Weights, and so slopes, are multiplied by a power of two anyway.
   float slope_power(float) const { return 1.0f; }

@@ -270,7 +270,7 @@ struct TiledGradients {
     }
     if (keys == 0) return;
     copy();
-    for (long block = 0; block < keys; block += kGradientKeys) {
+    for (long block = 0; block < keys && !numbers.has_failed(); block += kGradientKeys) {
       const long block_end = smaller(keys, block + kGradientKeys);
       pack(block, block_end - block);
       descend_block(block, block_end, is_first_head);
@@ -300,7 +300,7 @@ inline void descend_heads(const AttentionBackward& p, const AttentionBackwardCal
                           const GradientLayout& at, const Numbers& numbers, long batch, long shared,
                           float* scratch) {
   const long sharing = p.of.heads / p.of.shared_heads;
-  for (long one = 0; one < sharing; ++one) {
+  for (long one = 0; one < sharing && !numbers.has_failed(); ++one) {
     const TiledGradients<Numbers> head = {
         p, call, at, scratch, batch, shared * sharing + one, shared, numbers};
     head.descend(one == 0, one == sharing - 1);

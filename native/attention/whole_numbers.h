@@ -66,6 +66,7 @@ struct WholeNumbers {
   BESTOF_INLINE float slope_power(float scale) const { return slope_power_of(scale); }
   BESTOF_INLINE float result_scale(float scale) const { return scale / slope_power_of(scale); }
   void scale_sums(float*, long) const {}
+  bool has_failed() const { return false; }
   NoPower query_power() const { return {}; }
   NoPower key_power() const { return {}; }
   NoPower value_power() const { return {}; }

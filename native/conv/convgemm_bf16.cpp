@@ -34,6 +34,10 @@ bool spreads(const Problem& p) {
   return pads_taps(p.kernel_height * p.kernel_width, p.in_channels / p.groups);
 }
 
+bool supports(const Problem& p) {
+  return !spreads(p) || spread_is_small(p, 1);
+}
+
 bool is_empty(const Problem& p) {
   return p.batch * p.out_height * p.out_width == 0;
 }
@@ -52,6 +56,10 @@ void run(const Problem& p, const Element* x, Element* y, const Call& call) {
 }
 
 #else
+
+bool supports(const Problem&) {
+  return true;
+}
 
 bool copies(const Problem& p) {
   const bool collide = rows_collide<Bfloat16>(p.stride_x * p.in_channels);
@@ -120,7 +128,7 @@ void run_forward(const Problem& p, const Call& call) {
 }  // namespace
 
 const Passes passes::convgemm_bf16 = {
-    .forward = {run_forward, forward_scratch, lowered_flops, pair_floats, pack},
+    .forward = {run_forward, forward_scratch, lowered_flops, pair_floats, pack, supports},
 };
 
 }  // namespace BESTOF_TARGET

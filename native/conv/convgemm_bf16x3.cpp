@@ -2,6 +2,7 @@
 // is the sum of three numbers of bfloat16. Instruction sets without tile registers multiply
 // float32.
 #include "conv/algorithms.h"
+#include "conv/spread_axis.h"
 #include "conv/weights.h"
 #if defined(__AMX_BF16__)
 #include "conv/spread_parts.h"
@@ -14,7 +15,7 @@ namespace {
 // The channels of a tap are padded to 32. Beyond half as many more, float32 is as fast.
 bool supports(const Problem& p) {
   const long inputs = p.in_channels / p.groups;
-  return 2 * round_up(inputs, 32) <= 3 * inputs;
+  return 2 * round_up(inputs, 32) <= 3 * inputs && spread_is_small(p, 3);
 }
 
 #if defined(__AMX_BF16__)

@@ -18,6 +18,15 @@ struct Bands {
   long pointers, thread, total;  // floats
 };
 
+// Whether the padded input of one row of results takes less than 1 GiB. Taps far outside of the
+// image would need memory for the zeros between.
+bool supports(const Problem& p) {
+  const double width =
+      (p.out_width - 1.0) * p.stride_x + (p.kernel_width - 1.0) * p.dilation_x + 1.0;
+  const double height = (p.kernel_height - 1.0) * p.dilation_y + 1.0;
+  return width * height * p.in_channels * sizeof(float) < 1 << 30;
+}
+
 // A band takes a quarter of L2 and leaves the rest to the weights. If the image is large enough,
 // each thread has at least four bands.
 Bands plan_bands(const Problem& p, int threads) {
@@ -117,7 +126,7 @@ void run_forward(const Problem& p, const Call& call) {
 }  // namespace
 
 const Passes passes::direct = {
-    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward},
+    .forward = {run_forward, forward_scratch, lowered_flops, weight_floats, pack_forward, supports},
 };
 
 }  // namespace BESTOF_TARGET

@@ -50,5 +50,18 @@ inline SpreadAxis spread_axis(long in, long out, long taps, long stride, long di
   return a;
 }
 
+// Whether what one line of results reads, spread, takes less than 1 GiB, with `copies` elements of
+// 2 bytes for each channel. Taps far outside of the image would need memory for the zeros between.
+inline bool spread_is_small(const Problem& p, int copies) {
+  const auto positions = [](long out, long taps, long stride, long dilation) {
+    const double reach = 1.0 * (taps - 1) * dilation / stride;
+    return (out + reach + 1) * smaller(taps, stride);
+  };
+  const double line = positions(p.out_width, p.kernel_width, p.stride_x, p.dilation_x);
+  const double lines = positions(1, p.kernel_height, p.stride_y, p.dilation_y);
+  const double bytes = 2.0 * copies * (p.in_channels + 32.0 * p.groups);
+  return line * lines * bytes < 1 << 30;
+}
+
 }  // namespace BESTOF_TARGET
 }  // namespace bestof

@@ -19,7 +19,7 @@ struct Spread {
   long lines;   // of results
   TileShares shares;
   long plane;           // positions of a plane of a block
-  long offsets, block;  // floats of the offsets of steps, and of the block of a thread
+  long offsets, block;  // floats of the offsets of steps, and of a block
 };
 
 // 1x1 without strides and pads needs no image, so the block may end anywhere.

@@ -229,7 +229,7 @@ struct PartsBlock {
     const ScaleExponent unscaled[kBlockHeight] = {};
     // If L2 cannot hold the weights, the first rows read them from L3 or memory.
     const bool streams = weights.floats() * 4 > level2_bytes() / 2;
-    const long lines = streams ? kStepElements / kTileDepth / 6 : 0;
+    const long lines = streams ? kStepElements / kTileDepth / kCallsOfStep : 0;
     for (long at = 0; at < positions; at += kBlockHeight) {
       const long n = smaller(positions - at, kBlockHeight);
       const SpreadRows rows = {pixels + at * s.pixel + group * kParts * s.inputs, offset, s.inputs,

@@ -61,7 +61,7 @@ void pack(const Product& p, const void* b, float* packed, int threads) {
     float* panel = packed + to.panel(block, j);
     pack_columns(all.at(j * kPanel, to.depth.begin(block)), depth,
                  smaller(p.columns - j * kPanel, kPanel), panel);
-    ColumnMagnitudes found;
+    LargestMagnitudes found;
     for (long k = 0; k < depth; ++k) {
       for (int tile = 0; tile < kPanelVectors; ++tile)
         found.add(tile, load(panel + k * kPanel + tile * kLanes));

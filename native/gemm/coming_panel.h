@@ -119,7 +119,7 @@ class ComingPanel {
   long used_ = 0, piece_ = 0, pieces_ = 0;
   bool fetches_ = false;
   long share_ = 0, calls_ = 1, credit_ = 0;
-  ColumnMagnitudes magnitudes_;
+  LargestMagnitudes magnitudes_;
   Vec factor_[kPanelVectors];
   alignas(64) float step_[kTileDepth * kPanel];
 };

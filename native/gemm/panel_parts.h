@@ -12,6 +12,16 @@ BESTOF_INLINE VecInt smaller_bits(VecInt a, VecInt b) {
       _mm512_min_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
 
+// The bits of the largest magnitude of each column.
+struct LargestMagnitudes {
+  VecInt largest[kPanelVectors] = {};
+
+  BESTOF_INLINE void add(int tile, Vec v) { largest[tile] = larger_magnitude(largest[tile], v); }
+
+  unsigned most(long j) const { return static_cast<unsigned>(largest[j / kLanes][j % kLanes]); }
+  ScaleExponent scale(long j) const { return scale_of(most(j)); }
+};
+
 // The bits of the largest and of the smallest magnitude of each column that is not zero, the
 // smallest less 1, so that no magnitude at all is the largest number without sign.
 struct ColumnMagnitudes {
@@ -34,8 +44,8 @@ struct ColumnMagnitudes {
 
   unsigned most(long j) const { return static_cast<unsigned>(largest[j / kLanes][j % kLanes]); }
 
-  // Whether column j, multiplied by `factor`, has a subnormal number. Tiles would take it for zero,
-  // which matters beside infinity.
+  // Whether column j, multiplied by `factor`, has a subnormal number. Its parts would be zero,
+  // which matters beside infinity, if vectors multiply what is joined from parts.
   bool has_subnormal(long j, float factor) const {
     const auto least = static_cast<unsigned>(smallest[j / kLanes][j % kLanes]) + 1;
     return most(j) != 0 && bits_as_float(least) * factor < power_of_two(1);
@@ -165,7 +175,8 @@ BESTOF_INLINE Vec times_power(Vec v, Vec exponent) {
 }
 
 // The scales of columns. Returns whether any is neither 0 nor kNotSplit.
-inline bool scales_of(const ColumnMagnitudes& found, ScaleExponent* scale) {
+template <class Magnitudes>
+inline bool scales_of(const Magnitudes& found, ScaleExponent* scale) {
   bool scaled = false;
   for (long j = 0; j < kPanel; ++j) {
     scale[j] = found.scale(j);

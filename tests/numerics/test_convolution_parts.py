@@ -213,3 +213,17 @@ def test_a_residual_may_be_overwritten() -> None:
     allowed = bound(case, x, w, np.abs(out))
     kernels.conv2d(x, w, residual=out, out=out, algorithm=NAME, **case.geometry)
     assert (np.abs(out - wanted) <= allowed).all()
+
+
+def test_taps_far_outside_of_the_image_are_left_to_others(isa: str) -> None:
+    """A spread image holds the zeros between taps. Its size must not exceed 64 bits."""
+    for far in (1 << 20, (1 << 31) - 1):
+        case = Case(
+            (1, 1, 1, 64), (8, 3, 3, 64), padding=((far, far), (far, far)), dilation=(far, far)
+        )
+        promised = kernels.conv2d_algorithms(case.x_shape, case.w_shape, **case.geometry)
+        assert NAME not in promised
+        assert isa != "amx_bf16" or "convgemm_bf16" not in promised
+        assert all(0 <= row.scratch_bytes < 1 << 30 for row in promised.values())
+        ones = np.ones(case.x_shape, np.float32), np.ones(case.w_shape, np.float32)
+        assert (kernels.conv2d(*ones, algorithm="convgemm", **case.geometry) == 64).all()

@@ -91,15 +91,6 @@ def direct(problem: ConvProblem) -> float:
     return 1.3 * dense(problem) * _lanes(k) + touched(problem)
 
 
-def by_parts(problem: ConvProblem) -> float:
-    """Return the cost of every product of float32 as products of parts of bfloat16.
-
-    Most layers of ResNet50 and VGG16 took 0.4 to 0.8 of the time of vectors (a Xeon with AMX).
-    """
-    k = problem.weight_shape[0] // problem.groups
-    return 0.75 * dense(problem) * _lanes(k) + touched(problem) + converted(problem)
-
-
 def direct_input_gradient(problem: ConvProblem) -> float:
     """Return the same with vectors along the channels. With 3 channels, 17 GFLOP/s were
     measured."""

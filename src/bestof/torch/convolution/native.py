@@ -16,7 +16,6 @@ from bestof.kernels import Conv2dPlan, algorithms, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
 from bestof.torch.convolution.estimate import (
     Estimate,
-    by_parts,
     in_channels_last,
     in_float32,
     input_gradient_in_channels_last,
@@ -72,8 +71,6 @@ _ESTIMATES: dict[str, Estimate] = {
 
 def estimate(algorithm: str, direction: str) -> Estimate | None:
     """Return the estimate of a native algorithm for one pass; None if it is always tried."""
-    if algorithms()[algorithm].parts:
-        return by_parts
     plain = input_gradient_in_channels_last if direction == "backward_input" else in_channels_last
     computes_all = algorithms()[algorithm].shapes == "any"
     found = plain if computes_all else _ESTIMATES.get(algorithm)

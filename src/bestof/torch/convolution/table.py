@@ -192,7 +192,7 @@ ROWS = (
         ),
         Way(other_dtype.weight_gradient("float32"), _in_float32, in_float32(in_channels_last)),
     ),
-    *(_native(row, "bfloat16") for row in NATIVE if not row.parts),
+    *(_native(row, "bfloat16") for row in NATIVE),
     *(
         Row(
             label,
