@@ -4,6 +4,8 @@
 // instruction set has: tile registers or vectors.
 #include <omp.h>
 
+#include <numeric>
+
 #include "conv/operands.h"
 #include "gemm/algorithms.h"
 #include "gemm/call_target.h"
@@ -96,13 +98,27 @@ void copy_rows(const Product& p, const Element* a, long count, long stride, Bflo
   }
 }
 
+// How threads share a product: blocks of rows, each in `parts` parts of its columns.
+struct Cut {
+  long blocks, parts;
+};
+
+// Gives every thread the same number of blocks, or of parts. Before, two threads shared 1,024 rows
+// as five blocks, and one waited: 367 GFLOP/s of bfloat16 instead of 420 (depth 768).
+Cut cut_of(const Product& p, int threads) {
+  const long all = threads;
+  const long blocks = larger(divide_up(p.rows, block_rows(p, threads)), 1);
+  if (blocks >= all) return {round_up(blocks, all), 1};
+  return {blocks, smaller(divide_up(p.columns, kPanel), all / std::gcd(blocks, all))};
+}
+
 // One matrix of the batch.
 template <class Element>
 void run_matrix(const Product& p, const Element* a, const Bfloat16* packed,
                 const Target<Element>& target, float* scratch, int threads) {
-  const long height = block_rows(p, threads), blocks = divide_up(p.rows, height);
-  const long panels = divide_up(p.columns, kPanel), stride = row_stride(p.depth);
-  const long parts = smaller(panels, divide_up(static_cast<long>(threads), blocks));
+  const auto [blocks, parts] = cut_of(p, threads);
+  const long height = block_rows(p, threads), stride = row_stride(p.depth);
+  const long panels = divide_up(p.columns, kPanel);
 #pragma omp parallel num_threads(threads)
   {
     const TileRegisters registers;

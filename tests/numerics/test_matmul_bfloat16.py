@@ -17,6 +17,7 @@ NAME = "blocked_bf16"
 SHAPES = (
     *((1, 1, 1), (15, 33, 47), (40, 130, 33), (5, 700, 64), (300, 9, 70), (7, 0, 3)),
     *((70, 500, 40), (33, 1100, 33), (300, 2100, 9)),  # depth in chunks, rows in blocks
+    *((20, 40, 170), (700, 40, 20)),  # fewer and more blocks than threads
 )
 
 
@@ -36,7 +37,7 @@ def test_operands_of_float32_are_rounded_once(shape: tuple[int, int, int], order
     bias, residual = (random.standard_normal(s, np.float32) for s in (n, (m, n)))
     exact = value_of(rounded(a.copy())), value_of(rounded(b.copy()))
     wanted = wanted_of(*exact, bias, residual)
-    for threads in (1, 3):
+    for threads in (1, 3, 5):
         for columns in (b, kernels.pack_matrix(b, algorithm=NAME)):
             out = poisoned(m, n)
             kernels.matmul(
