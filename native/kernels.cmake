@@ -6,7 +6,8 @@ set(KERNEL_SOURCES attention/backward.cpp attention/forward.cpp attention/forwar
                    transpose/blocked.cpp)
 # What an instruction set with products of bfloat16 compiles for itself. The rest is another one's.
 set(BFLOAT16_SOURCES attention/forward_bf16.cpp simd/kernels.cpp)
-# What is compiled for tile registers alone.
+# What is compiled for vectors of bfloat16 alone, and for tile registers alone.
+set(PAIR_SOURCES attention/backward_bf16.cpp)
 set(TILE_SOURCES attention/backward_tiled.cpp attention/forward_tiled.cpp)
 # A row MACRO(name, namespace, ...) of FOLDER/algorithms.inc is compiled from FOLDER/NAME.cpp.
 foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
@@ -29,6 +30,7 @@ foreach(table conv:BESTOF_ALGORITHM gemm:BESTOF_PRODUCT)
 endforeach()
 list(TRANSFORM KERNEL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM BFLOAT16_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+list(TRANSFORM PAIR_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM TILE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(KERNEL_INCLUDES ${CMAKE_CURRENT_LIST_DIR})
 
@@ -72,8 +74,8 @@ function(add_kernels target)
     set(AVX512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
     add_kernels_for(${target} avx2 avx2 "${KERNEL_SOURCES}" ${ARGN} -mavx2 -mfma)
     add_kernels_for(${target} avx512 avx512 "${KERNEL_SOURCES}" ${ARGN} ${AVX512})
-    add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES}" ${ARGN} ${AVX512}
-                    -mavx512bf16)
+    add_kernels_for(${target} avx512_bf16 avx512 "${BFLOAT16_SOURCES};${PAIR_SOURCES}" ${ARGN}
+                    ${AVX512} -mavx512bf16)
     if(COMPILER_KNOWS_AMX)
       add_kernels_for(${target} amx_bf16 avx512 "${BFLOAT16_SOURCES};${TILE_SOURCES}" ${ARGN}
                       ${AVX512} -mavx512bf16 -mamx-tile -mamx-bf16)

@@ -5,9 +5,10 @@
 // D = W * (G V^T - sum(G * O)), where the sum is that of the query. Then
 //   dV = W^T G,   dQ = scale D K,   dK = scale D^T Q.
 // A thread computes the gradients of one head of keys and values, by all queries that share it.
-// Operands of bfloat16 are widened to float32, a head at a time, and gradients are rounded once.
-// Tile registers multiply bfloat16 itself, so W and D are rounded too. They multiply float32 as the
-// sum of three parts of bfloat16, at the accuracy of float32. Sums are float32.
+// Gradients of bfloat16 are rounded once. Tile registers, and vectors of pairs, multiply bfloat16
+// itself, so W and D are rounded too. Elsewhere operands are widened to float32, a head at a time.
+// Tile registers multiply float32 as the sum of three parts of bfloat16, at the accuracy of
+// float32. Sums are float32.
 #pragma once
 #include "attention/forward.h"
 

@@ -2,8 +2,7 @@
 // instruction set for few queries or keys of float32 and for heads that cannot be split into parts.
 #include "attention/backward.h"
 #include "attention/split_numbers.h"
-#include "attention/tiled_gradients.h"
-#include "attention/whole_numbers.h"
+#include "attention/whole_gradients.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -102,13 +101,6 @@ void descend_split(const AttentionBackward& p, const AttentionBackwardCall& call
   });
 }
 
-void descend_whole(const AttentionBackward& p, const AttentionBackwardCall& call) {
-  const GradientLayout at = gradient_layout_of<WholeNumbers>(p.of);
-  each_head_of_keys(p, call, at.end, [&](long batch, long shared, float* scratch) {
-    descend_heads(p, call, at, WholeNumbers{}, batch, shared, scratch);
-  });
-}
-
 void run(const AttentionBackward& p, const AttentionBackwardCall& call) {
   if (is_by_vectors(p)) return rest::attention_backward.run(p, call);
   if (p.of.element == Element::kBfloat16) return descend_whole(p, call);
@@ -116,8 +108,7 @@ void run(const AttentionBackward& p, const AttentionBackwardCall& call) {
 }
 
 long scratch_floats(const AttentionBackward& p, int threads) {
-  if (p.of.element == Element::kBfloat16)
-    return threads * gradient_layout_of<WholeNumbers>(p.of).end;
+  if (p.of.element == Element::kBfloat16) return threads * whole_floats(p);
   return threads * split_floats(p);
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "attention/forward.h"
 #include "attention/tile_slopes.h"
-#include "gemm/amx_block.h"
+#include "gemm/tile.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {

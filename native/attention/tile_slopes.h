@@ -6,7 +6,7 @@
 // as panels, whose steps hold pairs of neighbouring queries: one more instruction for 32 elements.
 #pragma once
 #include "attention/tile_weights.h"
-#include "gemm/amx_block.h"
+#include "gemm/micro_kernel.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {

@@ -4,7 +4,7 @@
 // instructions, where a row by itself takes twenty that wait for each other.
 #pragma once
 #include "attention/softmax.h"
-#include "simd/amx.h"
+#include "simd/tiles.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {

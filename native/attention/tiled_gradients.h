@@ -1,6 +1,6 @@
-// The gradients of attention by tile registers, for the heads of queries that share one head of
-// keys and values. The operands are bfloat16 (whole_numbers.h), or float32 as parts of it
-// (split_numbers.h).
+// The gradients of attention by products of bfloat16, for the heads of queries that share one head
+// of keys and values. The operands are bfloat16 (whole_numbers.h), or float32 as parts of it
+// (split_numbers.h). Tile registers multiply them, or vectors of pairs.
 //
 // Blocks of keys are packed, and strips of 32 queries pass over them. A strip computes its scores S
 // and products G V^T, turns weights W and slopes D into bfloat16, and adds D K to dQ at once. dV =

@@ -1,4 +1,4 @@
-// The operands of the gradients of attention of bfloat16: tile registers take them as they are.
+// The operands of the gradients of attention of bfloat16: products take them as they are.
 // Weights and slopes are rounded to bfloat16.
 #pragma once
 #include "attention/gradient_layout.h"

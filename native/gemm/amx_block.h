@@ -9,8 +9,8 @@
 #pragma once
 #include "gemm/product.h"
 #include "gemm/tile.h"
-#include "simd/amx.h"
 #include "simd/isa.h"
+#include "simd/tiles.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -19,9 +19,6 @@ static_assert(kPanel == 2 * kTileColumns, "a panel is two tiles wide");
 
 // Panels and copied rows are padded with zeros to a multiple of this depth.
 constexpr long kDepthStep = kTileDepth;
-
-// Rows that are multiplied at once.
-constexpr long kBlockHeight = 2 * kTileHeight;
 
 // Steps of a chunk, and those that are not cut.
 constexpr long kChunkSteps = 8, kUncutSteps = 12;

@@ -24,11 +24,17 @@ namespace {
 
 namespace rest = BESTOF_REST;
 
-// Tile registers compute attention and its gradients by kernels of their own.
+// Tile registers compute attention by a kernel of their own. Its gradients are computed by products
+// of bfloat16 wherever there are some.
 #if defined(__AMX_BF16__)
 namespace tiled = BESTOF_TARGET;
 #else
 namespace tiled = BESTOF_REST;
+#endif
+#if defined(__AVX512BF16__)
+namespace paired = BESTOF_TARGET;
+#else
+namespace paired = BESTOF_REST;
 #endif
 
 #define BESTOF_ALGORITHM(algorithm, space, ...) \
@@ -66,7 +72,7 @@ const Kernels kKernels = {
     rest::multiply_adds,
     &tiled::attention,
     &attention_bf16,
-    &tiled::attention_backward,
+    &paired::attention_backward,
     rest::normalize,
 };
 
