@@ -116,7 +116,7 @@ Cut cut_of(const Product& p, int threads) {
 template <class Element>
 void run_matrix(const Product& p, const Element* a, const Bfloat16* packed,
                 const Target<Element>& target, float* scratch, int threads) {
-  const auto [blocks, parts] = cut_of(p, threads);
+  const Cut cut = cut_of(p, threads);
   const long height = block_rows(p, threads), stride = row_stride(p.depth);
   const long panels = divide_up(p.columns, kPanel);
 #pragma omp parallel num_threads(threads)
@@ -125,12 +125,12 @@ void run_matrix(const Product& p, const Element* a, const Bfloat16* packed,
     float* sums = scratch + omp_get_thread_num() * (height * stride / 2 + sums_floats(height));
     Bfloat16* rows = halves(sums + sums_floats(height));
 #pragma omp for schedule(dynamic, 1)
-    for (long item = 0; item < blocks * parts; ++item) {
-      const long first = part_begin(p.rows, blocks, item / parts);
-      const long count = part_begin(p.rows, blocks, item / parts + 1) - first;
+    for (long item = 0; item < cut.blocks * cut.parts; ++item) {
+      const long first = part_begin(p.rows, cut.blocks, item / cut.parts);
+      const long count = part_begin(p.rows, cut.blocks, item / cut.parts + 1) - first;
       copy_rows(p, a + first * p.a.row, count, stride, rows);
-      const long last = part_begin(panels, parts, item % parts + 1);
-      for (long panel = part_begin(panels, parts, item % parts); panel < last; ++panel) {
+      const long last = part_begin(panels, cut.parts, item % cut.parts + 1);
+      for (long panel = part_begin(panels, cut.parts, item % cut.parts); panel < last; ++panel) {
         multiply_block(rows, stride, count, packed + panel * pairs_of(p) * 2 * kPanel, p.depth,
                        smaller(p.columns - panel * kPanel, kPanel),
                        target_at(target, first, panel * kPanel), sums);
