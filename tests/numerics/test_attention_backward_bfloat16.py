@@ -2,10 +2,10 @@
 
 The operands are exact numbers, and sums are of float32. So bounds are those of
 test_attention_backward, and the gradients are rounded once more. Some instruction sets multiply
-bfloat16 itself. With them, the weight W of a score and its slope D are rounded before they are multiplied: dV
-errs by UNIT (W + its error) for each weight, and dQ and dK by UNIT (|D| + its error) for each
-slope. Up to a logsumexp L of 1,024, exponents are those of two, for which L is rounded once more. A
-weight then errs by u |L| <= 2^-14, a sixty-fourth of UNIT.
+bfloat16 itself. With them, the weight W of a score and its slope D are rounded before they are
+multiplied: dV errs by UNIT (W + its error) for each weight, and dQ and dK by UNIT (|D| + its error)
+for each slope. Up to a logsumexp L of 1,024, exponents are those of two, for which L is rounded
+once more. A weight then errs by u |L| <= 2^-14, a sixty-fourth of UNIT.
 """
 
 from __future__ import annotations
