@@ -4,6 +4,7 @@
 #include "gemm/product.h"
 #include "gemm/tile.h"
 #include "simd/isa.h"
+#include "simd/tiles.h"
 
 namespace bestof {
 namespace BESTOF_TARGET {
@@ -23,11 +24,6 @@ inline long block_rows(const Product& p, int threads) {
 BESTOF_INLINE long sums_floats(long) {
   return 0;
 }
-
-// Vector instructions need no preparation.
-struct TileRegisters {
-  TileRegisters() {}
-};
 
 // The results of R copied rows by one panel.
 template <int R, class Out>
