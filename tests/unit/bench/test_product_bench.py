@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+from bestof import kernels
 from bestof.bench.convolution.peer_worker import Prepared
 from bestof.bench.product import measure as measured
 from bestof.bench.product.case import CASES, ORDERS, Case, Operands, parse_case
@@ -68,9 +70,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "Side", FakeSide)
 
 
-def run(*threads: int) -> list[measured.ProductTime]:
+def run(*threads: int, cases: Sequence[Case] = (SMALL,)) -> list[measured.ProductTime]:
     return measure(
-        [SMALL], threads or [1], rounds=3, seconds=1, tell=lambda _: None, pause=lambda _: None
+        cases, threads or [1], rounds=3, seconds=1, tell=lambda _: None, pause=lambda _: None
     )
 
 
@@ -85,6 +87,27 @@ def test_ratios_are_to_the_better_peer_of_pytorch() -> None:
     assert rows["blocked"].of_ceiling == 0.5  # the copy takes a second, the arithmetic half of one
     assert rows["mkl"].gflops == 0.4e-3
     assert [row.threads for row in run(1, 2)] == [1] * 5 + [2] * 5
+
+
+def test_the_peak_is_the_largest_of_all_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[Case] = []
+
+    def prepare(side: FakeSide, case: Case) -> dict[str, Prepared]:
+        if side.name == "machine":
+            prepared.append(case)
+        return one_second(side, case)
+
+    def time(side: FakeSide, run: str, seconds: float) -> list[float]:
+        disturbed = side.name == "machine" and len(prepared) == 1
+        return [SECONDS[run] * (4 if disturbed else 1)] * 3
+
+    one_second = FakeSide.prepare
+    monkeypatch.setattr(FakeSide, "prepare", prepare)
+    monkeypatch.setattr(FakeSide, "time", time)
+    rows = [row for row in run(cases=(SMALL, Case(10, 100, 1000, "NT"))) if row.run == "blocked"]
+    assert [row.case for row in rows] == ["10x100x1000,NN", "10x100x1000,NT"]
+    assert [row.of_peak for row in rows] == [0.25, 0.25]
+    assert [row.of_ceiling for row in rows] == [0.5, 0.5]
 
 
 def test_a_peer_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +146,17 @@ def test_every_peer_multiplies(peer: Any, order: str) -> None:
     assert peer.load().version()
 
 
+def test_an_emulated_algorithm_is_no_run_of_its_own() -> None:
+    for isa in kernels.isas():
+        kernels.use_isa(isa)
+        try:
+            runs = NATIVE.load().prepare(SMALL)
+        finally:
+            kernels.use_isa(None)
+        assert "blocked, packed" in runs
+        assert ("blocked_bf16x3" in runs) == (isa == "amx_bf16")
+
+
 def test_the_ceilings_are_runs_too() -> None:
     assert set(MACHINE.load().prepare(SMALL)) == {"multiply-add", "copy, memcpy", "copy, kernels"}
 
@@ -138,7 +172,9 @@ def test_products_as_text() -> None:
 def test_the_command_prints_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["10x100x1000", "--threads", "1", "--rounds", "2", "--seconds", "0"]
     assert bench.call(["gemm", *arguments]) == 0
-    starred = [line for line in capsys.readouterr().out.splitlines() if line.startswith("*")]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith(", peak of 1 thread: 0 GFLOP/s")
+    starred = [line for line in printed if line.startswith("*")]
     assert len(starred) == 1
     assert "blocked" in starred[0]
     assert bench_gemm.call([*arguments, "--json"]) == 0

@@ -30,7 +30,8 @@ _TOLERANCE = 5e-5
 @dataclass(frozen=True, slots=True)
 class ProductTime:
     """One run of one side. `ratio`: how many times longer the better peer of PyTorch took, over the
-    pairs of a round; None for a peer. `of_peak`: FLOP/s over the peak of these rounds.
+    pairs of a round; None for a peer. `of_peak`: FLOP/s over the largest peak that was measured
+    with as many threads, whatever the product. (Half of one product's rounds may be disturbed.)
     """
 
     case: str
@@ -62,12 +63,28 @@ def measure(
     for count in threads:
         with ExitStack() as stack:
             sides = _start(count, stack, tell)
+            measured = []
             for number, case in enumerate(cases, 1):
                 tell(f"{number}/{len(cases)} {case}, threads {count}")
                 if count > 1:
                     pause(_PAUSE)
-                results += _measure(case, count, sides, rounds, seconds, pause)
+                measured.append(_measure(case, count, sides, rounds, seconds, pause))
+        peak = max(one.peak for one in measured)
+        bandwidth = max(one.bandwidth for one in measured)
+        for case, one in zip(cases, measured, strict=True):
+            results += _product_times(case, count, one.times, peak, bandwidth)
     return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The times of one product by side and run, the median of each round. FLOP/s and bytes/s that
+    the machine reached in the same rounds.
+    """
+
+    times: dict[tuple[str, str], list[float]]
+    peak: float
+    bandwidth: float
 
 
 def _start(threads: int, stack: ExitStack, tell: Callable[[str], None]) -> list[Side]:
@@ -90,7 +107,7 @@ def _measure(
     rounds: int,
     seconds: float,
     pause: Callable[[float], None],
-) -> list[ProductTime]:
+) -> _Measured:
     runs = {
         (side.name, name): (side, one) for side in sides for name, one in side.prepare(case).items()
     }
@@ -109,7 +126,7 @@ def _measure(
         )
         for kind in ("multiply-add", "copy")
     }
-    return _product_times(case, threads, times, rates["multiply-add"], rates["copy"])
+    return _Measured(times, rates["multiply-add"], rates["copy"])
 
 
 def _product_times(

@@ -11,8 +11,19 @@ _HEADINGS = ("", "product", "side", "threads", "ms", "GFLOP/s", "of peak", "ceil
 
 
 def product_table(title: str, rows: Sequence[ProductTime]) -> Table:
-    """Return the table of every run of every product; a star marks our fastest."""
+    """Return the table of every run of every product; a star marks our fastest.
+
+    The title tells the peaks of multiply-adds that the shares are of.
+    """
+    peaks = {row.threads: row.gflops / row.of_peak for row in rows}
+    title = ", ".join(
+        [title, *(f"{_of_threads(n)}: {peak:.0f} GFLOP/s" for n, peak in peaks.items())]
+    )
     return Table(title, _HEADINGS, [_cells(row, rows) for row in rows], left=3)
+
+
+def _of_threads(count: int) -> str:
+    return f"peak of {count} thread{'s' if count > 1 else ''}"
 
 
 def _cells(row: ProductTime, rows: Sequence[ProductTime]) -> tuple[str, ...]:

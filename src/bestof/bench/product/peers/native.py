@@ -13,12 +13,15 @@ def version() -> str:
 
 
 def prepare(case: Case) -> dict[str, Run]:
-    """Return a run for each algorithm of float32, and one on packed columns if it packs."""
+    """Return a run for each algorithm of float32, and one on packed columns if it packs.
+
+    An algorithm whose products this processor lacks is the same code as another one.
+    """
     operands = Operands.of(case)
     promises = kernels.matmul_algorithms(operands.a.shape, operands.b.shape)
     runs = {}
     for name, promise in promises.items():
-        if promise.algorithm.relaxed:
+        if promise.algorithm.relaxed or promise.algorithm.emulated:
             continue
         runs[name] = _run(operands, name, promise, operands.b.ctypes.data)
         if promise.packs:
