@@ -32,13 +32,19 @@ class Kept(Generic[_Result]):
     refusal: type[BestofError] = InvalidArgument
 
     def read(self) -> list[_Result]:
-        """Return the results. Without a file there are none.
+        """Return the results of these conditions. Without a file there are none.
 
         The last line may be cut off, for example because the process was killed. It is then
         skipped.
         """
-        if not self.path.exists():
-            return []
+        lines = self._lines() if self.path.exists() else []
+        return [result for conditions, result in lines if conditions == self.conditions]
+
+    def read_all(self) -> list[_Result]:
+        """Return the results of any conditions. Raises OSError if the file cannot be read."""
+        return [result for _, result in self._lines()]
+
+    def _lines(self) -> list[tuple[Any, _Result]]:
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         if lines and self._is_cut_off(lines[-1]):
             lines.pop()
@@ -47,14 +53,12 @@ class Kept(Generic[_Result]):
             try:
                 content = json.loads(line)
                 conditions = content.pop(_CONDITIONS, None) if isinstance(content, dict) else None
-                result = self.from_json(content)
+                results.append((conditions, self.from_json(content)))
             except (ValueError, TypeError, KeyError) as error:
                 raise self.refusal(
                     f"{self.path}, line {number}: no measurement of this version, or of another "
                     "table; give another path"
                 ) from error
-            if conditions == self.conditions:
-                results.append(result)
         return results
 
     def add(self, result: _Result) -> None:

@@ -24,7 +24,7 @@ from bestof.bench.model.record import (
     merged,
     read_kept,
     read_kept_rows,
-    times_from_dict,
+    read_results,
     to_dict,
     write_csv,
 )
@@ -97,11 +97,11 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
         promised_jobs() if options.reach else _jobs(options, options.models),
         _effort(options),
     )
-    kept = {one.job: one for one in read_kept(Path(options.keep), effort)} if options.keep else {}
+    kept = read_kept(Path(options.keep), effort) if options.keep else ()
     results = []
     with progress_bar() as progress:
         for job in jobs:
-            if (times := kept.get(job)) is None:
+            if (times := _kept_times(kept, job, peers)) is None:
                 told = _of_job(progress, job)
                 layers = options.layers or options.device != "cpu"
                 times = measure_model(job, peers, effort, layers=layers, progress=told)
@@ -109,6 +109,16 @@ def _measure(options: argparse.Namespace) -> tuple[ModelTimes, ...]:
                     keep(Path(options.keep), effort, times)
             results.append(times)
     return tuple(results)
+
+
+def _kept_times(
+    kept: Sequence[ModelTimes], job: Job, peers: Sequence[ModelPeer]
+) -> ModelTimes | None:
+    """Return the newest kept result of a job that has all these peers. A peer cannot be added:
+    ratios are of times in turn.
+    """
+    names = [peer.name for peer in peers if peer.runs(job)]
+    return next((one for one in reversed(kept) if one.job == job and one.has(names)), None)
 
 
 def _matrix(options: argparse.Namespace) -> int:
@@ -192,12 +202,11 @@ def _size(text: str | None) -> tuple[int, int] | None:
 def _read(files: Sequence[str]) -> Iterator[ModelTimes]:
     for file in files:
         try:
-            content = json.loads(Path(file).read_text(encoding="utf-8"))
+            yield from read_results(Path(file))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"--read: {error}") from error
         except (OSError, ValueError) as error:
             raise InvalidArgument(f"--read: {file} cannot be read: {error}") from error
-        if not isinstance(content, list):
-            raise InvalidArgument(f"--read: {file} is not what `bestof bench model --json` printed")
-        yield from map(times_from_dict, content)
 
 
 def _draw(results: Sequence[ModelTimes], file: Path) -> None:

@@ -90,7 +90,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--read",
         nargs="+",
         metavar="FILE",
-        help="show what --json printed before; later files win",
+        help="show what --json printed or --keep wrote before; later files win",
     )
     add(
         "--keep",

@@ -3,24 +3,76 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bestof.bench.model import record as model_record
-from bestof.cli import main
+from bestof.bench.model.job import Job
+from bestof.bench.model.peers.table import ModelPeer
+from bestof.bench.model.result import ModelTimes, PeerTime
+from bestof.cli import bench_model, main
+
+# The peers that the fake measurement answers.
+FAKE = ["--only", "eager,ncnn,enable"]
 
 
 def test_kept_results_are_not_measured_again(asked: list[Any], tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "kept.jsonl"
-    assert main(["bench", "model", "vgg16", "--batch", "1", "--keep", str(file)]) == 0
-    assert main(["bench", "model", "vgg16", "--batch", "1,8", "--keep", str(file)]) == 0
+    assert main(["bench", "model", "vgg16", *FAKE, "--batch", "1", "--keep", str(file)]) == 0
+    assert main(["bench", "model", "vgg16", *FAKE, "--batch", "1,8", "--keep", str(file)]) == 0
     assert [job.batch for job, *_ in asked] == [1, 8]
     assert capsys.readouterr().out.count("vgg16 inference, batch 1") == 2
     file.write_text("{}\n")
     assert main(["bench", "model", "vgg16", "--keep", str(file)]) == 2
     assert f"{file}, line 1: no measurement of this version" in capsys.readouterr().err
+
+
+def test_peers_that_the_kept_result_lacks_are_measured_with_all_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    """Ratios are of times in turn, so one peer alone cannot be added."""
+    asked: list[Any] = []
+
+    def measure(job: Job, peers: Sequence[ModelPeer], *_: Any, **__: Any) -> ModelTimes:
+        asked.append(peers)
+        return ModelTimes(
+            job, None, tuple(PeerTime(one.name, one.label, one.ours) for one in peers)
+        )
+
+    monkeypatch.setattr(bench_model, "measure_model", measure)
+    keeping = ["bench", "model", "vgg16", "--threads", "1", "--keep", str(tmp_path / "kept.jsonl")]
+    for peers, times in (
+        ("eager", 1),
+        ("eager,onnxruntime", 2),
+        ("onnxruntime", 2),
+        ("eager,openvino", 3),
+        ("onnxruntime", 3),
+    ):
+        capsys.readouterr()
+        assert main([*keeping, "--only", peers, "--json"]) == 0
+        assert len(asked) == times
+        shown = json.loads(capsys.readouterr().out)[0]["peers"]
+        assert {peer["name"] for peer in shown}.issuperset(peers.split(","))
+
+
+def test_a_kept_file_is_read_whatever_its_effort(
+    asked: list[Any], tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "kept.jsonl"
+    keeping = ["bench", "model", "--threads", "1", "--keep", str(file)]
+    assert main([*keeping, "vgg16", "--rounds", "3"]) == 0
+    assert main([*keeping, "unet", "--rounds", "2"]) == 0
+    with file.open("a") as stream:
+        stream.write('{"job": {')  # cut off
+    capsys.readouterr()
+    assert main(["bench", "model", "--read", str(file), "--json"]) == 0
+    assert [one["job"]["model"] for one in json.loads(capsys.readouterr().out)] == ["vgg16", "unet"]
+    file.write_text('{"job": {}}\n')
+    assert main(["bench", "model", "--read", str(file)]) == 2
+    assert f"--read: {file}, line 1: no measurement" in capsys.readouterr().err
 
 
 def test_the_matrix_goes_on_where_it_was_cut_off(
@@ -56,7 +108,7 @@ def test_results_of_another_effort_or_other_kernels_are_measured_again(
 ) -> None:
     keeping = ["bench", "model", "vgg16", "--threads", "1", "--keep", str(tmp_path / "kept.jsonl")]
     keeping, measured = (
-        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else ([*keeping, *FAKE], asked)
     )
     for more, times in (
         ([], 1),
@@ -82,7 +134,7 @@ def test_a_last_line_that_was_cut_off_is_measured_again(
     file = tmp_path / "kept.jsonl"
     keeping = ["bench", "model", "vgg16", "--threads", "1", "--batch", "1,2", "--keep", str(file)]
     keeping, measured = (
-        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else (keeping, asked)
+        ([*keeping, "--matrix", "--train"], matrix_asked) if matrix else ([*keeping, *FAKE], asked)
     )
     assert main(keeping) == 0
     whole = file.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,8 @@ from bestof.errors import InvalidArgument
 from bestof.kernels import build
 
 _Result = TypeVar("_Result")
+
+_BEGINNING = '{"job": {'  # of each kept line
 
 _PEER_COLUMNS = (
     "name",
@@ -93,13 +96,30 @@ def row_from_dict(content: Any) -> MatrixRow:
         ) from error
 
 
+def read_results(path: Path) -> list[ModelTimes]:
+    """Return the results of a file that `--json` printed, or `--keep` wrote with any effort.
+
+    Raises OSError if the file cannot be read, ValueError or InvalidArgument for other content.
+    """
+    text = path.read_text(encoding="utf-8")
+    if text.startswith(_BEGINNING):
+        return Kept(path, to_dict, times_from_dict, _BEGINNING).read_all()
+    content = json.loads(text)
+    if not isinstance(content, list):
+        raise InvalidArgument(f"{path}: this is not what `bestof bench model --json` printed")
+    try:
+        return [times_from_dict(one) for one in content]
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from error
+
+
 def read_kept(path: Path, effort: Effort) -> tuple[ModelTimes, ...]:
-    """Return the results that `keep` wrote with this effort and these kernels.
+    """Return the results that `keep` wrote with this effort and these kernels, the oldest first.
 
     Without a file there are none. Raises InvalidArgument for a line of another kind. A last line
     that was cut off is skipped.
     """
-    return merged(_kept(path, effort, times_from_dict).read())
+    return tuple(_kept(path, effort, times_from_dict).read())
 
 
 def read_kept_rows(path: Path, effort: Effort) -> tuple[MatrixRow, ...]:
@@ -116,7 +136,7 @@ def keep(path: Path, effort: Effort, times: ModelTimes | MatrixRow) -> None:
 def _kept(path: Path, effort: Effort, parse: Callable[[Any], _Result]) -> Kept[_Result]:
     """Return the file. A table must not mix times of different efforts or kernels."""
     conditions = {"rounds": effort.rounds, "seconds": effort.seconds, "kernels": build()}
-    return Kept(path, to_dict, parse, '{"job": {', conditions)
+    return Kept(path, to_dict, parse, _BEGINNING, conditions)
 
 
 def write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], stream: TextIO) -> None:

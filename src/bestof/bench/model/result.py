@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bestof.bench.model.job import Job
@@ -61,6 +61,10 @@ class ModelTimes:
     best: str | None
     peers: tuple[PeerTime, ...]
     layers: tuple[LayerTimes, ...] = ()
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Return whether each of these peers was measured, or has a reason why not."""
+        return {peer.name for peer in self.peers}.issuperset(names)
 
 
 @dataclass(frozen=True, slots=True)
