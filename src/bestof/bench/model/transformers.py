@@ -20,6 +20,10 @@ from transformers import (
 
 from bestof.bench.model.models import Size
 
+# The classes of ImageNet. Errors are compared with the root mean square of the logits. That of two
+# logits, which is the default, may be near zero: for one image by ViT in bfloat16, no peer passed.
+_FULL = {"num_labels": 1000}
+
 
 class Logits(nn.Module):
     """A model of transformers that returns its logits only."""
@@ -43,26 +47,26 @@ def resnet50(_size: Size, narrow: bool) -> nn.Module:
         "depths": [1, 2, 1, 1],
         "num_labels": 10,
     }
-    return Logits(ResNetForImageClassification(ResNetConfig(**(options if narrow else {}))))
+    return Logits(ResNetForImageClassification(ResNetConfig(**(options if narrow else _FULL))))
 
 
 def mobilenet_v2(_size: Size, narrow: bool) -> nn.Module:
     """Return MobileNetV2: depthwise convolutions between 1x1, padded as TensorFlow pads."""
     options = {"depth_multiplier": 0.25, "num_labels": 10}
     return Logits(
-        MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else {})))
+        MobileNetV2ForImageClassification(MobileNetV2Config(**(options if narrow else _FULL)))
     )
 
 
 def convnext(_size: Size, narrow: bool) -> nn.Module:
     """Return ConvNeXt: depthwise 7x7 convolutions, and linear layers over the channels."""
     options = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1], "num_labels": 10}
-    return Logits(ConvNextForImageClassification(ConvNextConfig(**(options if narrow else {}))))
+    return Logits(ConvNextForImageClassification(ConvNextConfig(**(options if narrow else _FULL))))
 
 
 def vit(size: Size, narrow: bool) -> nn.Module:
     """Return a Transformer over patches of 16x16, in its small form (384 wide, 12 layers)."""
-    options = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+    options = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, **_FULL}
     if narrow:
         options = {
             "hidden_size": 48,
@@ -77,7 +81,7 @@ def vit_b(size: Size, narrow: bool) -> nn.Module:
     """Return a Transformer over patches of 16x16, in its base form (768 wide, 12 layers)."""
     if narrow:
         return vit(size, narrow)
-    return Logits(ViTForImageClassification(ViTConfig(image_size=list(size))))
+    return Logits(ViTForImageClassification(ViTConfig(image_size=list(size), **_FULL)))
 
 
 def segformer(_size: Size, narrow: bool) -> nn.Module:

@@ -6,6 +6,7 @@ from typing import Any
 
 import openvino
 import torch
+from openvino.frontend import OpConversionFailure
 from torch import Tensor, nn
 
 from bestof.bench.model.peers.prepared import Prepared
@@ -20,7 +21,7 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
     halves = next(model.parameters()).dtype is torch.bfloat16
     model = model.float()
     example = example.float() if example.is_floating_point() else example
-    converted = openvino.convert_model(model, example_input=example, input=[list(example.shape)])
+    converted = _convert(model, example)
     options = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
@@ -31,3 +32,11 @@ def prepare(model: nn.Module, example: Tensor, threads: int) -> Prepared:
     request: Any = openvino.Core().compile_model(converted, "CPU", options).create_infer_request()
     images = example.numpy()
     return Prepared(lambda: request.infer([images], share_inputs=True, share_outputs=True)[0])
+
+
+def _convert(model: nn.Module, example: Tensor) -> Any:
+    shape = list(example.shape)
+    try:
+        return openvino.convert_model(model, example_input=example, input=[shape])
+    except OpConversionFailure:  # aten::diff in traces of GPT-2 and Llama; exports have it in parts
+        return openvino.convert_model(torch.export.export(model, (example,)), input=[shape])
