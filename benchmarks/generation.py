@@ -1,13 +1,15 @@
 """How fast is one token of a language model? It reads all weights once, and the cache.
 
 The model is like Llama: RMS norms, gated layers, a cache of keys and values that each token changes
-in place. Its weights are random. A plan of `bestof.torch.optimize` and PyTorch's eager mode take
+in place. Or it is the Llama or the GPT-2 of `transformers`, with a vocabulary of 8,192. Its weights
+are random. A plan of `bestof.torch.optimize` and PyTorch's eager mode take
 turns with a copy of 256 MiB. The table shows, for both, the milliseconds of a token, the bytes of
 weights and cache that it read in a second, and these as a share of the bytes that the copy read and
 wrote in a second. All are medians of the rounds.
 
     python benchmarks/generation.py                            20 s
     python benchmarks/generation.py --dtype bfloat16 --threads 2
+    python benchmarks/generation.py --model gpt2 --blocks 24
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from inspect import signature
 from typing import NamedTuple
 
 import torch
@@ -82,25 +85,73 @@ class Step(nn.Module):
         return x
 
 
+class Cache(NamedTuple):
+    """A cache for models of transformers, whose tensors are inputs."""
+
+    tensors: tuple[Tensor, ...]
+    position: Tensor
+
+    def update(
+        self, keys: Tensor, values: Tensor, block: int, **_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Write a token in place, and return all keys and values."""
+        held = self.tensors[2 * block], self.tensors[2 * block + 1]
+        for cache, new in zip(held, (keys, values), strict=True):
+            cache.index_copy_(2, self.position, new)
+        return held
+
+
+class TransformersStep(nn.Module):
+    """One token by a model of transformers: its number, its place, and a pair of caches a block."""
+
+    def __init__(self, name: str, width: int, blocks: int, places: int) -> None:
+        super().__init__()
+        import transformers as t  # noqa: PLC0415  the other model needs none
+
+        size = {"vocab_size": 8192, "bos_token_id": 0, "eos_token_id": 0}
+        if name == "gpt2":
+            size |= {"n_embd": width, "n_layer": blocks, "n_head": width // HEAD}
+            self.model = t.GPT2LMHeadModel(t.GPT2Config(n_positions=places, **size))
+        else:
+            size |= {"hidden_size": width, "intermediate_size": width * 11 // 4}
+            size |= {"num_hidden_layers": blocks, "num_attention_heads": width // HEAD}
+            self.model = t.LlamaForCausalLM(t.LlamaConfig(**size))
+        takes = signature(self.model.forward).parameters
+        self.keyword = "cache" if "cache" in takes else "past_key_values"
+
+    def forward(self, token: Tensor, position: Tensor, *caches: Tensor) -> Tensor:
+        seen = torch.arange(caches[0].shape[2])[None, None, None] <= position
+        found: Tensor = self.model(
+            token,
+            attention_mask=seen,
+            position_ids=position[None],
+            use_cache=True,
+            **{self.keyword: Cache(caches, position)},
+        ).logits
+        return found
+
+
 class Work(NamedTuple):
-    model: Step
+    model: nn.Module
     inputs: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, width: int, blocks: int, places: int, dtype: torch.dtype) -> Work:
+    def of(cls, name: str, width: int, blocks: int, places: int, dtype: torch.dtype) -> Work:
         """Return a model and the inputs of a token in the last place of a filled cache."""
         torch.manual_seed(0)
         shape = (1, width // HEAD, places, HEAD)
         caches = (torch.randn(shape, dtype=dtype) for _ in range(2 * blocks))
-        token = torch.randn(1, 1, width, dtype=dtype)
-        model = Step(width, blocks).eval().to(dtype)
-        return cls(model, (token, torch.tensor([places - 1]), *caches))
+        own = name == "own"
+        model = Step(width, blocks) if own else TransformersStep(name, width, blocks, places)
+        token = torch.randn(1, 1, width, dtype=dtype) if own else torch.tensor([[5]])
+        return cls(model.eval().to(dtype), (token, torch.tensor([places - 1]), *caches))
 
     @property
     def bytes(self) -> int:
-        """How many bytes of weights and cache a token reads."""
-        read = (*self.model.parameters(), *self.inputs[2:])
-        return sum(one.numel() * one.element_size() for one in read)
+        """How many bytes of weights and cache a token reads. Of tables it reads a row."""
+        tables = ("embed_tokens.weight", "wpe.weight")
+        weights = (one for name, one in self.model.named_parameters() if not name.endswith(tables))
+        return sum(one.numel() * one.element_size() for one in (*weights, *self.inputs[2:]))
 
 
 def medians(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -119,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--model", choices=["own", "llama", "gpt2"], default="own")
     parser.add_argument("--width", type=int, default=1024, help="a multiple of 64")
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--places", type=int, nargs="+", default=[128, 1024], help="of the cache")
@@ -126,7 +178,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
-    print(f"{processor_name()}; {options.blocks} blocks of {options.width}")
+    print(f"{processor_name()}; {options.model}: {options.blocks} blocks of {options.width}")
     print(
         "threads dtype     places    MB   eager, ms GB/s of copy    plan, ms GB/s of copy   ratio"
     )
@@ -136,7 +188,8 @@ def main() -> None:
         torch.set_num_threads(threads)
         for dtype in options.dtype:
             for places in options.places:
-                work = Work.of(options.width, options.blocks, places, DTYPES[dtype])
+                size = options.width, options.blocks, places
+                work = Work.of(options.model, *size, DTYPES[dtype])
                 with torch.no_grad():
                     plan = bt.optimize(work.model, work.inputs)
                     ways = {

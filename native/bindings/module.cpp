@@ -87,5 +87,6 @@ NB_MODULE(_native, m) {
   bestof::bind_pool(m);
   bestof::bind_product(m);
   bestof::bind_product_plan(m);
+  bestof::bind_rotary(m);
   bestof::bind_transpose(m);
 }

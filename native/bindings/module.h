@@ -21,6 +21,7 @@ void bind_plan(nanobind::module_& m);
 void bind_pool(nanobind::module_& m);
 void bind_product(nanobind::module_& m);
 void bind_product_plan(nanobind::module_& m);
+void bind_rotary(nanobind::module_& m);
 void bind_transpose(nanobind::module_& m);
 
 }  // namespace bestof

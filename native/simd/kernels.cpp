@@ -74,6 +74,7 @@ const Kernels kKernels = {
     &attention_bf16,
     &paired::attention_backward,
     rest::normalize,
+    rest::rotate,
 };
 
 }  // namespace BESTOF_TARGET

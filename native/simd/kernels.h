@@ -11,6 +11,7 @@
 #include "norm/norm.h"
 #include "optim/lamb.h"
 #include "pool/pool.h"
+#include "rotary/rotary.h"
 #include "simd/each_isa.h"
 #include "transpose/blocked.h"
 
@@ -37,6 +38,7 @@ struct Kernels {
   const AttentionPass* attention_bf16;
   const AttentionBackwardPass* attention_backward;
   Normalize* normalize;
+  Rotate* rotate;
 };
 
 BESTOF_EACH_ISA(extern const Kernels kKernels;)

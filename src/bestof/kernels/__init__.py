@@ -30,6 +30,7 @@ from bestof.kernels.matmul import (
 from bestof.kernels.norm import NormPlan, layer_norm, rms_norm
 from bestof.kernels.peak import multiply_adds
 from bestof.kernels.pool import Pool2dPlan, pool2d, pool2d_backward
+from bestof.kernels.rotary import RotaryPlan, rotary
 from bestof.kernels.transpose import transpose, transpose_algorithms
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "PackedWeights",
     "Pool2dPlan",
     "Promise",
+    "RotaryPlan",
     "algorithms",
     "attention",
     "attention_backward",
@@ -71,6 +73,7 @@ __all__ = [
     "pool2d",
     "pool2d_backward",
     "rms_norm",
+    "rotary",
     "transpose",
     "transpose_algorithms",
     "use_isa",

@@ -175,6 +175,7 @@ def normalize_at(
     centred: bool,
     halves: bool,
 ) -> None: ...
+def rotary(x: Any, cos: Any, sin: Any, out: Any, dtype: str, threads: int) -> None: ...
 def lamb(
     param: Any,
     grad: Any,
@@ -247,6 +248,16 @@ class AttentionPlan:
         threads: int,
     ) -> None: ...
     def run(self, q: int, k: int, v: int, mask: int, out: int, logsumexp: int) -> None: ...
+
+class RotaryPlan:
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        strides: Sequence[Sequence[int]],
+        dtype: str,
+        threads: int,
+    ) -> None: ...
+    def run(self, x: int, cos: int, sin: int, out: int) -> None: ...
 
 class Product:
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of
+from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
 
 aten = torch.ops.aten
 
@@ -17,6 +17,7 @@ def unite(graph: Graph) -> None:
     """Replace GELU by its formula with tanh, and RMS norm by its formula, in place.
 
     Models of transformers spell both out: eight passes over memory for the one, six for the other.
+    In bfloat16 each of the eight rounds its result; the operator rounds once.
     Unread nodes stay; the caller eliminates them.
     """
     for node in list(graph.nodes):
@@ -43,7 +44,9 @@ def _unite_gelu(graph: Graph, tanh: Node) -> None:
     if shifted.kwargs:
         return
     last = only_user(shifted)
-    if last is None or last.target is not aten.mul.Tensor or last.kwargs or not is_plain(x):
+    if last is None or last.target is not aten.mul.Tensor or last.kwargs:
+        return
+    if not is_plain(x, None, MULTIPLIED):
         return
     if _scaled(_other(last, shifted), 0.5) is x:
         _replace(graph, last, aten.gelu.default, (x,), {"approximate": "tanh"})

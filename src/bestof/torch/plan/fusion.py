@@ -10,6 +10,8 @@ from bestof.torch.plan.graph import value_of
 from bestof.torch.plan.joining import join_products
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.table import RECOGNISERS
+from bestof.torch.plan.parts import take_parts
+from bestof.torch.plan.repeats import merge_repeats
 from bestof.torch.plan.rewriter import Rewriter, Weights
 from bestof.torch.plan.strides import VIEWS, reads_strides
 
@@ -31,6 +33,8 @@ def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
         if _is_identity(node) and not any(map(reads_strides, node.users)):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+    take_parts(graph)
+    merge_repeats(graph)
     unite(graph)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):

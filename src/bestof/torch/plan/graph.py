@@ -17,7 +17,15 @@ aten = torch.ops.aten
 RESHAPING = frozenset({aten.reshape.default, aten.flatten.using_ints})
 
 # Operators that always return a view, whatever the strides of their argument.
-VIEWING = frozenset({aten.slice.Tensor, aten.transpose.int, aten.permute.default})
+VIEWING = frozenset(
+    {
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.transpose.int,
+        aten.permute.default,
+        aten.unsqueeze.default,
+    }
+)
 
 
 # The types of linear layers and attention that native kernels compute.

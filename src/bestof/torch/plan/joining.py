@@ -12,7 +12,6 @@ from torch.fx import GraphModule, Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.graph import RESHAPING, VIEWING, constant, shape_of
-from bestof.torch.plan.operations.attention import Attention
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.rewriter import Rewriter
@@ -81,7 +80,7 @@ def _takes(value: Tensor, reader: Node) -> bool:
     """Return whether a reader takes a value with these strides, and so do the readers of a view."""
     operation = operation_of(reader)
     if operation is not None:
-        return isinstance(operation, Attention) and value.stride(-1) == 1
+        return operation.reads_parts and value.stride(-1) == 1
     if reader.op == "output":
         return True
     if reads_strides(reader):

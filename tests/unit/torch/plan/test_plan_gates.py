@@ -62,7 +62,10 @@ def gated_step(binding: Any) -> ConvolutionStep:
             lambda net, x: net.up(x) * F.gelu(net.gate(x), approximate="tanh"),
             ["linear", "gated linear gelu_tanh"],
         ),
-        (lambda net, x: F.relu(net.gate(x)) * net.gate(x), ["linear", "gated linear relu"]),
+        (
+            lambda net, x: F.relu(net.gate(x)) * net.gate(x),
+            ["linear", "aten.relu.default", "aten.mul.Tensor"],
+        ),
     ],
     ids=["silu", "the other way", "gelu", "gelu by tanh", "the same layer twice"],
 )

@@ -45,6 +45,7 @@ class Attention(Operation):
     """
 
     name: ClassVar[str] = "attention"
+    reads_parts: ClassVar[bool] = True
 
     scale: float
     causal: bool

@@ -26,7 +26,8 @@ class Operation(ABC):
 
     name: in files and reports. reads_rows: whether its arguments are values (N, C, H, W) in
     channels last that lie in the arena. yields_rows: whether its result is one. A result that is
-    not lies in the arena too, contiguous. overwrites_last: whether the result may lie where the
+    not lies in the arena too, contiguous. reads_parts: whether its arguments may be parts of wider
+    rows, whose last axis has stride 1. overwrites_last: whether the result may lie where the
     last of several arguments does, if no other step reads that: each element is read just before it
     is written.
     """
@@ -35,6 +36,7 @@ class Operation(ABC):
     name: ClassVar[str]
     reads_rows: ClassVar[bool] = False
     yields_rows: ClassVar[bool] = False
+    reads_parts: ClassVar[bool] = False
     overwrites_last: ClassVar[bool] = False
 
     @classmethod

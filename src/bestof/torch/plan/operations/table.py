@@ -17,6 +17,7 @@ from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pixel_linear import PixelLinear
 from bestof.torch.plan.operations.pooling import Pooling
+from bestof.torch.plan.operations.rotary import Rotary
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.operations.written import Written
 from bestof.torch.plan.rewriter import Rewriter
@@ -28,6 +29,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     PixelLinear,
     Dense,
     RowNorm,
+    Rotary,
     Attention,
     Pooling,
     ToChannelsLast,

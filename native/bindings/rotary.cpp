@@ -1,0 +1,109 @@
+// Rotary position embedding for Python.
+#include "rotary/rotary.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/array.h"
+#include "bindings/attention.h"
+#include "bindings/execute.h"
+#include "bindings/module.h"
+#include "bindings/problem.h"
+
+namespace bestof {
+namespace {
+
+// The strides with which a table is read for x, whose shape it broadcasts to.
+TokenStrides table_strides(const Array& table, const char* name, const Array& x) {
+  const std::size_t rank = table.shape.size();
+  bool fits = rank >= 1 && rank <= 4 && table.shape[rank - 1] == x.shape[3];
+  long strides[4] = {};
+  for (std::size_t i = 0; fits && i + 1 < rank; ++i) {
+    const std::size_t axis = 4 - rank + i;
+    if (table.shape[i] == x.shape[axis]) {
+      strides[axis] = table.strides[i];
+    } else {
+      fits = table.shape[i] == 1;
+    }
+  }
+  if (!fits) {
+    refuse(std::string(name) + ": expected a shape that broadcasts to " + describe(x.shape) +
+           ", with all numbers of a token; got " + describe(table.shape));
+  }
+  if (table.count() > 0 && table.shape[rank - 1] > 1 && table.strides[rank - 1] != 1) {
+    refuse(std::string(name) + ": expected the numbers of a token side by side; got strides " +
+           describe(table.strides) + ": copy it");
+  }
+  return {strides[0], strides[1], strides[2]};
+}
+
+RotaryProblem make_rotary(const Array& x, const Array& cos, const Array& sin, Element element) {
+  if (x.shape.size() != 4 || x.shape[3] % 2 != 0) {
+    refuse("x: expected shape (batch, heads, tokens, size) with an even size; got " +
+           describe(x.shape));
+  }
+  expect_side_by_side(x, "x");
+  return {x.shape[0],
+          x.shape[1],
+          x.shape[2],
+          x.shape[3],
+          {x.strides[0], x.strides[1], x.strides[2]},
+          table_strides(cos, "cos", x),
+          table_strides(sin, "sin", x),
+          element};
+}
+
+void run_rotary(const RotaryProblem& p, const RotaryCall& call) {
+  nb::gil_scoped_release release;
+  kernels().rotate(p, call);
+}
+
+void rotary(nb::handle x, nb::handle cos, nb::handle sin, nb::handle out, const std::string& dtype,
+            int threads) {
+  const Element element = element_of(dtype);
+  const Array from = read_strided(x, "x", element), c = read_strided(cos, "cos", element);
+  const Array s = read_strided(sin, "sin", element);
+  const RotaryProblem p = make_rotary(from, c, s, element);
+  const Array into = write_array(out, "out", 4, element);
+  expect_shape(into, "out", from.shape);
+  expect_apart(into, "out", from, "x");
+  expect_apart(into, "out", c, "cos");
+  expect_apart(into, "out", s, "sin");
+  run_rotary(p, {from.data, c.data, s.data, into.data, threads_of(threads)});
+}
+
+// Rotary position embedding whose shapes and strides were checked once.
+struct RotaryPlan {
+  RotaryProblem problem;
+  int threads;
+};
+
+void run_plan(const RotaryPlan& plan, std::size_t x, std::size_t cos, std::size_t sin,
+              std::size_t out) {
+  run_rotary(plan.problem, {reinterpret_cast<const void*>(x), reinterpret_cast<const void*>(cos),
+                            reinterpret_cast<const void*>(sin), reinterpret_cast<void*>(out),
+                            threads_of(plan.threads)});
+}
+
+}  // namespace
+
+void bind_rotary(nb::module_& m) {
+  nb::class_<RotaryPlan>(m, "RotaryPlan")
+      .def("__init__",
+           [](RotaryPlan* self, const std::vector<Shape>& shapes, const std::vector<Shape>& strides,
+              const std::string& dtype, int threads) {
+             const char* names[] = {"x", "cos", "sin"};
+             Array arrays[3];
+             for (int i = 0; i < 3; ++i) arrays[i] = described(shapes[i], strides[i], names[i]);
+             new (self) RotaryPlan{make_rotary(arrays[0], arrays[1], arrays[2], element_of(dtype)),
+                                   threads};
+           })
+      .def("run", &run_plan);
+  m.def("rotary", &rotary);
+}
+
+}  // namespace bestof
