@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -104,6 +106,55 @@ def test_a_transposed_weight() -> None:
         model.weight.add_(1.0)
     with pytest.raises(TorchError, match="changed"):
         plan(x)
+
+
+class Spelled(nn.Module):
+    """A linear layer by a matrix product, as Falcon and many papers write it."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight, self.square = (nn.Parameter(torch.randn(40, n) / 5) for n in (24, 40))
+        self.bias, self.column = nn.Parameter(torch.randn(40)), nn.Parameter(torch.randn(40, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda m, x: F.relu(x @ m.weight.T + m.bias), ["linear relu"]),
+        (lambda m, x: F.relu(m.bias + x @ m.weight.t()), ["linear relu"]),
+        (lambda m, x: F.relu(x.matmul(m.weight.mT)), ["linear relu"]),
+        (lambda m, x: x @ m.weight.transpose(0, 1), ["linear"]),
+        (lambda m, x: x @ m.weight.permute(-1, 0), ["linear"]),
+        (lambda m, x: torch.mm(x[0], m.weight.T) + m.bias, ["linear"]),
+        (lambda m, x: (x @ m.weight.T).sin() @ m.square, ["linear", "linear"]),
+        (lambda m, x: x @ m.weight.T + m.bias[None], ["linear"]),
+        (lambda m, x: torch.add(x @ m.weight.T, m.bias, alpha=2), ["linear"]),
+        (lambda m, x: x @ m.weight.T + m.bias[0], ["linear"]),
+        (lambda m, x: x @ m.weight.T + 2.0, ["linear"]),
+        (lambda m, x: (y := x @ m.weight.T) + m.bias - y.sin(), ["linear"]),
+        (lambda m, x: x[0, 0] @ m.weight.T, []),
+        (lambda m, x: m.square @ m.weight + x.sum(), ["linear"]),
+        (lambda m, x: x @ m.weight.sin().T, []),
+        (lambda m, x: x.transpose(1, 2) @ m.bias[:9] * x.sum(), []),
+    ],
+)
+def test_a_layer_by_a_matrix_product(
+    function: Callable[[Any, Tensor], Tensor], expected: list[str]
+) -> None:
+    torch.manual_seed(0)
+    model, x = Spelled(function).eval(), torch.randn(2, 9, 24)
+    plan = bt.optimize(model, x)
+    assert [one for one in operations(plan, x) if one.startswith("linear")] == expected
+    assert is_close(plan, model, x)
+    half, rounded = copy.deepcopy(model).bfloat16(), x.bfloat16()
+    with torch.no_grad():
+        right = copy.deepcopy(half).double()(rounded.double())
+    error = torch.linalg.vector_norm(bt.optimize(half, rounded)(rounded).double() - right)
+    assert error <= 10 * 2**-8 * torch.linalg.vector_norm(right)
 
 
 class Residual(nn.Module):

@@ -38,7 +38,12 @@ class Linear(FusedLayer):
     @classmethod
     def recognisers(cls) -> Mapping[Any, Callable[[Rewriter, Node], object]]:
         """Return the operators that may become linear layers."""
-        return {aten.linear.default: _recognise, aten.addmm.default: _recognise_addmm}
+        return {
+            aten.linear.default: _recognise,
+            aten.addmm.default: _recognise_addmm,
+            aten.matmul.default: _recognise_product,
+            aten.mm.default: _recognise_product,
+        }
 
     def absorb(self, rewriter: Rewriter, node: Node) -> None:
         """Take the addition and the activation that follow into the layer."""
@@ -134,6 +139,44 @@ def _recognise_addmm(rewriter: Rewriter, node: Node) -> None:
             x, last = before, after
     layer = Layer(rewriter.frozen(weight, bias, None, 1, transposed=True), linear=True)
     rewriter.replace(last, Linear(layer), x)
+
+
+def _recognise_product(rewriter: Rewriter, node: Node) -> None:
+    """Replace x @ weight or x @ weight.T, and the bias that is added to it."""
+    x, given = node.args[:2]
+    turned_back = _transposed(given)
+    weight = rewriter.constant(given if turned_back is None else turned_back)
+    if weight is None or weight.dim() != 2 or not weight.is_contiguous():
+        return
+    dtypes = {weight.dtype} & MULTIPLIED
+    if not is_plain(x, None, dtypes) or not is_plain(node, None, dtypes):
+        return
+    if len(shape_of(x)) < 2:
+        return
+    bias, last, after = None, node, only_user(node)
+    if after is not None and after.target is aten.add.Tensor and not after.kwargs:
+        added = rewriter.constant(after.args[1] if after.args[0] is node else after.args[0])
+        row = shape_of(node)[-1:], weight.dtype
+        if added is not None and (added.shape, added.dtype) == row and is_alike(node, after):
+            bias, last = added, after
+    frozen = rewriter.frozen(weight, bias, None, 1, transposed=turned_back is None)
+    rewriter.replace(last, Linear(Layer(frozen, linear=True)), x)
+
+
+def _transposed(node: Any) -> Node | None:
+    """Return the matrix whose transpose a node is; None for other nodes."""
+    if not isinstance(node, Node) or node.op != "call_function":
+        return None
+    source = node.args[0]
+    if not isinstance(source, Node) or len(shape_of(source)) != 2:
+        return None
+    if node.target in (aten.t.default, aten.numpy_T.default, aten.mT.default):
+        return source
+    if node.target is aten.transpose.int:
+        return source if node.args[1] % 2 != node.args[2] % 2 else None  # type: ignore[operator]
+    if node.target is aten.permute.default:
+        return source if node.args[1] in ([1, 0], [-1, 0], [1, -2], [-1, -2]) else None
+    return None
 
 
 def _recognise(rewriter: Rewriter, node: Node) -> None:
