@@ -21,6 +21,7 @@
 #include "fuzz/company.h"
 #include "fuzz/norm.h"
 #include "fuzz/product.h"
+#include "fuzz/rotary.h"
 #include "simd/isa.h"
 #include "simd/kernels.h"
 
@@ -312,6 +313,7 @@ int main(int count, char** arguments) {
     if (bestof::fuzz::try_product(kernels, random, multiplied) != 0) return 1;
     if (bestof::fuzz::try_company(kernels, random) != 0) return 1;
     if (bestof::fuzz::try_norms(kernels, random) != 0) return 1;
+    if (bestof::fuzz::try_rotary(kernels, random) != 0) return 1;
     // Its naive sums take longest.
     if (tried % 4 == 0 && bestof::fuzz::try_attention(kernels, random) != 0) return 1;
     ++tried;
