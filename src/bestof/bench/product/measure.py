@@ -31,7 +31,7 @@ _TOLERANCE = 5e-5
 class ProductTime:
     """One run of one side. `ratio`: how many times longer the better peer of PyTorch took, over the
     pairs of a round; None for a peer. `of_peak`: FLOP/s over the largest peak that was measured
-    with as many threads, whatever the product. (Half of one product's rounds may be disturbed.)
+    with as many threads, whatever the product. (All rounds of one product may be disturbed.)
     """
 
     case: str

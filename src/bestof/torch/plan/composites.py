@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
+from bestof.torch.plan.graph import (
+    MULTIPLIED,
+    argument,
+    is_plain,
+    only_user,
+    other_argument,
+    shape_of,
+)
 
 aten = torch.ops.aten
 
@@ -48,7 +55,7 @@ def _unite_gelu(graph: Graph, tanh: Node) -> None:
         return
     if not is_plain(x, None, MULTIPLIED):
         return
-    if _scaled(_other(last, shifted), 0.5) is x:
+    if _scaled(other_argument(last, shifted), 0.5) is x:
         _replace(graph, last, aten.gelu.default, (x,), {"approximate": "tanh"})
 
 
@@ -68,13 +75,13 @@ def _unite_rms_norm(graph: Graph, rsqrt: Node) -> None:
     last = only_user(rsqrt)
     if last is None or last.target is not aten.mul.Tensor:
         return
-    x = _other(last, rsqrt)
+    x = other_argument(last, rsqrt)
     if not isinstance(x, Node) or not is_plain(x) or not _is_power(mean.args[0], x, 2):
         return
     x, last = _between_casts(x, last)
     size, scale, after = shape_of(x)[-1], None, only_user(last)
     if after is not None and after.target is aten.mul.Tensor:
-        given, dtypes = _other(after, last), {x.meta["val"].dtype}
+        given, dtypes = other_argument(after, last), {x.meta["val"].dtype}
         if is_plain(given, 1, dtypes) and given.op == "get_attr" and shape_of(given) == (size,):
             scale, last = given, after
     _replace(graph, last, aten.rms_norm.default, (x, [size], scale, eps), {})
@@ -109,11 +116,6 @@ def _is_power(node: Any, x: Node, exponent: int) -> bool:
     if not isinstance(node, Node) or node.target is not aten.pow.Tensor_Scalar:
         return False
     return node.args[0] is x and argument(node, "exponent") == exponent
-
-
-def _other(node: Node, one: Node) -> Any:
-    """Return the factor of a product beside `one`."""
-    return node.args[1] if node.args[0] is one else node.args[0]
 
 
 def _replace(

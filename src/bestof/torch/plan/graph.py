@@ -90,6 +90,11 @@ def only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
+def other_argument(node: Node, one: Node) -> Any:
+    """Return the argument of a sum or product beside `one`."""
+    return node.args[1] if node.args[0] is one else node.args[0]
+
+
 def behind(node: Node) -> Node:
     """Return the node to insert a reader of a value behind: the last input stands for all inputs.
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.errors import TorchError
 from bestof.kernels import AttentionPlan
 from bestof.torch.plan.graph import (
     MULTIPLIED,
@@ -23,6 +22,7 @@ from bestof.torch.plan.graph import (
     value_of,
 )
 from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.raced_problem import RacedProblem
@@ -71,7 +71,10 @@ class Attention(Operation):
         planned, at = self._planner(shapes, out.transpose(1, 2)), out.data_ptr()
 
         def native() -> None:
-            operands = [_checked(find(), one) for find, one in zip(finders, given, strict=True)]
+            operands = [
+                side_by_side(as_planned(find(), one, "attention"))
+                for find, one in zip(finders, given, strict=True)
+            ]
             q, k, v, *mask = (one.data_ptr() for one in operands)
             planned([one.stride() for one in operands]).run(q, k, v, at, *mask)
 
@@ -144,19 +147,6 @@ def _fit(
         len(mask) in (2, 4)
         and all(one in (1, of) for one, of in zip(mask, scores[-len(mask) :], strict=True))
     )
-
-
-def _checked(value: Tensor, planned: Tensor) -> Tensor:
-    """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
-    if value.dtype is not planned.dtype or value.shape != planned.shape:
-        raise TorchError(
-            f"optimize: attention was planned for {str(planned.dtype).removeprefix('torch.')} "
-            f"{tuple(planned.shape)}; it got {value.dtype} "
-            f"{tuple(value.shape)}: an operator before it returned another type than when it was "
-            "traced"
-        )
-    value = value.resolve_neg() if value.is_neg() else value
-    return value if value.stride(-1) == 1 else value.contiguous()
 
 
 def _recognise(rewriter: Rewriter, node: Node) -> None:

@@ -14,7 +14,14 @@ from torch.fx import Node
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.frozen_weights import Norm
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
+from bestof.torch.plan.graph import (
+    MULTIPLIED,
+    argument,
+    is_plain,
+    only_user,
+    other_argument,
+    shape_of,
+)
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.dense import Dense
@@ -51,7 +58,7 @@ class Linear(FusedLayer):
             return
         user = only_user(node)
         if user is not None and user.target is aten.add.Tensor:
-            other = user.args[1] if user.args[0] is node else user.args[0]
+            other = other_argument(user, node)
             if _is_residual(node, other, user):
                 residual = other if is_dense(other) else _dense_copy(rewriter, other)
                 node = rewriter.absorb(node, user, self, node.args[0], residual)
@@ -155,7 +162,7 @@ def _recognise_product(rewriter: Rewriter, node: Node) -> None:
         return
     bias, last, after = None, node, only_user(node)
     if after is not None and after.target is aten.add.Tensor and not after.kwargs:
-        added = rewriter.constant(after.args[1] if after.args[0] is node else after.args[0])
+        added = rewriter.constant(other_argument(after, node))
         row = shape_of(node)[-1:], weight.dtype
         if added is not None and (added.shape, added.dtype) == row and is_alike(node, after):
             bias, last = added, after
@@ -199,7 +206,7 @@ def _scale(rewriter: Rewriter, node: Node, weight: Tensor) -> tuple[Node, Norm |
     """Return the last node of a linear layer, and the scale of its outputs if one follows."""
     user = only_user(node)
     if user is not None and user.target is aten.mul.Tensor and is_alike(node, user):
-        factor = rewriter.constant(user.args[1] if user.args[0] is node else user.args[0])
+        factor = rewriter.constant(other_argument(user, node))
         if factor is not None and factor.shape == weight.shape[:1] and factor.dtype is weight.dtype:
             return user, Norm(None, None, factor, None, 0.0)
     return node, None

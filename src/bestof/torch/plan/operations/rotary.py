@@ -10,10 +10,17 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.errors import TorchError
 from bestof.kernels import RotaryPlan
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, shape_of
+from bestof.torch.plan.graph import (
+    MULTIPLIED,
+    argument,
+    is_plain,
+    only_user,
+    other_argument,
+    shape_of,
+)
 from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.operands import as_planned, side_by_side
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.raced_problem import RacedProblem
@@ -54,7 +61,10 @@ class Rotary(Operation):
         at = out.data_ptr()
 
         def native() -> None:
-            values = [_checked(find(), one) for find, one in zip(finders, planned, strict=True)]
+            values = [
+                side_by_side(as_planned(find(), one, "a rotary embedding"))
+                for find, one in zip(finders, planned, strict=True)
+            ]
             strides = tuple(one.stride() for one in values)
             if (plan := plans.get(strides)) is None:
                 shapes = [one.shape for one in planned]
@@ -94,19 +104,6 @@ def _fit(x: tuple[int, ...], *tables: tuple[int, ...]) -> bool:
     )
 
 
-def _checked(value: Tensor, planned: Tensor) -> Tensor:
-    """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
-    if value.dtype is not planned.dtype or value.shape != planned.shape:
-        raise TorchError(
-            "optimize: a rotary embedding was planned for "
-            f"{str(planned.dtype).removeprefix('torch.')} {tuple(planned.shape)}; it got "
-            f"{value.dtype} {tuple(value.shape)}: an operator before it returned another type "
-            "than when it was traced"
-        )
-    value = value.resolve_neg() if value.is_neg() else value
-    return value if value.stride(-1) == 1 else value.contiguous()
-
-
 def _recognise(rewriter: Rewriter, turned: Node) -> None:
     """Replace x * cos + cat(-second half, first half) * sin, given the cat."""
     x = _turned(turned)
@@ -116,12 +113,12 @@ def _recognise(rewriter: Rewriter, turned: Node) -> None:
     total = only_user(by_sin)
     if total is None or total.target is not aten.add.Tensor or total.kwargs:
         return
-    by_cos = _other(total, by_sin)
+    by_cos = other_argument(total, by_sin)
     if not isinstance(by_cos, Node) or by_cos.target is not aten.mul.Tensor:
         return
     if x not in by_cos.args or only_user(by_cos) is None:
         return
-    cos, sin = _other(by_cos, x), _other(by_sin, turned)
+    cos, sin = other_argument(by_cos, x), other_argument(by_sin, turned)
     dtypes = {val(x).dtype} & MULTIPLIED
     if not all(is_plain(one, None, dtypes) for one in (x, cos, sin, total)):
         return
@@ -160,8 +157,3 @@ def _range(part: Node, last: int, size: int) -> tuple[int, int] | None:
         return None
     begin, behind, _ = slice(start, end).indices(size)
     return begin, behind
-
-
-def _other(node: Node, one: Node) -> Any:
-    """Return the argument of a sum or product beside `one`."""
-    return node.args[1] if node.args[0] is one else node.args[0]

@@ -15,6 +15,7 @@ from bestof.errors import TorchError
 from bestof.kernels import NormPlan
 from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, shape_of
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
+from bestof.torch.plan.operations.operands import as_planned
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.raced_problem import RacedProblem
@@ -91,7 +92,7 @@ class RowNorm(Operation):
         at, added = out.data_ptr(), 0 if residual is None else residual.data_ptr()
 
         def native() -> None:
-            x = _checked(find(), out)
+            x = as_planned(find(), out, "a norm").contiguous()
             # The model's memory may move (model.share_memory()).
             factor, term = (0 if one is None else one.data_ptr() for one in (scale, shift))
             plan.run(x.data_ptr(), at, factor, term, added)
@@ -145,17 +146,6 @@ def _is_row(value: Tensor, size: int, dtype: torch.dtype) -> bool:
 
 def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _checked(x: Tensor, out: Tensor) -> Tensor:
-    """Return a value that the kernel reads by its address; TorchError if it is not as planned."""
-    if x.dtype is not out.dtype or x.shape != out.shape:
-        raise TorchError(
-            f"optimize: a norm was planned for {_named(out.dtype)} {tuple(out.shape)}; it got "
-            f"{x.dtype} {tuple(x.shape)}: an operator before it returned another type "
-            "than when it was traced"
-        )
-    return (x.resolve_neg() if x.is_neg() else x).contiguous()
 
 
 def _recognise(rewriter: Rewriter, node: Node) -> None:
