@@ -5,15 +5,11 @@
 // their exponentials so far. When a block raises the maximum, both the sum and the results so far
 // are multiplied by exp(old - new).
 #pragma once
+#include "attention/head_strides.h"
 #include "conv/problem.h"
 #include "simd/each_isa.h"
 
 namespace bestof {
-
-// Distances of elements. Those of one token are side by side.
-struct HeadStrides {
-  long batch, head, token;
-};
 
 // Strides of 0 repeat the mask along an axis.
 struct MaskStrides {

@@ -54,34 +54,33 @@ void check_shapes(const Array& q, const Array& k, const Array& v) {
          describe(k.shape) + " and q " + describe(q.shape));
 }
 
-// Strides with which a mask of at most 4 axes is read for `shape`, (batch, heads, queries, keys).
-MaskStrides broadcast(const Array& mask, const std::vector<long>& shape) {
+}  // namespace
+
+MaskStrides broadcast(const Array& array, const char* name, const std::vector<long>& shape) {
   long strides[4] = {};
-  const std::size_t rank = mask.shape.size();
+  const std::size_t rank = array.shape.size();
   bool fits = rank <= 4;
   for (std::size_t i = 0; fits && i < rank; ++i) {
     const std::size_t axis = 4 - rank + i;
-    if (mask.shape[i] == shape[axis]) {
-      strides[axis] = mask.strides[i];
+    if (array.shape[i] == shape[axis]) {
+      strides[axis] = array.strides[i];
     } else {
-      fits = mask.shape[i] == 1;
+      fits = array.shape[i] == 1;
     }
   }
   if (!fits) {
-    refuse("mask: expected a shape that broadcasts to " + describe(shape) + "; got " +
-           describe(mask.shape));
+    refuse(std::string(name) + ": expected a shape that broadcasts to " + describe(shape) +
+           "; got " + describe(array.shape));
   }
   return {strides[0], strides[1], strides[2], strides[3]};
 }
-
-}  // namespace
 
 HeadStrides strides_of(const Array& array) {
   return {array.strides[0], array.strides[1], array.strides[2]};
 }
 
 void expect_side_by_side(const Array& array, const char* name) {
-  if (array.count() > 0 && array.shape[3] > 1 && array.strides[3] != 1) {
+  if (array.count() > 0 && array.shape.back() > 1 && array.strides.back() != 1) {
     refuse(std::string(name) + ": expected the numbers of a token side by side; got strides " +
            describe(array.strides) + ": copy it");
   }
@@ -119,7 +118,7 @@ Attention make_attention(const AttentionOperands& given, bool causal, double sca
   p.scale = static_cast<float>(scale);
   p.element = element;
   p.mask_element = mask_element;
-  if (given.mask) p.mask = broadcast(*given.mask, {p.batch, p.heads, p.queries, p.keys});
+  if (given.mask) p.mask = broadcast(*given.mask, "mask", {p.batch, p.heads, p.queries, p.keys});
   if (given.logsumexp) {
     expect_shape(*given.logsumexp, "logsumexp", {p.batch, p.heads, p.queries});
     expect_distinct(*given.logsumexp, "logsumexp");

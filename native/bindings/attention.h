@@ -29,6 +29,11 @@ Attention make_attention(const AttentionOperands& given, bool causal, double sca
 // Checks the shape and strides of an array of results.
 HeadStrides result_strides(const Array& array, const char* name, const std::vector<long>& shape);
 HeadStrides strides_of(const Array& array);
+
+// Strides with which an array of at most 4 axes is read for `shape`, to which it broadcasts.
+MaskStrides broadcast(const Array& array, const char* name, const std::vector<long>& shape);
+
+// Checks that the last axis is contiguous.
 void expect_side_by_side(const Array& array, const char* name);
 Array described(const Shape& shape, const Shape& strides, const char* name);
 

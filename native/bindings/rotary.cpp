@@ -17,28 +17,15 @@
 namespace bestof {
 namespace {
 
-// The strides with which a table is read for x, whose shape it broadcasts to.
-TokenStrides table_strides(const Array& table, const char* name, const Array& x) {
-  const std::size_t rank = table.shape.size();
-  bool fits = rank >= 1 && rank <= 4 && table.shape[rank - 1] == x.shape[3];
-  long strides[4] = {};
-  for (std::size_t i = 0; fits && i + 1 < rank; ++i) {
-    const std::size_t axis = 4 - rank + i;
-    if (table.shape[i] == x.shape[axis]) {
-      strides[axis] = table.strides[i];
-    } else {
-      fits = table.shape[i] == 1;
-    }
-  }
-  if (!fits) {
+// The strides with which a table is read for x. It has all numbers of a token.
+HeadStrides table_strides(const Array& table, const char* name, const Array& x) {
+  if (table.shape.empty() || table.shape.back() != x.shape[3]) {
     refuse(std::string(name) + ": expected a shape that broadcasts to " + describe(x.shape) +
            ", with all numbers of a token; got " + describe(table.shape));
   }
-  if (table.count() > 0 && table.shape[rank - 1] > 1 && table.strides[rank - 1] != 1) {
-    refuse(std::string(name) + ": expected the numbers of a token side by side; got strides " +
-           describe(table.strides) + ": copy it");
-  }
-  return {strides[0], strides[1], strides[2]};
+  expect_side_by_side(table, name);
+  const MaskStrides by = broadcast(table, name, x.shape);
+  return {by.batch, by.head, by.query};
 }
 
 RotaryProblem make_rotary(const Array& x, const Array& cos, const Array& sin, Element element) {
@@ -51,7 +38,7 @@ RotaryProblem make_rotary(const Array& x, const Array& cos, const Array& sin, El
           x.shape[1],
           x.shape[2],
           x.shape[3],
-          {x.strides[0], x.strides[1], x.strides[2]},
+          strides_of(x),
           table_strides(cos, "cos", x),
           table_strides(sin, "sin", x),
           element};

@@ -10,8 +10,8 @@ namespace fuzz {
 namespace {
 
 // A table that holds numbers for some of the axes.
-TokenStrides random_table(const RotaryProblem& p, std::mt19937& random) {
-  TokenStrides by = {};
+HeadStrides random_table(const RotaryProblem& p, std::mt19937& random) {
+  HeadStrides by = {};
   long next = p.size;
   const auto kept = [&](long extent) {
     if (pick(random, 0, 1) == 0) return 0L;
@@ -34,19 +34,19 @@ RotaryProblem random_rotary(Element element, std::mt19937& random) {
   p.size = 2 * (shares ? pick(random, 90, 100) : pick(random, 1, 70));
   // Tokens are parts of wider rows. The heads of a token lie side by side, or the tokens of a head.
   const long step = p.size + pick(random, 0, 3), all = p.heads * p.tokens * step;
-  p.x = pick(random, 0, 1) == 0 ? TokenStrides{all, step, p.heads * step}
-                                : TokenStrides{all, p.tokens * step, step};
+  p.x = pick(random, 0, 1) == 0 ? HeadStrides{all, step, p.heads * step}
+                                : HeadStrides{all, p.tokens * step, step};
   p.cos = random_table(p, random);
   p.sin = random_table(p, random);
   p.element = element;
   return p;
 }
 
-long offset(const TokenStrides& by, long batch, long head, long token) {
+long offset(const HeadStrides& by, long batch, long head, long token) {
   return batch * by.batch + head * by.head + token * by.token;
 }
 
-long length(const RotaryProblem& p, const TokenStrides& by) {
+long length(const RotaryProblem& p, const HeadStrides& by) {
   return offset(by, p.batch - 1, p.heads - 1, p.tokens - 1) + p.size;
 }
 
@@ -79,7 +79,7 @@ int try_one(const Kernels& kernels, std::mt19937& random, Element element, const
   for (long batch = 0; batch < p.batch; ++batch) {
     for (long head = 0; head < p.heads; ++head) {
       for (long token = 0; token < p.tokens; ++token, row += p.size) {
-        const auto at = [&](const TokenStrides& by) { return offset(by, batch, head, token); };
+        const auto at = [&](const HeadStrides& by) { return offset(by, batch, head, token); };
         if (close<T>(x.get() + at(p.x), cos.get() + at(p.cos), sin.get() + at(p.sin), row, p.size))
           continue;
         std::fprintf(stderr, "%s: wrong rotary embedding of %ld x %ld x %ld x %ld, %s\n",

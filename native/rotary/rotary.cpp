@@ -41,7 +41,7 @@ void rotate_tokens(const RotaryProblem& p, const RotaryCall& call) {
   for (long row = 0; row < rows; ++row) {
     const long token = row % p.tokens, head = row / p.tokens % p.heads;
     const long batch = row / p.tokens / p.heads;
-    const auto offset = [=](const TokenStrides& by) {
+    const auto offset = [=](const HeadStrides& by) {
       return batch * by.batch + head * by.head + token * by.token;
     };
     const Element *from = x + offset(p.x), *c = cos + offset(p.cos), *s = sin + offset(p.sin);

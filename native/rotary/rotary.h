@@ -3,21 +3,17 @@
 // "RoFormer: enhanced transformer with rotary position embedding", equation 34, with the pairs of
 // GPT-NeoX and Llama.)
 #pragma once
+#include "attention/head_strides.h"
 #include "conv/problem.h"
 #include "simd/each_isa.h"
 
 namespace bestof {
 
-// Elements from one batch, head and token to the next; 0 where all read the same.
-struct TokenStrides {
-  long batch, head, token;
-};
-
 // x is [batch][heads][tokens][size] with the numbers of a token side by side; so are cos and sin. y
 // is contiguous. `size` is even.
 struct RotaryProblem {
   long batch, heads, tokens, size;
-  TokenStrides x, cos, sin;
+  HeadStrides x, cos, sin;
   Element element;  // of all arrays
 };
 
