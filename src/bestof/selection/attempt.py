@@ -8,6 +8,7 @@ from contextvars import Token
 from types import CoroutineType
 from typing import Any
 
+from bestof.selection.comparison import Comparison
 from bestof.selection.failure import (
     comes_from_within,
     disqualify_failed,
@@ -16,8 +17,9 @@ from bestof.selection.failure import (
     warn_disqualified,
 )
 from bestof.selection.group_pass import Pass
-from bestof.selection.guard import Guard, own_copy
+from bestof.selection.guard import Guard
 from bestof.selection.knowledge import Knowledge
+from bestof.selection.outside import comes_from_outside, registered_handlers
 from bestof.selection.reference import UNKNOWN, Reference
 from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
@@ -82,11 +84,11 @@ class Attempt(Trial):
         if self.parent is not None:
             self.parent.meets(knowledge.name, self.problem, settled=self.settled)
         undo: Callable[[], object] | None = None
-        expected = UNKNOWN
+        compared: Comparison | None = None
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
-            expected = self._expected(args, kwargs, undo)
+            compared = self._compared(args, kwargs, undo)
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
         if late is not None and self.timed:
@@ -94,17 +96,18 @@ class Attempt(Trial):
             self.timed = self.timing is not None
         token: Token[Trial | None] | None = None
         failure: Exception | None = None
+        handlers = registered_handlers()
         try:  # from here on, an interrupt finds a trial that it can end
             token = current_trial.set(self)
             detours.append(self)
             started = clock()
             result = function(*args, **kwargs)
             seconds = clock() - started
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) or comes_from_outside(error, handlers):
+                self.withdraw()
+                raise
             failure = error
-        except BaseException:
-            self.withdraw()
-            raise
         finally:
             leave_trial(self, token)
         if late is not None and self.timing is not None and failure is None:
@@ -113,63 +116,69 @@ class Attempt(Trial):
             self.timed = self.timing is not None
         if failure is None:
             if type(result) is CoroutineType:
-                return self.awaited(result, undo, expected, args, kwargs)
-            if expected is UNKNOWN:
+                return self.awaited(result, undo, compared, args, kwargs)
+            if compared is None:
                 self._tell(self, seconds, None)
                 return result
-            return self._accept(self, seconds, result, undo, expected, args, kwargs)
-        if type(expected) is CoroutineType:
-            expected.close()
+            return self._accept(self, seconds, result, undo, compared, args, kwargs)
+        if compared is not None:
+            undo = undo or compared.put_back
+            if type(compared.expected) is CoroutineType:
+                compared.expected.close()
         return self.turn_to_another(self, failure, undo).run(args, kwargs)
 
     async def awaited(
         self,
         coroutine: CoroutineType[Any, Any, Any],
         undo: Callable[[], object] | None,
-        expected: Any,
+        compared: Comparison | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """Await an alternative that is a coroutine, as its trial, and return what it gives."""
         knowledge = self.knowledge
-        if type(expected) is CoroutineType:
-            expected = await self._expected_later(expected, undo)
+        if compared is not None and type(compared.expected) is CoroutineType:
+            await self._expected_later(compared, undo)
         trial = Trial(knowledge, self.tuning.problem, self.position, self.parent)
         token: Token[Trial | None] | None = None
         failure: Exception | None = None
+        handlers = registered_handlers()
         try:
             token = current_trial.set(trial)
             detours.append(trial)
             started = self.guard.clock()
             result = await coroutine
             seconds = self.guard.clock() - started
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) or comes_from_outside(error, handlers):
+                self.withdraw()
+                raise
             failure = error
-        except BaseException:
-            self.withdraw()
-            raise
         finally:
             leave_trial(trial, token)
         if failure is None:
-            answer = self._accept(trial, seconds, result, undo, expected, args, kwargs)
+            answer = self._accept(trial, seconds, result, undo, compared, args, kwargs)
             return await answer if type(answer) is CoroutineType else answer
+        if compared is not None:
+            undo = undo or compared.put_back
         again = self.turn_to_another(trial, failure, undo).run(args, kwargs)
         return await again if type(again) is CoroutineType else again
 
-    def _expected(
+    def _compared(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], object] | None
-    ) -> Any:
-        """Return the first alternative's result for the same arguments.
+    ) -> Comparison | None:
+        """Call the first alternative with the same arguments, to compare with it.
 
-        Return UNKNOWN if no comparison is due: each stage of an alternative is compared once.
+        Return None if no comparison is due: each stage of an alternative is compared once.
         """
         reference = self.tuning.remaining()[0]
         if reference in self.failures or self.position == reference:
-            return UNKNOWN
+            return None
         candidate = self.tuning.candidates[self.position]
         if self.stage in candidate.trusted or reference in self._positions_above():
-            return UNKNOWN  # compared before, or the call came from the reference
+            return None  # compared before, or the call came from the reference
         self._pollute()
+        compared = Comparison(self.guard, args, kwargs)
         trial = Reference(self.knowledge, self.tuning.problem, reference, self.parent)
         function = self.tuning.candidates[reference].stages[self.stage]
         try:
@@ -178,39 +187,43 @@ class Attempt(Trial):
             self.withdraw()
             raise
         if type(expected) is CoroutineType:
-            return expected
-        return self._reference_result(trial, expected, undo)
+            compared.expected = expected
+        else:
+            self._take(trial, compared, expected, undo)
+        return compared
 
     async def _expected_later(
-        self, coroutine: CoroutineType[Any, Any, Any], undo: Callable[[], object] | None
-    ) -> Any:
+        self, compared: Comparison, undo: Callable[[], object] | None
+    ) -> None:
+        """Await the coroutine of the first alternative."""
         reference = self.tuning.remaining()[0]
         trial = Reference(self.knowledge, self.tuning.problem, reference, self.parent)
         try:
-            expected = await trial.wait(coroutine)
+            expected = await trial.wait(compared.expected)
         except BaseException:
             self.withdraw()
             raise
-        return self._reference_result(trial, expected, undo)
+        self._take(trial, compared, expected, undo)
 
-    def _reference_result(
-        self, reference: Reference, expected: Any, undo: Callable[[], object] | None
-    ) -> Any:
-        """Put the arguments back after the reference, and return a copy of its result.
+    def _take(
+        self,
+        reference: Reference,
+        compared: Comparison,
+        expected: Any,
+        undo: Callable[[], object] | None,
+    ) -> None:
+        """Take the result of the reference, and put the arguments back.
 
-        The result may be one of the arguments, which the next alternative changes. Raise the error
-        of the reference if the whole call must end with it.
+        Raise the error of the reference if the whole call must end with it.
         """
         if reference.failure is not None:
             self.failures = {**self.failures, reference.position: reference.failure}
             if comes_from_within(reference.failure, reference, self.knowledge):
                 self._give_up(reference.failure)
                 raise reference.failure
+        compared.take(expected, restores=undo is not None)
         if undo is not None:
-            if expected is not UNKNOWN:
-                expected = own_copy(self.guard.check, expected)
             undo()
-        return expected
 
     def turn_to_another(
         self, trial: Trial, failure: Exception, undo: Callable[[], object] | None
@@ -287,21 +300,23 @@ class Attempt(Trial):
         seconds: float,
         result: Any,
         undo: Callable[[], object] | None,
-        expected: Any,
+        compared: Comparison | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """Compare a result with the expected one, book the call, and return what answers it."""
-        wrong = None
-        if expected is not UNKNOWN:
-            wrong = self.guard.fault(expected, result)
-        if wrong is None:
-            if expected is not UNKNOWN:
-                self.tuning.candidates[self.position].trusted.add(self.stage)
+        if compared is None or compared.expected is UNKNOWN:
             self._tell(trial, seconds, None)
             return result
-        if undo is not None:  # the arguments must end as the first alternative leaves them
-            undo()
+        wrong = compared.fault(result)
+        if wrong is None:
+            self.tuning.candidates[self.position].trusted.add(self.stage)
+            self._tell(trial, seconds, None)
+            return result
+        # The arguments must end as the first alternative leaves them.
+        (undo or compared.put_back)()
+        expected = compared.expected
+        if undo is not None or compared.changes_arguments:
             reference = self.tuning.remaining()[0]
             expected = self.tuning.candidates[reference].stages[self.stage](*args, **kwargs)
         self.withdraw()

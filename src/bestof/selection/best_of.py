@@ -20,6 +20,7 @@ from bestof.selection.journal import Entry, Journal
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.new_problem import Neighbours, NewProblems
 from bestof.selection.original import Original
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
 from bestof.selection.report_builder import Price, report_problem, report_selector
@@ -261,6 +262,7 @@ class BestOf(Original, HotPath):
         try:
             problem = self.get_problem_size(*args, **kwargs)
         except Exception as error:
+            reraise_from_outside()
             stage = ", for a group without the stage" if self._stage_count else ""
             raise InvalidArgument(
                 f"BestOf({self.name!r}): {asked} takes the arguments of a call{stage}: "

@@ -19,7 +19,7 @@ from bestof.selection.guard import Guard
 from bestof.selection.hot_path import timed
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.new_problem import NewProblems
-from bestof.selection.reference import UNKNOWN
+from bestof.selection.outside import comes_from_outside, registered_handlers
 from bestof.selection.trial import Trial, current_trial, detours, innermost_trial
 from bestof.selection.tuning import Tuning
 from bestof.selection.winner import PythonWinner
@@ -142,6 +142,7 @@ class Chooser:
         candidate = tuning.candidates[position]
         trial = Trial(knowledge, problem, position, parent)
         failure: Exception | None = None
+        handlers = registered_handlers()
         counts = begun.timed if begun is not None else not knowledge.grouped
         try:
             seconds, result = timed(
@@ -153,20 +154,20 @@ class Chooser:
                 args,
                 kwargs,
             )
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) or comes_from_outside(error, handlers):
+                if begun is not None:
+                    with knowledge.lock:
+                        tuning.passes.withdraw(begun)
+                raise
             failure = error
-        except BaseException:
-            if begun is not None:
-                with knowledge.lock:
-                    tuning.passes.withdraw(begun)
-            raise
         if failure is not None or type(result) is CoroutineType:
             attempt = Attempt(
                 knowledge, self._guard, tuning, stage, position, begun, counts, parent, False
             )
             if failure is not None:
                 return attempt.turn_to_another(trial, failure, None).run(args, kwargs)
-            return attempt.awaited(result, None, UNKNOWN, args, kwargs)
+            return attempt.awaited(result, None, None, args, kwargs)
         with knowledge.lock:
             knowledge.book(tuning, trial, begun, stage, position, seconds, counts)
         if knowledge.journal.undelivered:

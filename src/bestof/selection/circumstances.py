@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+from bestof.selection.outside import reraise_from_outside
+
 _RAISED = ("raised ", "supports raised ")
 
 
@@ -58,7 +60,6 @@ def _modes() -> Iterator[str]:
         device = torch.get_default_device()
         if device.type != "cpu":
             yield f"under the default device {device}"
-    except (
-        Exception
-    ):  # PyTorch is half imported, or another version: the circumstances are only words
+    except Exception:  # PyTorch is half imported, or another version: these are only words
+        reraise_from_outside()
         return

@@ -9,6 +9,7 @@ from bestof.errors import StoreBusy, StoreError
 from bestof.selection.forced_choice import ForcedChoice
 from bestof.selection.host import host
 from bestof.selection.notice import warn
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.record import Record
 from bestof.selection.store.deferred import DeferredStore
 from bestof.selection.store.memory import MemoryStore
@@ -71,6 +72,7 @@ class DecisionStore:
             self.overdue = True
             return None
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return None
 
@@ -88,6 +90,7 @@ class DecisionStore:
         except StoreBusy:
             return None
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return None
 
@@ -106,6 +109,7 @@ class DecisionStore:
             self.overdue = True
             return None
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return None
         return None if alternative is None else ForcedChoice(alternative, "pinned")
@@ -118,6 +122,7 @@ class DecisionStore:
             if store is not None:
                 store.save(record)
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:

@@ -14,6 +14,7 @@ from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.journal import DriftEntry
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.open_tuning import open_tuning
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
@@ -115,6 +116,7 @@ class DriftWatch:
             if drift.tell(seconds, stage) and drift.now is not None:
                 self._race_again(decision, winner, drift.now, drift.populations)
         except Exception as error:  # raised by a policy or a problem; the call was answered
+            reraise_from_outside()
             winner.sample_at = NEVER
             self._knowledge.notices.append(
                 f"{self._knowledge.where(problem)}: its drift is no longer watched: "

@@ -29,6 +29,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from bestof.selection.outside import reraise_from_outside
+
 _DEEPEST = 24  # levels of functions and data that are read
 _MOST = 5_000  # the most values that are read; a closure may hold a whole data set
 _LONG = 1_000  # characters or bytes; a longer text is read as a digest
@@ -70,6 +72,7 @@ def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
         for token in _Reader(data=data).tokens(function):
             digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
     except Exception as error:  # a user's object may raise whatever it likes when it is read
+        reraise_from_outside()
         # What was read before the error stays in the digest. The code is read first.
         digest.update(type(error).__name__.encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
@@ -85,6 +88,7 @@ def _place(function: Any) -> str:
     try:
         module, name = _attribute(function, "__module__"), _name(function)
     except Exception:  # a user's object may raise whatever it likes when it is read
+        reraise_from_outside()
         module, name = None, type(function).__qualname__
     place = (
         f"{_module_place(module if isinstance(module, str) else type(function).__module__)}:{name}"
@@ -270,6 +274,7 @@ def _attribute(value: Any, name: str) -> Any:
     try:
         return getattr(value, name, None)
     except Exception:  # a user's object may raise whatever it likes when it is read
+        reraise_from_outside()
         return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from bestof.selection.notice import warn
+from bestof.selection.outside import reraise_from_outside
 
 
 class TrialEntry(NamedTuple):
@@ -101,6 +102,7 @@ class Journal:
             try:
                 listener(entry)
             except Exception as error:
+                reraise_from_outside()
                 if not self._warned:
                     self._warned = True
                     warn(

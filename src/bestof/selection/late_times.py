@@ -11,6 +11,7 @@ from math import nan
 from statistics import median
 from typing import Any
 
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.timer import LateTrial, TimedTrial, Timer, Timing
 from bestof.selection.tuning import Tuning
 
@@ -31,6 +32,7 @@ class LateTimes:
         try:
             return self._timer.start(args)
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return None
 
@@ -39,6 +41,7 @@ class LateTimes:
         try:
             timing.stop()
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return None
         return timing
@@ -56,6 +59,7 @@ class LateTimes:
         try:
             seconds = found.timing.seconds()
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             seconds = nan
         if seconds is None:
@@ -86,6 +90,7 @@ class LateTimes:
         try:
             return self._timer.paused
         except Exception as error:
+            reraise_from_outside()
             self._give_up(error)
             return True
 

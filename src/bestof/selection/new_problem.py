@@ -16,6 +16,7 @@ from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.noise import is_noisy
 from bestof.selection.open_tuning import open_tuning, start_search
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Neighbour
 from bestof.selection.policy import Policy, Search, always, has_short_form, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
@@ -140,6 +141,7 @@ class NewProblems:
                 policy, neighbours, problem, self._knowledge.decisions, self._patience
             )
         except Exception as error:
+            reraise_from_outside()
             if not self._neighbours_failed:
                 self._neighbours_failed = True
                 self._knowledge.notices.append(

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from bestof.errors import InvalidArgument
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.candidate import Candidate
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Race
 from bestof.selection.policy import Policy, Search
 from bestof.selection.problem import canonical
@@ -31,6 +32,7 @@ def open_tuning(
             try:
                 applies = bool(alternative.supports(problem))
             except Exception as error:
+                reraise_from_outside()
                 reason = f"supports raised {type(error).__name__}: {error}"
         candidate = Candidate(alternative, functions, applies=applies)
         candidate.disqualified = reason

@@ -8,6 +8,7 @@ from types import CoroutineType
 from typing import Any
 
 from bestof.selection.hot_path import timed
+from bestof.selection.outside import registered_handlers, reraise_from_outside
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 
 UNKNOWN = object()  # the expected result, if there is none to compare with
@@ -33,20 +34,24 @@ class Reference(Trial):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return the result of a function, UNKNOWN if it failed, or a coroutine to `wait` for."""
+        handlers = registered_handlers()
         try:
             return timed(detours, current_trial, self, _no_clock, function, args, kwargs)[1]
         except Exception as error:
+            reraise_from_outside(handlers)
             self.failure = error
             return UNKNOWN
 
     async def wait(self, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         """Return the result of a coroutine, or UNKNOWN if it failed."""
         token: Token[Trial | None] | None = None
+        handlers = registered_handlers()
         try:
             token = current_trial.set(self)
             detours.append(self)
             return await coroutine
         except Exception as error:
+            reraise_from_outside(handlers)
             self.failure = error
             return UNKNOWN
         finally:

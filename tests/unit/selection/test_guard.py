@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,10 @@ from bestof.errors import WrongResult
 from bestof.selection.guard import compare
 
 NAN, INF = float("nan"), float("inf")
+PARAMETER = torch.nn.Parameter(torch.ones(3))
+with torch.inference_mode():
+    INFERENCE = torch.ones(3)
+POINT = namedtuple("POINT", ["x", "y"])
 CUT = np.array([1.0, -INF, 100.0])
 
 
@@ -33,7 +37,14 @@ CUT = np.array([1.0, -INF, 100.0])
         ({"a": 1.0, "b": [2.0]}, OrderedDict([("b", [2.0]), ("a", 1.001)])),
         (1.0, np.float32(1.001)),
         (np.float64(1.0), 1.001),
-        (np.ones(3), np.full(3, 1.001, np.float32)),
+        (np.ones(3), np.full(3, 1.001)),
+        (1, np.int64(1)),
+        (np.float64(1.0), np.array(1.001)),
+        (np.array(["a", "b"]), np.array(["a", "b"], "<U5")),
+        (np.full(2, 6e4, np.float16), np.full(2, 6e4, np.float16)),
+        (PARAMETER, PARAMETER * 1.0),
+        (torch.ones(2, 2).to_sparse(), torch.ones(2, 2).to_sparse()),
+        (POINT(1.0, 2.0), POINT(1.0, 2.0)),
         (np.ones((0, 3)), np.ones((0, 3))),
         (np.zeros(3), np.zeros(3)),
         (np.array([1000, 1], np.uint16), np.array([1001, 0], np.uint16)),
@@ -68,6 +79,32 @@ def test_passes(expected: Any, got: Any) -> None:
         (5.0, INF, "off by inf"),
         (INF, -INF, "off by inf"),
         (1.0, None, "expected 1.0; got None"),
+        (1, True, "expected the type int; got bool"),
+        (1.0, 1.0 + 0j, "expected the type float; got complex"),
+        (1.0, torch.tensor(1.0), "expected 1.0; got tensor"),
+        (torch.tensor(1.0), 1.0, "expected the shape"),
+        ((1.0, 2.0), [1.0, 2.0], "expected the type tuple; got list"),
+        (POINT(1.0, 2.0), (1.0, 2.0), "expected the type POINT; got tuple"),
+        (OrderedDict(a=1), {"a": 1}, "expected the type OrderedDict; got dict"),
+        (b"a", bytearray(b"a"), "expected the type bytes; got bytearray"),
+        (np.ones(3), np.ones(3, np.float16), "expected the dtype float64; got float16"),
+        (np.float64(1.0), np.float16(1.0), "expected the dtype float64; got float16"),
+        (np.ones(3, int), np.ones(3), "expected the dtype int64; got float64"),
+        (np.ones((2, 2)), np.ma.masked_array(np.ones((2, 2))), "expected the type numpy.ndarray"),
+        (np.ones(3), torch.ones(3, dtype=torch.float64), "expected the type numpy.ndarray; got"),
+        (torch.ones(3), torch.ones(3).double(), "expected the dtype torch.float32"),
+        (torch.ones(3), torch.ones(3, device="meta"), "expected the device cpu; got meta"),
+        (torch.ones(2, 2), torch.ones(2, 2).to_sparse(), "expected the layout torch.strided"),
+        (PARAMETER * 1.0, torch.ones(3), "expected the requires_grad True; got False"),
+        (torch.ones(3), PARAMETER * 1.0, "expected the requires_grad False; got True"),
+        (PARAMETER * 1.0, PARAMETER, "expected a result with its graph of gradients"),
+        (torch.ones(3), INFERENCE, "got a tensor of inference mode"),
+        ([torch.ones(3)], [torch.ones(3).half()], r"result\[0\]: expected the dtype"),
+        (
+            np.full(2, 2.0**-14, np.float16),
+            np.full(2, 2.0**-14 + 2.0**-20, np.float16),
+            "off by 0.0156",
+        ),
         (1.0, "1.0", "expected 1.0; got '1.0'"),
         (1.0, np.ones(2), r"expected 1.0; got array\(\[1., 1.\]\)"),
         ("text", "test", "expected 'text'; got 'test'"),
