@@ -10,6 +10,7 @@ from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
 from bestof.selection.registry import report_all, shared_store, unless_shared, use_policy, use_store
 from bestof.selection.report_builder import store_report
 from bestof.selection.store import default_store, open_store
+from bestof.selection.verifier import Verdict, Verifier
 
 __all__ = [
     "Alternative",
@@ -17,6 +18,8 @@ __all__ = [
     "Fixed",
     "Race",
     "Rounds",
+    "Verdict",
+    "Verifier",
     "Window",
     "best_of",
     "default_store",

@@ -24,6 +24,7 @@ from bestof.selection.reference import UNKNOWN, Reference
 from bestof.selection.timer import Timing
 from bestof.selection.trial import Trial, current_trial, detours, leave_trial
 from bestof.selection.tuning import Tuning
+from bestof.selection.verifier import Verdict, Verifier
 
 _NO_FAILURES: dict[int, Exception] = {}  # shared by all attempts without a failure; never changed
 
@@ -85,10 +86,16 @@ class Attempt(Trial):
             self.parent.meets(knowledge.name, self.problem, settled=self.settled)
         undo: Callable[[], object] | None = None
         compared: Comparison | None = None
+        verifier, expected = self.guard.verifier, UNKNOWN
         if self.guard.restore is not None:
             undo = self.guard.undo(knowledge.name, args, kwargs)
         if self.guard.check is not None:
             compared = self._compared(args, kwargs, undo)
+        elif verifier is not None:
+            expected = self._expected_by_verifier(verifier, args)
+            if type(expected) is Verdict:  # the alternative must not run now
+                self.withdraw()
+                return expected.answer
         function = self.tuning.candidates[self.position].stages[self.stage]
         clock, late = self.guard.clock, self.guard.late
         if late is not None and self.timed:
@@ -117,6 +124,8 @@ class Attempt(Trial):
         if failure is None:
             if type(result) is CoroutineType:
                 return self.awaited(result, undo, compared, args, kwargs)
+            if verifier is not None and expected is not UNKNOWN:
+                return self._verified(verifier, seconds, result, expected, args)
             if compared is None:
                 self._tell(self, seconds, None)
                 return result
@@ -125,6 +134,8 @@ class Attempt(Trial):
             undo = undo or compared.put_back
             if type(compared.expected) is CoroutineType:
                 compared.expected.close()
+        if verifier is not None and expected is not UNKNOWN:
+            verifier.answer(expected)  # it puts changed arguments back
         return self.turn_to_another(self, failure, undo).run(args, kwargs)
 
     async def awaited(
@@ -191,6 +202,40 @@ class Attempt(Trial):
         else:
             self._take(trial, compared, expected, undo)
         return compared
+
+    def _expected_by_verifier(self, verifier: Verifier, args: tuple[Any, ...]) -> Any:
+        """Return what the verifier compares with; UNKNOWN if this stage needs no comparison."""
+        candidate = self.tuning.candidates[self.position]
+        if self.stage in candidate.trusted or verifier.trusts(candidate.alternative.name):
+            return UNKNOWN
+        self._pollute()
+        try:
+            return verifier.expect(self.stage, args)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _verified(
+        self,
+        verifier: Verifier,
+        seconds: float,
+        result: Any,
+        expected: Any,
+        args: tuple[Any, ...],
+    ) -> Any:
+        """Let the verifier compare a result, book the call, and return what answers it."""
+        candidate = self.tuning.candidates[self.position]
+        try:
+            verdict = verifier.judge(candidate.alternative.name, self.stage, args, expected, result)
+        except BaseException:
+            self.withdraw()
+            raise
+        if verdict.wrong is not None:
+            self.withdraw()
+        elif verdict.tells:
+            candidate.trusted.add(self.stage)
+        self._tell(self, seconds, verdict.wrong, verdict.reference_wrong)
+        return verdict.answer
 
     async def _expected_later(
         self, compared: Comparison, undo: Callable[[], object] | None
@@ -323,29 +368,42 @@ class Attempt(Trial):
         self._tell(trial, seconds, wrong)
         return expected
 
-    def _tell(self, trial: Trial, seconds: float, wrong: str | None) -> None:
+    def _tell(
+        self,
+        trial: Trial,
+        seconds: float,
+        wrong: str | None,
+        reference_wrong: str | None = None,
+    ) -> None:
         """Book one answered call: its failures, its time, and the choices inside it.
 
-        `wrong` says in what way the result was wrong.
+        `wrong` says in what way the result was wrong, `reference_wrong` in what way the first
+        alternative's was.
         """
         if not trial.clean:
             self._pollute()
         knowledge, tuning = self.knowledge, self.tuning
         disqualified = None
         with knowledge.lock:
-            if wrong is not None or self.failures:
+            if wrong is not None or reference_wrong is not None or self.failures:
                 reasons = reasons_of(self.failures, self.position, wrong)
+                if reference_wrong is not None:
+                    reasons.setdefault(0, f"wrong result: {reference_wrong}")
                 disqualified = disqualify_failed(knowledge, tuning, reasons)
             if wrong is not None:
                 knowledge.conclude(tuning)
             else:
-                if tuning.unverified:
-                    tuning.answered(self.stage)
+                if tuning.unverified and self._is_compared():
+                    tuning.answered(self.stage, forgets=self.guard.verifier is None)
                 self._book(trial, seconds)
         if knowledge.journal.undelivered:
             knowledge.journal.deliver()
         if disqualified:
             warn_disqualified(knowledge.where(tuning.problem), disqualified)
+
+    def _is_compared(self) -> bool:
+        """Return whether the result of this stage needs no comparison, or has passed it."""
+        return self.stage not in self.knowledge.uncompared(self.tuning, self.position)
 
     def _book(self, trial: Trial, seconds: float) -> None:
         if self.timing is not None and self.guard.late is not None:

@@ -145,6 +145,7 @@ class BestOf(Original, HotPath):
             choice=choice,
             find_store=settings.find_store,
             check_every=settings.check_every,
+            verifier=guard.verifier,
             max_problems=settings.max_problems,
             journal=self.journal,
         )

@@ -12,6 +12,7 @@ from bestof.errors import InvalidArgument, WrongResult
 from bestof.selection.circumstances import told
 from bestof.selection.late_times import LateTimes
 from bestof.selection.outside import reraise_from_outside
+from bestof.selection.verifier import Verifier
 
 Check = float | Callable[[Any, Any], bool] | None
 
@@ -21,18 +22,21 @@ class Guard:
     """How a selector runs its trials.
 
     `check` compares a result with the first alternative's. `restore` puts arguments back. `clock`
-    times the calls; `late` replaces it if times are known later.
+    times the calls; `late` replaces it if times are known later. `verifier` takes the place of
+    `check` in selectors that know their operation.
     """
 
     check: Check
     restore: Callable[..., Callable[[], object]] | None
     clock: Callable[[], float]
     late: LateTimes | None
+    verifier: Verifier | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether a trial is only a timed call."""
-        return self.check is None and self.restore is None and self.late is None
+        plain = self.check is None and self.restore is None and self.late is None
+        return plain and self.verifier is None
 
     def undo(
         self, selector: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -25,6 +25,7 @@ from bestof.selection.savings import Savings
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial
 from bestof.selection.tuning import Tuning
+from bestof.selection.verifier import Verifier
 from bestof.selection.winner import PythonWinner
 
 _log = logging.getLogger("bestof")
@@ -52,6 +53,7 @@ class Knowledge:
         choice: PolicyChoice,
         find_store: Callable[[], Store | None],
         check_every: int | None,
+        verifier: Verifier | None,
         max_problems: int,
         journal: Journal,
     ) -> None:
@@ -66,6 +68,7 @@ class Knowledge:
         )
         self.stage_count = len(self.functions[0]) if self.grouped else 0
         self.check_every = check_every
+        self.verifier = verifier
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
         self._max_problems = max_problems
@@ -249,6 +252,7 @@ class Knowledge:
         tuning.decision = decision
         tuning.asked = None
         tuning.calls = 0
+        tuning.unverified |= self.uncompared(tuning, position)
         self.decisions[tuning.problem] = decision
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
         best = decision.seconds
@@ -268,6 +272,13 @@ class Knowledge:
             self._save(tuning)
         self.publish(tuning)
 
+    def uncompared(self, tuning: Tuning, position: int) -> set[int]:
+        """Return the stages of an alternative whose results must still be compared."""
+        candidate = tuning.candidates[position]
+        if self.verifier is None or self.verifier.trusts(candidate.alternative.name):
+            return set()
+        return set(self.stages[position]) - candidate.trusted
+
     def publish(self, tuning: Tuning) -> None:
         """Move a settled problem to the hot path, unless its calls must stay on the long way."""
         decision, problem = tuning.decision, tuning.problem
@@ -286,6 +297,8 @@ class Knowledge:
             if tuning.passes:
                 winner.earlier = tuning.passes
             self.remember(problem, winner)
+        elif held is None:
+            self.hold(tuning)  # its calls stay on the long way until they are verified
 
     def new_winner(self, decision: Decision) -> PythonWinner:
         """Return a winner for the hot path."""

@@ -28,6 +28,7 @@ from bestof.selection.policy import Policy
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.store.protocol import Store
 from bestof.selection.timer import Timer
+from bestof.selection.verifier import Verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,14 @@ def parse_settings(
     own_store = parse_own_store(where, store)
     choice = PolicyChoice(own_policy, drift=parse_drift(where, drift) and timer is None)
     late = None if timer is None else LateTimes(timer)
+    verifier = check if isinstance(check, Verifier) else None
+    compared = None if verifier is not None else validate_check(name, check)
     return Settings(
         alternatives=parsed,
         names=names,
         paper=paper,
         choice=choice,
-        guard=Guard(validate_check(name, check), restore, clock, late),
+        guard=Guard(compared, restore, clock, late, verifier),
         find_store=registry.shared_store if store is None else lambda: own_store,
         check_every=parse_check_every(where, check, check_every),
         max_problems=max_problems,

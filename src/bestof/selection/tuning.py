@@ -266,9 +266,14 @@ class Tuning:
         evidence = tuple(candidate.evidence() for candidate in kept)
         return Record(selector, self.key, host, decision, evidence, updated)
 
-    def answered(self, stage: int) -> None:
-        """Note that the decided alternative has answered a call of this stage."""
-        if self.decided_calls >= _VERIFY_CALLS:  # the program never calls the later stages
+    def answered(self, stage: int, *, forgets: bool = True) -> None:
+        """Note that the decided alternative has answered a call of this stage.
+
+        forgets: whether stages that are not called for long need no verification.
+        """
+        if (
+            forgets and self.decided_calls >= _VERIFY_CALLS
+        ):  # the program never calls the later stages
             self.unverified.clear()
         self.unverified.discard(stage)
 

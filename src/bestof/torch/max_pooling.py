@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,15 +12,18 @@ from torch import Tensor
 from bestof.errors import NoAlternative
 from bestof.kernels import transpose
 from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
+from bestof.torch.row_verifier import RowVerifier
 
 Pooled = tuple[Tensor, Tensor]
 """The maxima, and the index of each maximum in its plane."""
 
 _NAME = "aten::max_pool2d_with_indices"
+_TRANSPOSED = "native transposition"
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.
@@ -80,16 +83,20 @@ class MaxPoolOverride:
         self._original = partial(call, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
         self._kernel = PythonKernel(_NAME, self._pool)
         self._valid: dict[MaxPoolProblem, bool] = {}
+        rows = {
+            "as is": self._as_is,
+            "channels last": self._channels_last,
+            _TRANSPOSED: self._transposed,
+        }
         self.selector = BestOf(
             "max pooling",
             [
-                Alternative("as is", self._as_is, DEPENDS),
-                Alternative("channels last", self._channels_last, DEPENDS),
-                Alternative(
-                    "native transposition", self._transposed, DEPENDS, supports=_is_float32
-                ),
+                Alternative("as is", rows["as is"], DEPENDS),
+                Alternative("channels last", rows["channels last"], DEPENDS),
+                Alternative(_TRANSPOSED, rows[_TRANSPOSED], DEPENDS, supports=_is_float32),
             ],
             lambda problem, _: problem,
+            check=PoolingVerifier(rows),
             policy=unless_shared(_POLICY),
         )
 
@@ -182,6 +189,39 @@ class MaxPoolOverride:
         planes = torch.empty(maxima.shape, dtype=maxima.dtype, device="cpu")
         transpose(maxima.permute(0, 2, 3, 1).contiguous().numpy(), (0, 3, 1, 2), out=planes.numpy())
         return planes, in_format(indices, False)
+
+
+class PoolingVerifier(RowVerifier):
+    """Compares maxima and indices, which have the same bits by all rows; NaN is equal to NaN."""
+
+    def __init__(self, rows: Mapping[str, Callable[[MaxPoolProblem, Tensor], Pooled]]) -> None:
+        super().__init__(next(iter(rows)))
+        self._rows = rows
+
+    def run(self, alternative: str, _stage: int, args: tuple[Any, ...]) -> Pooled:
+        """Return what a row computes."""
+        return self._rows[alternative](*args)
+
+    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
+        """Return the images."""
+        return args[1:]
+
+    def replaced(
+        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
+    ) -> tuple[Any, ...]:
+        """Return the call with other images."""
+        return (args[0], *operands)
+
+    def compare(
+        self, _alternative: str, _stage: int, _args: tuple[Any, ...], expected: Pooled, got: Pooled
+    ) -> Finding:
+        """Return whether the maxima or their indices differ. One value everywhere tells nothing."""
+        (maxima, indices), (right, places) = got, expected
+        if not bool(((maxima == right) | (maxima.isnan() & right.isnan())).all()):
+            return Finding("a maximum differs")
+        if not torch.equal(indices, places):
+            return Finding("the index of a maximum differs")
+        return Finding(tells=bool((right != right.flatten()[0]).any()))
 
 
 def _is_float32(problem: Any) -> bool:

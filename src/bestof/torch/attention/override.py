@@ -15,6 +15,7 @@ from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Operands, Tensors
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, look_of
+from bestof.torch.attention.verifier import AttentionVerifier
 from bestof.torch.convolution.selectors import RACE
 from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
@@ -58,13 +59,12 @@ class AttentionOverride:
         self._natives: dict[tuple[Look, float | None], NativeAttention] = {}
         self._decisions: CurrentDecisions[AttentionProblem] = CurrentDecisions(self._forget)
         self._rehearsals = Rehearsals(attention.selector.replace("_", " "))
+        rows = {"as is": self._as_is, "native": self._native}
         self.selector = BestOf(
             attention.selector,
-            [
-                Alternative("as is", self._as_is, DEPENDS),
-                Alternative("native", self._native, DEPENDS),
-            ],
+            [Alternative(name, function, DEPENDS) for name, function in rows.items()],
             lambda problem, *_: problem,
+            check=AttentionVerifier(attention, rows),
             on_event=self._decisions.listener(attention.selector),
             policy=unless_shared(_RACE),
         )

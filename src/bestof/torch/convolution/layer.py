@@ -19,6 +19,7 @@ from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.convolution.selectors import Way, group_selector, pass_selector
 from bestof.torch.convolution.shortcut import Met, Shortcut
+from bestof.torch.convolution.verifier import LayerVerifier
 from bestof.torch.depends import DEPENDS
 from bestof.torch.device import CPU, Device
 
@@ -191,7 +192,8 @@ class ConvolutionLayer:
             (INDEPENDENT, [self._independent_forward, self._independent_backward], None),
             (SHARED, [self._shared_forward, self._shared_backward], shares_im2row),
         )
-        return group_selector(name, rows, self._version, self.decisions.listener(name))
+        verifier = LayerVerifier(SHARED, self._originals)
+        return group_selector(name, rows, self._version, verifier, self.decisions.listener(name))
 
     def _forward_as_is(
         self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None

@@ -14,6 +14,7 @@ from bestof.selection.timer import Timer
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.verifier import LayerVerifier, PassVerifier
 
 PATIENCE = 24
 """Calls of a new size that take the decision of its neighbour, before a short race verifies it. The
@@ -57,6 +58,7 @@ def pass_selector(
             for row in catalogue.alternatives
         ],
         lambda problem, *_: problem,
+        check=PassVerifier(catalogue, originals),
         on_event=listen,
         timer=timer,
         **_search(Neighbourhood(lambda problem: problem), _pass_policy(catalogue, timer)),
@@ -64,13 +66,18 @@ def pass_selector(
 
 
 def group_selector(
-    name: str, ways: Sequence[Way], version: Sequence[str], listen: Callable[[Entry], None]
+    name: str,
+    ways: Sequence[Way],
+    version: Sequence[str],
+    verifier: LayerVerifier,
+    listen: Callable[[Entry], None],
 ) -> BestOf:
     """Return the selector of whole layers; a stage is called with a layer and its tensors."""
     return BestOf(
         name,
         [Alternative(one, stages, version, supports=at) for one, stages, at in ways],
         lambda layer, *_: layer,
+        check=verifier,
         on_event=listen,
         **_search(Neighbourhood(lambda layer: layer.convolution, lambda layer: layer[1:]), RACE),
     )

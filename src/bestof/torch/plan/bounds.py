@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.plan.distance import differences, finite, peak, rms
+from bestof.torch.distance import differences, finite, peak, rms
 from bestof.torch.plan.injected_errors import (
     magnification,
     promised_errors,

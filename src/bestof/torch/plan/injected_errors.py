@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.torch.distance import finite, rms
 from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.distance import finite, rms
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.dense import Dense

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bestof.torch.convolution.alternative import summation_bound
+from bestof.torch.distance import finite, peak, rms
 from bestof.torch.plan.activations import STEEPEST
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
 from bestof.torch.plan.algorithms.product import BFLOAT16
 from bestof.torch.plan.algorithms.table import algorithm
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.distance import finite, peak, rms
 from bestof.torch.plan.injected_errors import error_of
 from bestof.torch.plan.layer import Layer
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bestof.errors import BestofWarning
 from bestof.torch.convolution.alternative import ROUNDED
+from bestof.torch.distance import differences, finite, peak, rms
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.distance import differences, finite, peak, rms
 from bestof.torch.plan.layer_reference import algorithm_of, compared_images, reference
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.raced_problem import NATIVE

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
+from bestof.torch.distance import peak
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.bounds import Bounds
-from bestof.torch.plan.distance import peak
 from bestof.torch.plan.graph import argument
 from bestof.torch.plan.injected_errors import results_of
 from bestof.torch.plan.program import Program

@@ -20,6 +20,7 @@ from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import ROWS, applies
+from bestof.torch.product.verifier import ProductVerifier
 
 _NAME = "product"
 # Where MKL is at its peak, other rows come within a few percent of it. In a race with a tie of 3 %
@@ -58,6 +59,7 @@ class Products:
                 for row in rows
             ],
             lambda problem, *_: problem,
+            check=ProductVerifier(originals, rows),
             on_event=self._listen,
             policy=unless_shared(race),
             neighbours=Neighbourhood(),

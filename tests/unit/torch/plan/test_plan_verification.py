@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
+from bestof.torch.distance import differences, finite, peak, rms
 from bestof.torch.plan import optimize as optimizing
 from bestof.torch.plan import verification
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
-from bestof.torch.plan.distance import differences, finite, peak, rms
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.layer_reference import mean_of_squares
 from bestof.torch.plan.operations.row_norm import RowNorm

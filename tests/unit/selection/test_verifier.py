@@ -1,0 +1,152 @@
+"""A verifier: no alternative that it does not trust answers a problem uncompared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_program import Clock
+
+from bestof import BestOf
+from bestof.errors import BestofWarning
+from bestof.selection import Fixed, Verdict, Verifier
+from bestof.selection.policies import Rounds
+from bestof.selection.store.memory import MemoryStore
+
+RIGHT, WRONG = "right", "wrong"
+
+
+class Names(Verifier):
+    """Expects the text "right". `judged` are the alternatives that were compared, in order."""
+
+    def __init__(self, *, tells: bool = True, reference: str | None = None) -> None:
+        self.judged: list[tuple[str, int]] = []
+        self.tells = tells
+        self.reference = reference
+        self.error: BaseException | None = None
+
+    def trusts(self, alternative: str) -> bool:
+        return alternative == "as is"
+
+    def expect(self, stage: int, args: tuple[Any, ...]) -> str:
+        return RIGHT
+
+    def judge(
+        self, alternative: str, stage: int, args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Verdict:
+        self.judged.append((alternative, stage))
+        if self.error is not None:
+            raise self.error
+        if got != expected:
+            return Verdict(expected, f"{got!r}")
+        return Verdict(got, None, self.reference, self.tells)
+
+    def answer(self, expected: Any) -> Any:
+        return expected
+
+
+def make(
+    answers: dict[str, tuple[float, str]], verifier: Names, stages: int = 0, **options: Any
+) -> BestOf:
+    clock = Clock()
+
+    def function(seconds: float, answer: str) -> Any:
+        def call(*_: Any) -> str:
+            clock.passes(seconds)
+            return answer
+
+        return call
+
+    rows = [
+        (name, [function(*given)] * stages if stages else function(*given))
+        for name, given in answers.items()
+    ]
+    options = {"policy": Rounds(rounds=2), "store": "off", "clock": clock, **options}
+    return BestOf("verified", rows, lambda problem: problem, check=verifier, **options)
+
+
+FAST_AND_WRONG = {"as is": (4.0, RIGHT), "broken": (1.0, WRONG), "native": (2.0, RIGHT)}
+FAST = {"as is": (4.0, RIGHT), "native": (1.0, RIGHT)}
+
+
+def test_a_wrong_one_never_answers_and_each_right_one_is_compared_once() -> None:
+    verifier = Names()
+    selector = make(FAST_AND_WRONG, verifier)
+    with pytest.warns(BestofWarning, match="'broken' was disqualified: wrong result: 'wrong'"):
+        assert [selector(1) for _ in range(20)] == [RIGHT] * 20
+    assert verifier.judged == [("broken", 0), ("native", 0)]
+    assert selector.explain(1).decision == "native"
+
+
+@pytest.mark.parametrize("policy", [Fixed("broken"), Rounds(rounds=2)])
+def test_an_order_and_the_policy_are_compared_before_they_answer(policy: Any) -> None:
+    selector = make({"as is": (4.0, RIGHT), "broken": (1.0, WRONG)}, Names(), policy=policy)
+    with pytest.warns(BestofWarning, match="'broken' was disqualified"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+
+
+def test_a_forced_choice_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BESTOF_FORCE", "verified=broken")
+    selector = make(FAST_AND_WRONG, Names())
+    with pytest.warns(BestofWarning, match="'broken' was disqualified"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+
+
+def test_a_stored_decision_is_compared_on_its_first_call() -> None:
+    store = MemoryStore()
+    first = make(FAST, Names(), store=store)
+    assert [first(1) for _ in range(9)] == [RIGHT] * 9
+    again = Names()
+    second = make(FAST, again, store=store)
+    second(1), second(1)
+    assert again.judged == [("native", 0)]
+    turned = {"as is": (4.0, RIGHT), "native": (1.0, WRONG)}
+    broken = make(turned, Names(), store=store)
+    with pytest.warns(BestofWarning, match="'native' was disqualified"):
+        assert [broken(1) for _ in range(9)] == [RIGHT] * 9
+    later = Names()
+    assert make(turned, later, store=store)(1) == RIGHT
+    assert later.judged == []  # the store keeps it as wrong
+
+
+def test_a_comparison_that_tells_nothing_is_repeated() -> None:
+    verifier = Names(tells=False)
+    selector = make(FAST, verifier)
+    assert [selector(1) for _ in range(200)] == [RIGHT] * 200
+    assert selector.explain(1).decision == "native"
+    before = len(verifier.judged)
+    assert before > 100
+    verifier.tells = True
+    assert [selector(1) for _ in range(50)] == [RIGHT] * 50
+    assert len(verifier.judged) == before + 1
+
+
+def test_each_stage_of_a_group_is_compared_whenever_it_comes() -> None:
+    verifier = Names()
+    selector = make(FAST, verifier, stages=2, policy=Fixed("native"))
+    for _ in range(100):  # forward passes alone
+        assert selector(0, 1) == RIGHT
+    assert verifier.judged == [("native", 0)]
+    for _ in range(3):
+        selector(0, 1)
+        assert selector(1, 1) == RIGHT
+    assert verifier.judged == [("native", 0), ("native", 1)]
+
+
+def test_a_wrong_reference_is_taken_out_and_the_right_one_stays() -> None:
+    selector = make(FAST, Names(reference="all zeros"), policy=Rounds(rounds=4))
+    with pytest.warns(BestofWarning, match="'as is' was disqualified: wrong result: all zeros"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+    assert selector.explain(1).decision == "native"
+
+
+def test_an_interrupt_of_a_comparison_leaves_it_undone() -> None:
+    verifier = Names()
+    selector = make(FAST_AND_WRONG, verifier)
+    selector(1)
+    verifier.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        selector(1)
+    verifier.error = None
+    with pytest.warns(BestofWarning, match="'broken' was disqualified"):
+        assert [selector(1) for _ in range(9)] == [RIGHT] * 9
