@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from bestof.errors import BestofError, InvalidArgument
+
+if sys.platform != "win32":
+    import fcntl
 
 _Result = TypeVar("_Result")
 _CONDITIONS = "conditions"
@@ -67,14 +72,23 @@ class Kept(Generic[_Result]):
         if self.conditions is not None:
             content = {**content, _CONDITIONS: self.conditions}
         with self.path.open("a+b") as file:
+            _lock(file)
             file.seek(0)
             lines = file.read().decode().splitlines(keepends=True)
             if lines and self._is_cut_off(lines[-1]):
                 file.truncate(sum(len(line.encode()) for line in lines[:-1]))
             file.write((json.dumps(content) + "\n").encode())
+            file.flush()
 
     def _is_cut_off(self, line: str) -> bool:
         """Return whether the line is the beginning of a line of this file, not of another
         program's."""
         ours = line.startswith(self.beginning) or self.beginning.startswith(line)
         return ours and not line.endswith("\n")
+
+
+def _lock(file: BinaryIO) -> None:
+    """Wait for other processes that add to the file. Closing the file ends the lock."""
+    if sys.platform != "win32":
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)

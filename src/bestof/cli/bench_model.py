@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from bestof.view.bench.model_picture import check_format, draw
 from bestof.view.bench.progress import progress_bar
 from bestof.view.bench.reaches import print_reaches
 from bestof.view.bench.table import print_tables
+from bestof.whole_file import write_whole
 
 # The peers that are measured by default: PyTorch eager and bestof.
 _FEW = tuple(peer.name for peer in PEERS if peer.ours or peer.name.startswith("eager"))
@@ -218,9 +220,10 @@ def _draw(results: Sequence[ModelTimes], file: Path) -> None:
 
 
 def _write_csv(results: Sequence[ModelTimes] | Sequence[MatrixRow], file: str) -> None:
+    text = StringIO()
+    write_csv(results, text)
     try:
-        with Path(file).open("w", encoding="utf-8") as stream:
-            write_csv(results, stream)
+        write_whole(file, text.getvalue())
     except OSError as error:
         raise InvalidArgument(f"--csv: {file} cannot be written: {error}") from error
 

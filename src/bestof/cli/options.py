@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
 from bestof.errors import InvalidArgument
+from bestof.whole_file import check_replaceable
 
 
 def parser_of(command: str, description: str, epilog: str, **more: Any) -> argparse.ArgumentParser:
@@ -123,12 +123,8 @@ def check_writable(path: str, what: str = "") -> None:
     This comes before the program runs, so that hours of work do not end in a spelling mistake.
     `what`: such as "a report", for the message.
     """
-    existed = os.path.lexists(path)
     try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if not existed:
-            os.unlink(path)
+        check_replaceable(path)
     except OSError as error:
         reason = error.strerror or error
         raise InvalidArgument(f"cannot write {what and what + ' '}to {path!r}: {reason}") from error

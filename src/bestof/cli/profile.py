@@ -34,6 +34,7 @@ from bestof.errors import BestofError, InvalidArgument, ProfileError
 from bestof.profile import Profile, from_log, load_profile, read_log
 from bestof.profile.breakdown import FIELDS
 from bestof.profile.trace import write_trace
+from bestof.whole_file import write_whole
 
 if TYPE_CHECKING:
     from bestof.profile.schedule import Schedule
@@ -227,5 +228,4 @@ def _tell(
 
 
 def _write_csv(profile: Profile, fields: Sequence[Sequence[str]], path: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(profile_csv(profile, fields))
+    write_whole(path, profile_csv(profile, fields))

@@ -10,6 +10,7 @@ from bestof.cli.options import check_writable
 from bestof.errors import InvalidArgument
 from bestof.selection.report import Report
 from bestof.view import render
+from bestof.whole_file import write_whole
 
 Format = Literal["text", "json", "html"]
 
@@ -44,5 +45,4 @@ class ReportFile:
 
     def write(self, report: Report) -> None:
         """Write the report. Raises OSError if that fails."""
-        with open(self.path, "w", encoding="utf-8") as file:
-            file.write(render(report, self.format, width=_TEXT_WIDTH) + "\n")
+        write_whole(self.path, render(report, self.format, width=_TEXT_WIDTH) + "\n")

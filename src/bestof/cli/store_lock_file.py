@@ -10,6 +10,7 @@ from bestof.errors import InvalidArgument
 from bestof.selection.store.lock_file import export_records, import_pins, import_records
 from bestof.selection.store.protocol import Store
 from bestof.view.quantity import plural
+from bestof.whole_file import write_whole
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +26,7 @@ def _export(store: Store, options: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     try:
-        with open(options.file, "w", encoding="utf-8") as file:
-            file.write(text)
+        write_whole(options.file, text)
     except OSError as error:
         raise InvalidArgument(
             f"cannot write {options.file!r}: {error.strerror or error}"

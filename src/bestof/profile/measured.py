@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from bestof.bench.kept import Kept as Lines
 from bestof.errors import ProfileError
 
 
@@ -38,23 +39,25 @@ class Kept:
     @classmethod
     def at(cls, path: Path | None) -> Kept:
         """Read a file if it exists. Raises ProfileError if it holds something else."""
-        kept = cls(path)
-        if path is not None and path.exists():
-            for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                try:
-                    content = json.loads(text)
-                    kept.known[content["key"]] = [Measured(**one) for one in content["measured"]]
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ProfileError(
-                        f"{str(path)!r} does not hold measurements in line {number} ({error}); "
-                        "give another path"
-                    ) from error
-        return kept
+        return cls(path, {} if path is None else dict(_file(path).read()))
 
     def add(self, key: str, measured: Sequence[Measured]) -> None:
         """Keep the measurements of a problem, and write them at once."""
         self.known[key] = list(measured)
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                content = {"key": key, "measured": [asdict(one) for one in measured]}
-                file.write(json.dumps(content) + "\n")
+            _file(self.path).add((key, list(measured)))
+
+
+_Row = tuple[str, list[Measured]]
+
+
+def _file(path: Path) -> Lines[_Row]:
+    return Lines(path, _to_json, _from_json, '{"key": ', refusal=ProfileError)
+
+
+def _to_json(row: _Row) -> dict[str, Any]:
+    return {"key": row[0], "measured": [asdict(one) for one in row[1]]}
+
+
+def _from_json(content: Any) -> _Row:
+    return content["key"], [Measured(**one) for one in content["measured"]]

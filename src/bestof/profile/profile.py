@@ -18,6 +18,7 @@ from bestof.errors import ProfileError
 from bestof.profile.mark import Mark
 from bestof.profile.peak import Peak
 from bestof.profile.span import Span
+from bestof.whole_file import write_whole
 
 _FORMAT = "bestof profile 1"
 _ANEW = "write one by bestof profile --keep FILE.json"
@@ -74,7 +75,7 @@ class Profile:
         """Write it as JSON. Raises ProfileError if the file cannot be written."""
         content = {"format": _FORMAT, **asdict(self), "host": dict(self.host)}
         try:
-            Path(path).write_text(json.dumps(content), encoding="utf-8")
+            write_whole(path, json.dumps(content))
         except OSError as error:
             raise ProfileError(
                 f"cannot write the profile to {str(path)!r}: {error.strerror or error}"

@@ -14,6 +14,7 @@ from typing import Any
 from bestof.errors import ProfileError
 from bestof.profile.profile import Profile
 from bestof.profile.span import Span
+from bestof.whole_file import write_whole
 
 _PROCESS = 1
 # The tracks after the program's threads.
@@ -55,7 +56,7 @@ def write_trace(profile: Profile, path: str | Path) -> None:
     """Write the trace as JSON. Raises ProfileError if the file cannot be written."""
     content = {"traceEvents": trace_events(profile), "displayTimeUnit": "ms"}
     try:
-        Path(path).write_text(json.dumps(content), encoding="utf-8")
+        write_whole(path, json.dumps(content))
     except OSError as error:
         raise ProfileError(
             f"cannot write the trace to {str(path)!r}: {error.strerror or error}"

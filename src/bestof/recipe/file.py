@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -15,6 +14,7 @@ from bestof.errors import BestofError, InvalidArgument
 from bestof.recipe.settings import Settings, parse_settings
 from bestof.selection.host import host
 from bestof.selection.paired import speedup
+from bestof.whole_file import write_whole
 
 VERSION = 1
 
@@ -97,12 +97,9 @@ class Recipe:
     def save(self, path: Path) -> None:
         """Write the file. A reader sees the old one or the new one, never a part."""
         text = json.dumps(self._content(), indent=2)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            beside.write_text(text + "\n", encoding="utf-8")
-            os.replace(beside, path)
+            write_whole(path, text + "\n")
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise BestofError(
                 f"the recipe {str(path)!r} cannot be written: {error.strerror or error}"
             ) from error

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bestof.view.saved_figure import save_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -75,7 +77,7 @@ def draw_roofline(points: Sequence[Point], roof: Roof, title: str, path: Path) -
         "FLOPs of the direct algorithm a byte of input, weights and output", fontsize=10
     )
     grid[0].legend(loc="lower right", fontsize=8)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def _draw_panel(axes: Axes, points: Sequence[Point], series: Sequence[str], roof: Roof) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bestof.view.saved_figure import save_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -64,7 +66,7 @@ def draw_stacked_bars(
     grid.flat[0].legend(
         handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
     )
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def _draw(axes: Axes, bars: Sequence[Bar], shown: Sequence[str]) -> None:

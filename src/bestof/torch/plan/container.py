@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import first_line
+from bestof.whole_file import whole_file
 
 VERSION = 3
 _MAGIC = b"bestof plan\n"
@@ -191,24 +193,12 @@ def _bytes(memory: Tensor) -> memoryview:
 
 
 @contextmanager
-def _writable(file: str | Path | BinaryIO) -> Any:
+def _writable(file: str | Path | BinaryIO) -> Iterator[BinaryIO]:
     if not isinstance(file, str | Path):
         yield file
         return
-    path = Path(file)
-    beside = path.with_name(f".{path.name}.{os.getpid()}") if _is_replaceable(path) else path
     try:
-        with open(beside, "wb") as out:
+        with whole_file(file) as out:
             yield out
-        if beside != path:
-            os.replace(beside, path)
     except OSError as error:
         raise TorchError(f"save: {file} cannot be written: {error.strerror}") from error
-    finally:
-        if beside != path:
-            beside.unlink(missing_ok=True)
-
-
-def _is_replaceable(path: Path) -> bool:
-    """Whether a new file may take the place: a device or a link stays what it is."""
-    return not path.exists() or (path.is_file() and not path.is_symlink())

@@ -11,6 +11,7 @@ from bestof.bench.model.peers.table import PEERS
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
 from bestof.errors import InvalidArgument
 from bestof.view.quantity import plural
+from bestof.view.saved_figure import save_figure
 
 _COLOURS = {peer.name: peer.colour for peer in PEERS}
 _PASSES = ("forward", "input gradient", "weight gradient")
@@ -55,7 +56,7 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     for suffix, picture in pictures:
         target = file.with_name(f"{file.stem}{suffix}{file.suffix}")
         try:
-            picture.savefig(target, dpi=160, bbox_inches="tight")
+            save_figure(picture, target, dpi=160, bbox_inches="tight")
         except ValueError as error:
             raise InvalidArgument(f"{target}: {error}") from error
         files.append(target)
