@@ -5,17 +5,20 @@ All promises are in this one file, because a new store must keep them all: it ad
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from bestof.errors import BestofWarning, StoreError
 from bestof.selection.record import Child, Evidence, Pin, Record
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.postgresql import PostgresqlStore
@@ -80,6 +83,33 @@ def test_text_that_utf8_cannot_hold_is_kept_in_some_form(store: Store) -> None:
     assert loaded is not None
     assert loaded.evidence[0].disqualified in ("no file \udcff", "no file \\udcff")
     assert loaded.decision == "b"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"updated": value} for value in (math.nan, math.inf, -math.inf, 10**400, None, "now")),
+        *({"evidence": (Evidence("a", "1", (value,)),)} for value in (math.nan, math.inf, -1.0)),
+        *({"evidence": (Evidence("a", "1", (value,)),)} for value in (10**400, True, "1", None)),
+        *({"evidence": (item,)} for item in (Evidence("a", 1), Evidence(None, "1"))),
+        {"evidence": (Evidence("a", "1", (1.0,), 7),)},
+        {"evidence": (Evidence("a", "1", (1.0,), None, (Child("b", 1),)),)},
+        *({"problem": b"p"}, {"host": None}, {"decision": 1}),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_told_once_and_changes_nothing(
+    store: Store, changed: dict[str, Any]
+) -> None:
+    store.save(RECORD)
+    wrong = replace(RECORD, **changed)
+    with pytest.warns(BestofWarning, match="is not kept, because") as told:
+        store.save(wrong)
+    store.save(wrong)  # a second warning would be an error
+    assert len(told) == 1
+    with pytest.raises(StoreError, match=r"cannot be kept.*nothing was changed"):
+        store.unite([record(a=1.0), wrong])
+    assert store.flush(60.0)
+    assert store.contents() == ([RECORD], [])
 
 
 def test_an_unknown_record_is_none(store: Store) -> None:

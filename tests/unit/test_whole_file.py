@@ -53,9 +53,14 @@ def test_many_writers_of_one_name_leave_a_whole_file_to_every_reader(tmp_path: P
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), whole_file(path) as out:
-        out.write(b"new")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with whole_file(path) as out:
+            out.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     with pytest.raises(UnicodeEncodeError):
         write_whole(path, "lone \udcff")

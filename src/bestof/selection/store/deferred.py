@@ -12,6 +12,7 @@ from bestof.selection.notice import warn
 from bestof.selection.record import Pin, Record
 from bestof.selection.store import lifetime
 from bestof.selection.store.database import Database, Unavailable
+from bestof.selection.store.keepable import check_keepable, fault_of
 from bestof.selection.store.patience import Patience
 from bestof.selection.store.pin_order import closest, sorted_pins
 from bestof.selection.store.waiting import Waiting
@@ -47,6 +48,7 @@ class DeferredStore:
         self._answers: dict[Any, Job] = {}  # reads whose answers came too late for their call
         self._read_seconds = READ_SECONDS
         self._told = False  # whether the user was told that the database cannot be used
+        self._unkept = False  # whether the user was told of a record that cannot be kept
         self._closed = False
         self._cut_off = False
         self._process = os.getpid()
@@ -90,6 +92,10 @@ class DeferredStore:
     def save(self, record: Record) -> None:
         """Keep a record, by the rule of `Record.absorb`. The thread writes it."""
         self._enter()
+        if (fault := fault_of(record)) is not None:
+            self._tell_unkept(record, fault)
+            self._announce()
+            return
         self._waiting.add(record)
         if not self._cut_off:
             self._worker.submit()
@@ -156,6 +162,8 @@ class DeferredStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
+        check_keepable(records)
+
         def unite() -> int:
             if self._waiting:
                 self._waiting.write_all()
@@ -339,6 +347,15 @@ class DeferredStore:
         if not self._told:
             self._told = True
             self._database.notices.append(f"{error}; until then, decisions stay in memory")
+
+    def _tell_unkept(self, record: Record, fault: str) -> None:
+        """Warn once of a record with values that no store can keep."""
+        if not self._unkept:
+            self._unkept = True
+            self._database.notices.append(
+                f"{self._database.title}: the record of {record.selector!r:.200} for "
+                f"{record.problem!r:.200} is not kept, because {fault}"
+            )
 
     def _announce(self) -> None:
         """Give the warnings. This is the end of a call, because a warning may be raised as an

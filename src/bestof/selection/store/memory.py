@@ -7,7 +7,9 @@ import threading
 import weakref
 from collections.abc import Sequence
 
+from bestof.selection.notice import warn
 from bestof.selection.record import Pin, Record
+from bestof.selection.store.keepable import check_keepable, fault_of
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.pin_order import closest, sorted_pins
 
@@ -17,6 +19,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._unkept = False  # whether the user was told of a record that cannot be kept
         self._records: dict[tuple[str, str, str], Record] = {}
         self._pins: dict[tuple[str, str | None, str | None], str] = {}
         _STORES.add(self)
@@ -34,6 +37,14 @@ class MemoryStore:
         return min(found, key=lambda record: (-record.updated, record.host), default=None)
 
     def save(self, record: Record) -> None:
+        if (fault := fault_of(record)) is not None:
+            if not self._unkept:
+                self._unkept = True
+                warn(
+                    f"the record of {record.selector!r:.200} for {record.problem!r:.200} is not "
+                    f"kept, because {fault}"
+                )
+            return
         with self._lock:
             old = self._records.get(record.key) or Record(*record.key, None, (), record.updated)
             self._records[record.key] = old.absorb(record)
@@ -84,6 +95,7 @@ class MemoryStore:
     def unite(
         self, records: Sequence[Record], pins: Sequence[Pin] = (), *, theirs: bool = True
     ) -> int:
+        check_keepable(records)
         came = {record.key for record in records}
         merged = merge((record for record in self.records() if record.key in came), records)
         written, stayed = pins_to_write(self.pins(), pins, replace=theirs)

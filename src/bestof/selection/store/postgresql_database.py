@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from bestof.selection.record import Pin, Record
 from bestof.selection.store import postgresql_schema as schema
+from bestof.selection.store.damaged_rows import DamagedRows
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.postgresql_session import Session, check_driver
@@ -41,8 +42,8 @@ class PostgresqlDatabase:
         self._away: Unavailable | None = None
         self._reached = False  # whether this process has ever had a connection
         self._lost = False  # whether the last failure was the end of the connection
-        self._damaged: set[str] = set()  # rows that the user was told of
         self.notices: list[str] = []
+        self._tell_damaged = DamagedRows(self.title, self.notices).tell
 
     @property
     def url(self) -> str:
@@ -196,11 +197,6 @@ class PostgresqlDatabase:
         self._away = None
         self._reached = True
         return session
-
-    def _tell_damaged(self, what: str) -> None:
-        if what not in self._damaged:
-            self._damaged.add(what)
-            self.notices.append(f"{self.title}: {what} is damaged; bestof searches again")
 
 
 def _absorbed(old: Record, new: Sequence[Record]) -> Record:

@@ -8,12 +8,15 @@ JSON text. The key of a row is a hash, because PostgreSQL's indexes hold no text
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from math import isfinite
 from typing import Any
 
 from bestof.errors import StoreError
-from bestof.selection.record import Child, Evidence, Pin, Record
+from bestof.selection.record import Pin, Record
+from bestof.selection.store.parsed_evidence import parsed_evidence
 from bestof.selection.store.postgresql_session import Session
 
 SCHEMA = "bestof"
@@ -39,6 +42,10 @@ _MOST_ROWS = 1000  # in one statement
 _COLUMNS = "selector, problem, host, decision, updated, evidence"
 _ROWS = """json_to_recordset(%s::json) AS new (key text, selector text, problem text, host text,
     decision text, updated double precision, evidence text)"""
+
+_ESCAPED = re.compile(
+    r"(?:[^\\]|\\[\\tnr]|\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*", re.DOTALL
+)
 
 Key = tuple[str, str, str]
 
@@ -209,7 +216,7 @@ def read_pins(session: Session, selector: str | None, damaged: Callable[[str], N
         try:
             pins.append(_pin(*row))
         except ValueError as error:
-            damaged(f"the pin of {row[0]} ({error})")
+            damaged(f"the pin of {row[0]:.200} ({error})")
     return pins
 
 
@@ -227,6 +234,8 @@ def _escaped(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Return the text that was escaped. Raises ValueError if it is damaged."""
+    if "\\" in text and not _ESCAPED.fullmatch(text):
+        raise ValueError("a text has a wrong escape")  # Python only warns of it
     return text.encode("ascii").decode("unicode_escape")
 
 
@@ -275,37 +284,24 @@ def _readable(rows: Iterable[Sequence[Any]], damaged: Callable[[str], None]) -> 
     for row in rows:
         try:
             records.append(_record(row))
-        except (ValueError, TypeError, RecursionError, KeyError) as error:
-            damaged(f"the record of {row[0]}, problem {row[1]} ({error})")
+        except (ValueError, RecursionError) as error:
+            damaged(f"the record of {row[0]:.200}, problem {row[1]:.200} ({error})")
     return records
 
 
 def _record(row: Sequence[Any]) -> Record:
+    """Return the record in a row. Raises ValueError if it cannot be read."""
     selector, problem, host, decision, updated, evidence = row
     items = json.loads(evidence)
+    if type(items) is not list or any(type(item) is not list or len(item) != 5 for item in items):
+        raise ValueError("the evidence is no list of rows")
+    if not isfinite(updated):
+        raise ValueError("the time is not finite")
     return Record(
         _plain(selector),
         _plain(problem),
         _plain(host),
         None if decision is None else _plain(decision),
-        tuple(_evidence(*item) for item in items),
+        tuple(parsed_evidence(*item) for item in items),
         float(updated),
-    )
-
-
-def _evidence(
-    alternative: Any, version: Any, samples: Any, disqualified: Any, children: Any
-) -> Evidence:
-    if not (
-        isinstance(alternative, str)
-        and isinstance(version, str)
-        and isinstance(disqualified, str | None)
-    ):
-        raise ValueError("a name is not a text")
-    return Evidence(
-        alternative,
-        version,
-        tuple(map(float, samples)),
-        disqualified,
-        tuple(Child(str(selector), str(problem)) for selector, problem in children),
     )

@@ -34,6 +34,8 @@ class Store(Protocol):
     def save(self, record: Record) -> None:
         """Keep a record by the rule of `Record.absorb`.
 
+        A record with a time or a name that cannot be written is not kept, and told once.
+
         Evidence is replaced one alternative at a time. Only another decision replaces a decision.
         """
 

@@ -12,18 +12,25 @@ from typing import TypeVar
 from bestof.errors import StoreError
 from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
+from bestof.selection.store.damaged_rows import DamagedRows
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.merge import merge, pins_to_write
 from bestof.selection.store.network_file_system import is_shared
 from bestof.selection.store.sqlite_file import (
+    Damage,
     FolderLock,
     Identity,
     check_place,
+    damage_in,
     foreign,
+    foreign_journal,
     identity,
     is_busy,
-    is_damaged,
+    mark,
+    may_be_damaged,
+    may_write,
     set_aside,
+    share_journals,
 )
 
 _T = TypeVar("_T")
@@ -44,7 +51,12 @@ class SqliteDatabase:
     If the file belongs to another program or to a newer bestof, the constructor raises StoreError.
     `claimed` says that the path is bestof's own: a file that is no database is then taken for a
     damaged one of bestof. A damaged file is renamed, with a warning that names both paths, and a
-    new one is made.
+    new one is made. Before that, the damage is verified while no other process can make a new file.
+
+    A row that cannot be read is left out, with a warning. The next decision replaces it.
+
+    A process that may only read the file never makes a journal beside it, since the owner could not
+    write that journal.
 
     SQLite never waits here. If another process has locked the file, Unavailable is raised at once.
     (On a file system without locks, SQLite itself tries for up to 10 s.)
@@ -52,12 +64,14 @@ class SqliteDatabase:
 
     def __init__(self, path: str | os.PathLike[str], *, claimed: bool = False) -> None:
         self._path = Path(path).expanduser().absolute()
+        self._place = Path(os.path.realpath(self._path))  # of a link: journals lie beside the file
         self._claimed = claimed
         self._connection: sqlite3.Connection | None = None
         self._identity: Identity | None = None
         self._only_read = False
-        self._folder_lock = FolderLock(self._path.parent)
+        self._folder_lock = FolderLock(self._place.parent)
         self.notices: list[str] = []
+        self._tell_row = DamagedRows(self.title, self.notices).tell
         _DATABASES.add(self)
         self._check_place()
 
@@ -77,26 +91,28 @@ class SqliteDatabase:
 
     def load(self, selector: str, problem: str, host: str) -> Record | None:
         """Return one record, read in one query."""
-        return self._read(lambda c: schema.read_record(c, selector, problem, host), None)
+        key = (selector, problem, host)
+        return self._read(lambda c: schema.read_record(c, key, self._tell_row), None)
 
     def elsewhere(self, selector: str, problem: str, host: str) -> Record | None:
         """Return the newest decided record of a problem on another host."""
-        return self._read(lambda c: schema.read_elsewhere(c, selector, problem, host), None)
+        key = (selector, problem, host)
+        return self._read(lambda c: schema.read_elsewhere(c, key, self._tell_row), None)
 
     def records(self, selector: str | None) -> list[Record]:
         """Return every record, or those of one selector, sorted."""
-        return self._read(lambda c: schema.read_records(c, selector), [])
+        return self._read(lambda c: schema.read_records(c, selector, self._tell_row), [])
 
     def pins(self, selector: str | None) -> list[Pin]:
         """Return every pin, or those of one selector, in no order."""
-        return self._read(lambda c: schema.read_pins(c, selector), [])
+        return self._read(lambda c: schema.read_pins(c, selector, self._tell_row), [])
 
     def write(self, records: Sequence[Record]) -> None:
         """Save records in this order, by the rule of `Record.absorb`."""
 
         def action(connection: sqlite3.Connection) -> None:
             for record in records:
-                schema.write_record(connection, record)
+                schema.write_record(connection, record, self._tell_row)
 
         self._write(action)
 
@@ -117,12 +133,11 @@ class SqliteDatabase:
 
         def action(connection: sqlite3.Connection) -> int:
             came = {record.key for record in records}
-            kept = [r for r in schema.read_records(connection, None) if r.key in came]
-            for record in merge(kept, records):
-                schema.write_record(connection, record)
-            written, stayed = pins_to_write(
-                schema.read_pins(connection, None), pins, replace=theirs
-            )
+            kept = schema.read_records(connection, None, self._tell_row)
+            for record in merge((one for one in kept if one.key in came), records):
+                schema.write_record(connection, record, self._tell_row)
+            ours = schema.read_pins(connection, None, self._tell_row)
+            written, stayed = pins_to_write(ours, pins, replace=theirs)
             for pin in written:
                 schema.write_pin(connection, pin)
             return stayed
@@ -176,8 +191,8 @@ class SqliteDatabase:
                         raise Unavailable(str(error), busy=False) from error
                     self._set_aside(error)
                 except sqlite3.DatabaseError as error:
-                    if not is_damaged(error) or attempt == 2:
-                        raise Unavailable(str(error), busy=is_busy(error)) from error
+                    if not may_be_damaged(error) or attempt == 2:
+                        raise self._unavailable(error) from error
                     self._set_aside(error)
                 except OSError as error:
                     busy = isinstance(error, BlockingIOError)
@@ -198,11 +213,15 @@ class SqliteDatabase:
             with self._folder_lock.shared(found is not None and found.size > 0):
                 self._check_place()
                 self._identity = identity(self._path)
-                self._only_read = False
+                self._only_read = self._identity is not None and not may_write(self._place)
                 try:
-                    self._connection = self._open(str(self._path))
+                    if self._only_read:
+                        self._connection = self._open_for_reading()
+                    else:
+                        self._connection = self._open(str(self._path))
                 except sqlite3.OperationalError as error:
-                    if is_busy(error) or is_damaged(error) or self._identity is None:
+                    unusable = self._only_read or self._identity is None
+                    if unusable or is_busy(error) or may_be_damaged(error):
                         raise
                     self._connection = self._open_for_reading()
                     self._only_read = True
@@ -238,7 +257,7 @@ class SqliteDatabase:
         if known is None or not known.is_that_of(found):
             self.disconnect()
         elif found is not None and found.size < known.size:
-            raise sqlite3.DatabaseError(
+            raise Damage(
                 f"the file was cut from {known.size} to {found.size} bytes while it was in use"
             )
         else:
@@ -255,6 +274,8 @@ class SqliteDatabase:
                 # A rollback journal that is not synchronized may be damaged by a power failure.
                 connection.execute(f"PRAGMA journal_mode = {'TRUNCATE' if shared else 'WAL'}")
                 connection.execute(f"PRAGMA synchronous = {'FULL' if shared else 'NORMAL'}")
+                mark(self._place)
+                share_journals(self._place)
             elif connection.execute("PRAGMA application_id").fetchone()[0] == 0:
                 raise foreign(self._path)
         except BaseException:
@@ -263,14 +284,30 @@ class SqliteDatabase:
         return connection
 
     def _open_for_reading(self) -> sqlite3.Connection:
-        """Return a connection for reading in a folder where SQLite cannot make its shared memory.
+        """Return a connection that makes no file beside the database.
 
-        Such a file can only be read as one that never changes.
+        SQLite makes missing journals even for a reader. If the writers' journals are not there, the
+        file is read as one that never changes: what they have not moved into it is not seen.
         """
-        try:
-            return self._open(f"{self._path.as_uri()}?mode=ro", only_read=True)
-        except sqlite3.OperationalError:
-            return self._open(f"{self._path.as_uri()}?mode=ro&immutable=1", only_read=True)
+        url = self._place.as_uri()
+        journals = [self._place.with_name(self._place.name + ending) for ending in ("-wal", "-shm")]
+        if all(one.exists() for one in journals):
+            try:
+                return self._open(f"{url}?mode=ro&readonly_shm=1", only_read=True)
+            except sqlite3.OperationalError:
+                pass
+        return self._open(f"{url}?mode=ro&immutable=1", only_read=True)
+
+    def _unavailable(self, error: sqlite3.DatabaseError) -> Unavailable:
+        """Return the error for the store, with what the user can do about a journal of others."""
+        journal = foreign_journal(self._place) if "readonly" in str(error) else None
+        more = ""
+        if journal is not None and may_write(self._place):
+            more = (
+                f"; another user has made '{journal}', which this user may not write: delete it "
+                "while no process uses the store"
+            )
+        return Unavailable(f"{error}{more}", busy=is_busy(error))
 
     def _roll_back(self) -> None:
         if self._connection is not None and self._connection.in_transaction:
@@ -281,11 +318,23 @@ class SqliteDatabase:
                 raise
 
     def _set_aside(self, error: Exception) -> None:
+        """Rename the file if it is damaged.
+
+        Raises Unavailable if SQLite finds nothing wrong with it now: a value was refused, or
+        another process has restored the file.
+        """
         self.disconnect()
         with self._folder_lock.shared(False):
             if self._identity is None or not self._identity.is_that_of(identity(self._path)):
                 return  # another process has done it
-            target = set_aside(self._path)
+            if not isinstance(error, Damage):
+                try:
+                    found = damage_in(self._place, schema.QUERIES)
+                except sqlite3.DatabaseError as unclear:
+                    raise self._unavailable(unclear) from error
+                if found is None:
+                    raise Unavailable(str(error), busy=False) from error
+            target = set_aside(self._place)
         self.notices.append(
             f"the store '{self._path}' is damaged ({error}); it was renamed to '{target}', "
             "and a new one was made"

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,9 @@ APPLICATION_ID = 0x62657374  # "best"
 SCHEMA_VERSION = 1
 
 _MAGIC = b"SQLite format 3\0"
+_SUFFIXES = (".sqlite", ".sqlite3")
+_MARK = "user.bestof.store"  # an extended attribute
+_PART = 1 << 20  # bytes that are read at once
 _FOLDER_LOCK_SECONDS = 10.0
 
 
@@ -27,8 +31,8 @@ def check_place(path: Path, *, claimed: bool) -> None:
     """Raise StoreError if a store cannot be at `path`.
 
     That is so if the file is not a store, has a newer schema, or has no folder. A file that is no
-    SQLite database is refused too, unless it is `claimed`: the path is then bestof's own, and the
-    file is a damaged store. An absent, empty or unreadable file is accepted.
+    SQLite database is refused too, unless it is a damaged store: see `_was_a_store`. An absent,
+    empty or unreadable file is accepted.
 
     Opens no connection. It reads the 100 bytes of SQLite's header
     (https://sqlite.org/fileformat2.html#the_database_header), with user_version at 60 and
@@ -62,17 +66,97 @@ def check_place(path: Path, *, claimed: bool) -> None:
     if not header:
         return
     if len(header) < 100 or not header.startswith(_MAGIC):
-        if claimed:
+        if _was_a_store(path, header, claimed=claimed):
             return
         raise StoreError(
             f"'{path}' is not a store of bestof: it is no SQLite database; it was not changed; "
-            "give another path"
+            "give another path, or delete the file if it was one"
         )
-    check_identity(
-        path,
-        int.from_bytes(header[68:72], "big", signed=True),
-        int.from_bytes(header[60:64], "big", signed=True),
+    application_id = int.from_bytes(header[68:72], "big", signed=True)
+    if application_id in (0, APPLICATION_ID) or not (claimed or _is_marked(path)):
+        check_identity(path, application_id, int.from_bytes(header[60:64], "big", signed=True))
+    # else these bytes may be damaged: the tables tell whose the file is
+
+
+def _was_a_store(path: Path, header: bytes, *, claimed: bool) -> bool:
+    """Return whether a file without SQLite's header is a damaged store, not a user's file.
+
+    It is one if the path is bestof's own (`claimed`), if the name says that it is a database of
+    SQLite, if bestof has marked the file, or if nothing but zeros or a part of SQLite's header is
+    left.
+    """
+    return (
+        claimed
+        or _MAGIC.startswith(header[: len(_MAGIC)])
+        or path.suffix.lower() in _SUFFIXES
+        or _is_marked(path)
+        or _is_blank(path)
     )
+
+
+def _is_blank(path: Path) -> bool:
+    """Return whether a file has zeros only."""
+    try:
+        with path.open("rb") as file:
+            while part := file.read(_PART):
+                if part.count(0) != len(part):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def mark(path: Path) -> None:
+    """Note in an attribute of the file that it is a store of bestof.
+
+    The attribute stays if the content is overwritten. It opens no descriptor, since closing one
+    would cancel SQLite's locks. Nothing is done where files have no such attributes.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            if not _is_marked(path):
+                os.setxattr(path, _MARK, b"1")
+
+
+def _is_marked(path: Path) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        return os.getxattr(path, _MARK) == b"1"
+    except OSError:
+        return False
+
+
+def share_journals(path: Path) -> None:
+    """Give the journals that this process has made to the group of the database.
+
+    SQLite copies the permissions of the database, but the group is that of the process. Others of
+    the database's group could then not write the journals, nor the database.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        group = os.stat(path).st_gid
+        for ending in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                journal = f"{path}{ending}"
+                if os.stat(journal).st_gid != group:
+                    os.chown(journal, -1, group)
+
+
+def may_write(path: Path) -> bool:
+    """Return whether this process may write the file at `path`."""
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=effective)
+
+
+def foreign_journal(path: Path) -> Path | None:
+    """Return the journal of a store that another user has made, and this process may not write."""
+    for ending in ("-wal", "-shm", "-journal"):
+        journal = path.with_name(path.name + ending)
+        if journal.exists() and not may_write(journal):
+            return journal
+    return None
 
 
 def check_identity(path: Path, application_id: int, schema_version: int) -> None:
@@ -121,23 +205,45 @@ def is_busy(error: sqlite3.DatabaseError) -> bool:
     return "is locked" in text or "locking protocol" in text
 
 
-def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the content of the file is wrong, as opposed to the access to it.
+class Damage(sqlite3.DatabaseError):
+    """What bestof itself has found wrong with a store: it does not return what was written."""
 
-    SQLITE_CORRUPT and SQLITE_NOTADB are DatabaseErrors. A damaged schema or text is an
-    OperationalError. Only its message differs from that of a full disk, because error codes are
-    available from Python 3.11 on.
+
+def may_be_damaged(error: sqlite3.DatabaseError) -> bool:
+    """Return whether the content of the file may be wrong, as opposed to the access to it.
+
+    SQLITE_CORRUPT and SQLITE_NOTADB are DatabaseErrors. A damaged schema is an OperationalError.
+    Only its message differs from that of a full disk, because error codes are available from
+    Python 3.11 on. A constraint fails in a damaged index, but also for a value that the table
+    refuses: so `damage_in` looks at the file.
     """
     if isinstance(error, sqlite3.OperationalError):
-        signs = (
-            "no such table",
-            "no such column",
-            "has no column",
-            "not decode to UTF-8",
-            "unsupported file format",
-        )
+        signs = ("no such table", "no such column", "has no column", "unsupported file format")
         return any(sign in str(error) for sign in signs)
-    return not isinstance(error, (sqlite3.ProgrammingError, sqlite3.NotSupportedError))
+    others = (sqlite3.ProgrammingError, sqlite3.NotSupportedError, sqlite3.DataError)
+    return not isinstance(error, others)
+
+
+def damage_in(path: Path, queries: Iterable[str]) -> str | None:
+    """Return what is wrong with the database at `path`, or None if it is healthy.
+
+    `queries` must be possible. Raises OperationalError if the file cannot be read now.
+    """
+    try:
+        connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        try:
+            for query in queries:
+                connection.execute(query).close()
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if is_busy(error) or not may_be_damaged(error):
+            raise
+        return str(error)
+    except UnicodeDecodeError as error:  # SQLite's message contains a damaged name
+        return str(error)
+    return None if found == "ok" else str(found)
 
 
 def set_aside(path: Path) -> Path:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bestof.selection.record import Child, Evidence, Pin, Record
+from bestof.selection.record import Evidence, Pin, Record
+from bestof.selection.store.parsed_evidence import parsed_evidence
 from bestof.selection.store.sqlite_file import (
     APPLICATION_ID,
     SCHEMA_VERSION,
+    Damage,
     check_identity,
     foreign,
 )
 from bestof.selection.store.storable import storable
+
+_MOST_SHOWN = 200  # characters of a name in a message
 
 # Evidence is read in the order of its ids. An upsert keeps the id of a row.
 _TABLES = (
@@ -44,7 +49,7 @@ _SAVE_EVIDENCE = """
     OR excluded.version <> version"""
 _WITHDRAW = "UPDATE record SET decision = NULL WHERE id = ? AND decision = ?"
 _LOAD = """SELECT r.selector, r.problem, r.host, r.decision, r.updated,
-    e.alternative, e.version, e.samples, e.disqualified, e.children
+    e.alternative, e.version, e.samples, e.disqualified, e.children, e.id
     FROM record r LEFT JOIN evidence e ON e.record = r.id """
 _LOAD_ONE = _LOAD + "WHERE r.selector = ? AND r.problem = ? AND r.host = ? ORDER BY e.id"
 _LOAD_ELSEWHERE = (
@@ -55,6 +60,13 @@ _LOAD_ELSEWHERE = (
 _LOAD_ALL = (
     _LOAD + "WHERE ?1 IS NULL OR r.selector = ?1 ORDER BY r.selector, r.problem, r.host, e.id"
 )
+
+_LOAD_PINS = "SELECT selector, alternative, problem, host FROM pin "
+QUERIES = (f"{_LOAD}LIMIT 0", f"{_LOAD_PINS}LIMIT 0")
+"""Queries that are possible in every store."""
+
+_Tell = Callable[[str], None]
+"""Is called with the name of a row that cannot be read."""
 
 
 class _EvidenceRow(NamedTuple):
@@ -80,28 +92,26 @@ class _Row(NamedTuple):
     samples: Any
     disqualified: Any
     children: Any
+    number: Any
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Return the key of the record. Raises DatabaseError if the row is damaged."""
+    def key(self) -> tuple[str, str, str] | None:
+        """Return the key of the record, or None if its row cannot be read."""
         key = (self.selector, self.problem, self.host)
-        if not (
+        if (
             _are_texts(*key)
             and isinstance(self.decision, str | None)
             and isinstance(self.updated, float)
+            and isfinite(self.updated)
         ):
-            raise _unreadable("record")
-        return key
+            return key
+        return None
 
     @property
     def evidence(self) -> _EvidenceRow:
         return _EvidenceRow(
             self.alternative, self.version, self.samples, self.disqualified, self.children
         )
-
-
-def _unreadable(table: str) -> sqlite3.DatabaseError:
-    return sqlite3.DatabaseError(f"a row of the table '{table}' cannot be read")
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -116,17 +126,31 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         # Another process may have made them meanwhile.
         application_id, schema_version = _identity(connection)
         if application_id == 0:
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise foreign(path)
+            _refuse_tables(connection, path)
             for table in _TABLES:
                 connection.execute(table)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             application_id, schema_version = APPLICATION_ID, SCHEMA_VERSION
         connection.execute("COMMIT")
+    elif application_id != APPLICATION_ID:
+        _refuse_tables(connection, path)
     check_identity(path, application_id, schema_version)
     if schema_version != SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(f"there is no schema version {schema_version}")
+        raise Damage(f"there is no schema version {schema_version}")
+
+
+def _refuse_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError if a database without bestof's identity has tables of another program.
+
+    Raises Damage if it has the tables of a store: then the identity was overwritten.
+    """
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    found = {name for (name,) in connection.execute(query)}
+    if found == {"record", "evidence", "pin"}:
+        raise Damage("its header was overwritten")
+    if found or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise foreign(path)
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -135,11 +159,12 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
     return application_id, schema_version
 
 
-def write_record(connection: sqlite3.Connection, record: Record) -> None:
+def write_record(connection: sqlite3.Connection, record: Record, tell: _Tell) -> None:
     """Save one record by the rule of `Record.absorb`, inside the open transaction.
 
     The record is read back before the transaction ends, because SQLite writes to some damaged files
-    without an error. Raises DatabaseError if the file does not return what was written.
+    without an error. Raises Damage if the file does not return what was written. Rows that could
+    not be read are replaced or removed.
     """
     key = tuple(storable(text) for text in record.key)
     decision = None if record.decision is None else storable(record.decision)
@@ -152,27 +177,28 @@ def write_record(connection: sqlite3.Connection, record: Record) -> None:
     if gone:
         connection.executemany(_WITHDRAW, [(number, name) for name in gone])
     left = None if decision in gone else decision
-    back = [_Row(*row) for row in connection.execute(_LOAD_ONE, key)]
-    if not _holds(back, rows, is_new=found is None) or (decision and back[0].decision != left):
-        raise sqlite3.DatabaseError("a record that was written cannot be read back")
-
-
-def _holds(back: list[_Row], rows: list[_EvidenceRow], *, is_new: bool) -> bool:
-    """Return whether rows that were read back hold what was written.
-
-    Equal rows are not parsed, which would take twice as long as the write.
-    """
+    back = [_Row(*row) for row in _fetched(connection, _LOAD_ONE, key)]
+    if back and not isinstance(back[0].decision, str | None):  # an old one, without a new one
+        connection.execute("UPDATE record SET decision = NULL WHERE id = ?", (number,))
+        back = [row._replace(decision=None) for row in back]
     # A row without samples and without a reason does not replace an older one.
     last = {row.alternative: row for row in rows}
     sure = {row for row in last.values() if row.samples != "[]" or row.disqualified is not None}
     names = {row.alternative for row in sure}
+    # Equal rows are not parsed, which would take twice as long as the write.
     others = [row for row in back if row.alternative not in names]
-    _records(others)  # this raises if a row cannot be read
-    return (
-        bool(back)
+    unreadable = [row for row in others if row.number is not None and _evidence(row) is None]
+    if unreadable:
+        tell(_record_name(unreadable[0]))
+        numbers = [(row.number,) for row in unreadable]
+        connection.executemany("DELETE FROM evidence WHERE id = ?", numbers)
+    if not (
+        back
+        and back[0].key == key
         and {row.evidence for row in back if row.alternative in names} == sure
-        and not (is_new and any(row.alternative not in {None, *last} for row in others))
-    )
+        and not (found is None and any(row.alternative not in {None, *last} for row in others))
+    ) or (decision and back[0].decision != left):
+        raise Damage("a record that was written cannot be read back")
 
 
 def _evidence_row(item: Evidence) -> _EvidenceRow:
@@ -187,34 +213,60 @@ def _evidence_row(item: Evidence) -> _EvidenceRow:
 
 
 def read_record(
-    connection: sqlite3.Connection, selector: str, problem: str, host: str
+    connection: sqlite3.Connection, key: tuple[str, str, str], tell: _Tell
 ) -> Record | None:
-    """Return the record of one problem. One query gives a consistent state."""
-    return _read_one(connection, _LOAD_ONE, (selector, problem, host))
+    """Return the record of one problem. One query gives a consistent state.
+
+    A record that cannot be read counts as absent, and `tell` is called with its name.
+    """
+    return _read_one(connection, _LOAD_ONE, key, tell)
 
 
 def read_elsewhere(
-    connection: sqlite3.Connection, selector: str, problem: str, host: str
+    connection: sqlite3.Connection, key: tuple[str, str, str], tell: _Tell
 ) -> Record | None:
-    """Return the newest decided record of a problem on another host."""
-    return _read_one(connection, _LOAD_ELSEWHERE, (selector, problem, host))
+    """Return the newest decided record of a problem on another host than `key` names."""
+    return _read_one(connection, _LOAD_ELSEWHERE, key, tell)
 
 
 def _read_one(
-    connection: sqlite3.Connection, query: str, texts: tuple[str, str, str]
+    connection: sqlite3.Connection, query: str, texts: tuple[str, str, str], tell: _Tell
 ) -> Record | None:
     key = tuple(storable(text) for text in texts)
-    found = _records(_Row(*row) for row in connection.execute(query, key).fetchall())
+    found = _records(_fetched(connection, query, key), tell)
     return found[0] if found else None
 
 
-def read_records(connection: sqlite3.Connection, selector: str | None) -> list[Record]:
-    """Return every record, sorted.
+def read_records(connection: sqlite3.Connection, selector: str | None, tell: _Tell) -> list[Record]:
+    """Return every readable record, sorted.
 
     SQLite compares UTF-8 bytes, which gives the same order as Python's strings.
     """
     name = None if selector is None else storable(selector)
-    return _records(_Row(*row) for row in connection.execute(_LOAD_ALL, (name,)).fetchall())
+    return _records(_fetched(connection, _LOAD_ALL, (name,)), tell)
+
+
+def _fetched(
+    connection: sqlite3.Connection, query: str, values: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. A text that is no UTF-8 comes as bytes."""
+    try:
+        return connection.execute(query, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "not decode to UTF-8" not in str(error):
+            raise
+    connection.text_factory = _decoded
+    try:
+        return connection.execute(query, values).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def _decoded(text: bytes) -> str | bytes:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return text
 
 
 def delete_records(
@@ -223,8 +275,8 @@ def delete_records(
     """Remove records with their evidence. Return their keys."""
     which = "WHERE ?1 IS NULL OR selector = ?1"
     name = None if selector is None else storable(selector)
-    keys = connection.execute(f"SELECT selector, problem, host FROM record {which}", (name,))
-    gone = {(str(row[0]), str(row[1]), str(row[2])) for row in keys.fetchall()}
+    keys = _fetched(connection, f"SELECT selector, problem, host FROM record {which}", (name,))
+    gone = {(str(row[0]), str(row[1]), str(row[2])) for row in keys}
     connection.execute(
         f"DELETE FROM evidence WHERE record IN (SELECT id FROM record {which})", (name,)
     )
@@ -237,7 +289,7 @@ def write_pin(connection: sqlite3.Connection, pin: Pin) -> None:
     delete_pin(connection, pin.selector, pin.problem, pin.host)
     connection.execute(
         "INSERT INTO pin VALUES (?, ?, ?, ?)",
-        (pin.selector, pin.problem, pin.host, pin.alternative),
+        (*_place(pin.selector, pin.problem, pin.host), storable(pin.alternative)),
     )
 
 
@@ -245,7 +297,7 @@ def delete_pin(
     connection: sqlite3.Connection, selector: str, problem: str | None, host: str | None
 ) -> bool:
     """Remove a pin. Return whether there was one."""
-    key = (selector, problem, host)
+    key = _place(selector, problem, host)
     return (
         connection.execute(
             "DELETE FROM pin WHERE selector = ? AND problem IS ? AND host IS ?", key
@@ -254,41 +306,76 @@ def delete_pin(
     )
 
 
-def read_pins(connection: sqlite3.Connection, selector: str | None) -> list[Pin]:
-    """Return every pin, or those of one selector, in no order."""
-    query = "SELECT selector, alternative, problem, host FROM pin WHERE ?1 IS NULL OR selector = ?1"
+def _place(*texts: str | None) -> tuple[str | None, ...]:
+    return tuple(None if text is None else storable(text) for text in texts)
+
+
+def read_pins(connection: sqlite3.Connection, selector: str | None, tell: _Tell) -> list[Pin]:
+    """Return every readable pin, or those of one selector, in no order."""
     name = None if selector is None else storable(selector)
-    return [Pin(*row) for row in connection.execute(query, (name,)).fetchall()]
+    pins = []
+    query = f"{_LOAD_PINS}WHERE ?1 IS NULL OR selector = ?1"
+    for row in _fetched(connection, query, (name,)):
+        selector_, alternative, problem, host = row
+        if _are_texts(selector_, alternative) and all(
+            isinstance(text, str | None) for text in (problem, host)
+        ):
+            pins.append(Pin(*row))
+        else:
+            tell(f"the pin of {_short(selector_)}")
+    return pins
 
 
-def _records(rows: Iterable[_Row]) -> list[Record]:
-    """Return the records of these rows, each at the place of its first row."""
+def _records(rows: Iterable[tuple[Any, ...]], tell: _Tell) -> list[Record]:
+    """Return the records of these rows, each at the place of its first row.
+
+    A record is left out if any of its rows cannot be read.
+    """
     heads: dict[tuple[str, str, str], _Row] = {}
     evidence: dict[tuple[str, str, str], list[Evidence]] = {}
-    for row in rows:
+    unreadable: set[tuple[str, str, str]] = set()
+    for row in map(_Row._make, rows):
         key = row.key
+        if key is None:
+            tell(_record_name(row))
+            continue
         heads[key] = row
         items = evidence.setdefault(key, [])
-        if row.alternative is not None:  # None: a record without evidence
-            items.append(_evidence(row))
+        if row.number is None:  # a record without evidence
+            continue
+        item = _evidence(row)
+        if item is None:
+            unreadable.add(key)
+            tell(_record_name(row))
+        else:
+            items.append(item)
     return [
         Record(*key, head.decision, tuple(evidence[key]), head.updated)
         for key, head in heads.items()
+        if key not in unreadable
     ]
 
 
-def _evidence(row: _Row) -> Evidence:
-    texts = (row.alternative, row.version, row.samples, row.children)
-    if not (_are_texts(*texts) and isinstance(row.disqualified, str | None)):
-        raise _unreadable("evidence")
+def _evidence(row: _Row) -> Evidence | None:
+    """Return the evidence in a row, or None if it cannot be read."""
+    if not _are_texts(row.samples, row.children):
+        return None
     try:
-        samples = tuple(map(float, json.loads(row.samples)))
-        children = tuple(
-            Child(str(selector), str(problem)) for selector, problem in json.loads(row.children)
-        )
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _unreadable("evidence") from error
-    return Evidence(row.alternative, row.version, samples, row.disqualified, children)
+        samples = json.loads(row.samples)
+        children = json.loads(row.children) if row.children != "[]" else []
+        return parsed_evidence(row.alternative, row.version, samples, row.disqualified, children)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _record_name(row: _Row) -> str:
+    return f"the record of {_short(row.selector)}, problem {_short(row.problem)}"
+
+
+def _short(value: object) -> str:
+    """Return a value for a message; one that is no text as Python writes it."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _are_texts(*values: object) -> bool:

@@ -15,21 +15,39 @@ _ACCEPTED = (
     "'off', 'memory:', 'sqlite:///PATH' or a plain PATH, and 'postgresql://USER@HOST:PORT/DATABASE'"
 )
 
+_MEMORY = ("memory", "memory:", ":memory:", "sqlite:///:memory:")  # as other programs write it
+_SETTINGS = frozenset(
+    {
+        *("0", "1", "2", "no", "yes", "n", "y", "false", "true", "f", "t", "none", "null", "nil"),
+        *("on", "default", "auto", "enable", "enabled", "disable", "disabled", "ram", "mem"),
+        *("sqlite", "sqlite3", "postgres", "postgresql", "file", "disk", "cache", "undefined"),
+    }
+)
+"""Words that are no names of files, as far as a user means them."""
+
 
 def open_store(url: str | os.PathLike[str]) -> Store | None:
-    """Return the store at `url`, or None for `off`.
+    """Return the store at `url`, or None for `off`. Capitals do not matter in such words.
 
     The text after `sqlite:///` is the path as it stands. It is relative; an absolute path has four
     slashes in all. A leading ~ is the user's home. Write './' before a plain path that begins like
-    a scheme. A URL that begins with `postgresql://` is read by libpq.
+    a scheme, or that is one word which looks like a setting, such as `none`. A path object is
+    always a path. A URL that begins with `postgresql://` is read by libpq.
 
     Raises StoreError if `url` names no store.
     """
     text = os.fspath(url)
-    if text == "off":
+    word = text.strip().lower() if isinstance(url, str) else ""
+    if word == "off":
         return None
-    if text == "memory:":
+    if word in _MEMORY:
         return MemoryStore()
+    if word in _SETTINGS:
+        raise StoreError(
+            f"the store {text!r} looks like a setting, not like a path; write 'off' for no store, "
+            f"'memory:' for one that ends with the process, or './{text.strip()}' for a file of "
+            "this name"
+        )
     if is_server_url(text):
         # Imported here, because other stores do not need it.
         from bestof.selection.store.postgresql import PostgresqlStore  # noqa: PLC0415 (see above)

@@ -38,14 +38,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_files_of_other_programs_are_refused_and_unchanged(tmp_path: Path, kind: str) -> None:
     make, message = REFUSED[kind]
-    path = tmp_path / "decisions.sqlite"
+    path = tmp_path / "notes.txt"
     make(path)
     before = path.read_bytes()
     with pytest.raises(StoreError, match=message) as caught:
         SqliteStore(path)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["decisions.sqlite"]
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_database_with_tables_and_without_an_identity_is_refused_by_the_first_use(

@@ -124,6 +124,16 @@ def test_reads_of_one_problem_and_one_selector_use_an_index(
         "evidence = '[[\"a\"]]'",
         "evidence = '{\"a\": 1}'",
         "evidence = repeat('[', 100000)",
+        *(
+            f'evidence = \'[["a", "1", [{number}], null, []]]\''
+            for number in ("9" * 400, "9" * 5000, "1e400", "NaN", "-Infinity", "-1", "true", '"1"')
+        ),
+        'evidence = \'[["a", "1", [1], 7, []]]\'',
+        'evidence = \'[["a", "1", [1], null, [["b"]]]]\'',
+        'evidence = \'[["a", "1", [1], null, {"b": "c"}]]\'',
+        "updated = 'NaN'",
+        "updated = '-Infinity'",
+        "problem = '\\d'",
         "host = 'h\\'",
         "decision = '\\x1'",
         "problem = 'ö'",

@@ -29,12 +29,41 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     close_default_store()
 
 
-def test_off_is_no_store() -> None:
-    assert open_store("off") is None
+@pytest.mark.parametrize("text", ["off", "OFF", "Off", " off "])
+def test_off_is_no_store(text: str) -> None:
+    assert open_store(text) is None
 
 
-def test_memory() -> None:
-    assert isinstance(open_store("memory:"), MemoryStore)
+@pytest.mark.parametrize(
+    "text", ["memory:", "memory", "MEMORY", "Memory:", ":memory:", "sqlite:///:memory:"]
+)
+def test_memory(text: str) -> None:
+    assert isinstance(open_store(text), MemoryStore)
+
+
+@pytest.mark.parametrize(
+    "word", ["0", "1", "no", "None", "FALSE", "true", "on", "default", "sqlite", "PostgreSQL"]
+)
+def test_a_word_that_looks_like_a_setting_is_refused_and_makes_no_file(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=f"{word}' looks like a setting.*'off'.*'memory:'") as told:
+        open_store(word)
+    assert f"'./{word}'" in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_is_a_file_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("OFF", "off", "memory", "None", "0")
+    for url in (*map("./{}".format, names), *map("sqlite:///{}".format, names), *map(Path, names)):
+        store = open_store(url)
+        assert isinstance(store, SqliteStore), url
+        store.close()
+    assert isinstance(open_store("decisions"), SqliteStore)
 
 
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
@@ -63,15 +92,12 @@ def test_a_path_object_a_relative_path_and_a_home(
 
 
 @pytest.mark.parametrize(
-    "url", ["", "postgresql:/h/d", "sqlite:", "sqlite://x", "sqlite:///", "memory", "redis:x"]
+    "url", ["", "postgresql:/h/d", "sqlite:", "sqlite://x", "sqlite:///", "redis:x"]
 )
 def test_the_error_for_a_wrong_store_names_the_accepted_ones(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if url == "memory":  # a plain path
-        assert isinstance(open_store(url), SqliteStore)
-        return
     with pytest.raises(StoreError, match="'off', 'memory:', 'sqlite:///PATH' or a plain PATH"):
         open_store(url)
 

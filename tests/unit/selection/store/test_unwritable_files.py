@@ -177,6 +177,141 @@ def test_a_read_only_store_is_read_and_writes_stay_in_memory(
     assert path.read_bytes() == before
 
 
+def as_user(number: int, work: Callable[[], None]) -> None:
+    """Run `work` in a child as this user, whose group has the same number."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setgid(number)
+            os.setuid(number)
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0, "the child failed; its traceback is above"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="needs two other users")
+@pytest.mark.parametrize("end", ["closed", "killed"])
+@pytest.mark.parametrize("writer", ["away", "has it open"])
+def test_a_reader_locks_the_owner_out_of_nothing(open_folder: Path, end: str, writer: str) -> None:
+    path = open_folder / "decisions.sqlite"
+    open_folder.chmod(0o777)
+
+    def make() -> None:
+        made(path)
+        path.chmod(0o644)
+
+    as_user(1234, make)
+
+    def read() -> None:
+        store = SqliteStore(path)
+        for record in RECORDS:
+            assert store.load(*record.key) == record
+        with pytest.warns(RuntimeWarning, match="wait in memory"):
+            assert not save_all(store, [NEW])
+        assert store.load(*NEW.key) == NEW
+        if end == "killed":
+            os._exit(0)
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 1"):
+            store.close()
+
+    def write() -> None:
+        store = SqliteStore(path)
+        if writer == "has it open":
+            assert save_all(store, RECORDS[:1])
+        os.write(ready[1], b".")
+        assert os.read(go[0], 1) == b"."
+        assert save_all(store, RECORDS), "the owner can write"
+        store.close()
+
+    ready, go = os.pipe(), os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        status = 1
+        try:
+            as_user(1234, write)
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        assert os.read(ready[0], 1) == b"."
+        as_user(65534, read)
+        left = {one.stat().st_uid for one in open_folder.iterdir()}
+    finally:
+        os.write(go[1], b".")
+        status = os.waitpid(owner, 0)[1]
+    assert left == {1234}, "no file of the reader"
+    assert status == 0
+    assert [one.name for one in open_folder.iterdir()] == ["decisions.sqlite"]
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="needs other users")
+def test_root_and_a_group_leave_journals_that_the_owner_can_write(open_folder: Path) -> None:
+    path = open_folder / "decisions.sqlite"
+    open_folder.chmod(0o777)
+    as_user(1234, lambda: [made(path), path.chmod(0o664), os.chown(path, -1, 1234)][0] and None)
+
+    def work() -> None:
+        store = SqliteStore(path)
+        assert save_all(store, [NEW])
+        os._exit(0)  # the journals stay
+
+    as_root = os.fork()
+    if as_root == 0:
+        work()
+    assert os.waitpid(as_root, 0)[1] == 0
+    journal = path.with_name("decisions.sqlite-wal")
+    assert journal.exists()
+    assert (journal.stat().st_uid, journal.stat().st_gid) == (1234, 1234)
+    member = os.fork()
+    if member == 0:
+        status = 1
+        try:
+            for one in open_folder.glob("*-*"):
+                one.unlink()
+            os.setgroups([1234])
+            os.setgid(4321)
+            os.setuid(4321)
+            store = SqliteStore(path)
+            assert save_all(store, RECORDS[:1])
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(member, 0)[1] == 0
+    assert journal.stat().st_gid == 1234
+
+    def write() -> None:
+        store = SqliteStore(path)
+        assert save_all(store, RECORDS[1:2])
+        store.close()
+
+    as_user(1234, write)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="needs another user")
+def test_a_journal_of_another_user_is_told_with_what_to_do(open_folder: Path) -> None:
+    path = open_folder / "decisions.sqlite"
+    open_folder.chmod(0o777)
+    as_user(1234, lambda: made(path) and None)
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").touch(mode=0o644)
+
+    def work() -> None:
+        store = SqliteStore(path)
+        with pytest.warns(RuntimeWarning, match=r"another user has made '.*-wal'.*delete it"):
+            assert not save_all(store, [NEW])
+        with pytest.warns(RuntimeWarning, match="decisions are lost: 1"):
+            store.close()
+
+    as_user(1234, work)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
 def test_a_file_that_may_not_even_be_read_is_a_warning(open_folder: Path) -> None:
     path = open_folder / "decisions.sqlite"
