@@ -193,7 +193,7 @@ def _bytes(memory: Tensor) -> memoryview:
 
 
 @contextmanager
-def _writable(file: str | Path | BinaryIO) -> Iterator[BinaryIO]:
+def _writable(file: str | Path | BinaryIO) -> Iterator[Any]:
     if not isinstance(file, str | Path):
         yield file
         return
