@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bestof.errors import InvalidArgument
-from bestof.selection.identity import version_of
+from bestof.selection.identity import is_former, version_of
 
 Function = Callable[..., Any]
 
@@ -50,6 +50,10 @@ class Alternative:
             object.__setattr__(self, "_version", version_of(self.stages, self.depends))
         assert self._version is not None
         return self._version
+
+    def has_had(self, version: str) -> bool:
+        """Return whether evidence of a version is valid, as that of an earlier bestof may be."""
+        return version == self.version or is_former(version, self.stages, self.depends)
 
 
 def parse_alternatives(selector: str, alternatives: Sequence[Any]) -> tuple[Alternative, ...]:

@@ -2,7 +2,8 @@
 
 Stored evidence is valid for one identity. If a function is edited, its digest changes, and it is
 measured again. A function of the same name in another program has another place, so two programs do
-not share decisions by accident.
+not share decisions by accident. A script is named by its file, without the folder: evidence in a
+lock file is valid wherever the script is copied.
 
 The digest reads code objects (bytecode, constants, names, defaults), the functions that closures
 and partials hold, and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the
@@ -47,29 +48,56 @@ def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) 
     read. State that differs between processes (a path, a counter) then does not make the evidence
     invalid.
     """
-    return " ".join([*(_identity(function, data=not depends) for function in functions), *depends])
+    return _version_text(functions, depends, None)
+
+
+def is_former(
+    version: str, functions: Sequence[Callable[..., Any]], depends: Sequence[str]
+) -> bool:
+    """Return whether a version of an earlier bestof is that of these functions.
+
+    It named the script by its path, in the digest of classes too. The folder does not matter.
+    """
+    for place, _ in _IDENTITY.findall(version):
+        path = re.sub(r"%([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), place)
+        path = path.rpartition(":")[0]
+        if "/" in path or "\\" in path:
+            name = _without_folder(path)
+            return name == _module_place("__main__", None) and version == _version_text(
+                functions, depends, path
+            )
+    return False
 
 
 def places(version: str) -> tuple[str, ...]:
     """Return where the functions of a version live. Empty for a version without identities."""
-    return tuple(place for place, _ in _IDENTITY.findall(version))
+    return tuple(_without_folder(place) for place, _ in _IDENTITY.findall(version))
 
 
 def has_code_of(version: str, other: str) -> bool:
     """Return whether the functions of two versions are the same, apart from the data they hold."""
-    return _IDENTITY.findall(version) == _IDENTITY.findall(other)
+    one, two = ([code for _, code in _IDENTITY.findall(text)] for text in (version, other))
+    return one == two and places(version) == places(other)
 
 
-def _identity(function: Callable[..., Any], *, data: bool) -> str:
-    code = _digest(function, _CODE, data=False)
-    held = _digest(function, _DATA, data=True) if data else "0" * _DATA
-    return f"{_place(function)}#{code}{held}"
+def _version_text(
+    functions: Sequence[Callable[..., Any]], depends: Sequence[str], script: str | None
+) -> str:
+    """Return a version. `script` is what stands for the main program's file; None: its name."""
+    identities = (_identity(function, script, data=not depends) for function in functions)
+    return " ".join([*identities, *depends])
 
 
-def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
+def _identity(function: Callable[..., Any], script: str | None, *, data: bool) -> str:
+    code = _digest(function, script, _CODE, data=False)
+    held = _digest(function, script, _DATA, data=True) if data else "0" * _DATA
+    return f"{_place(function, script)}#{code}{held}"
+
+
+def _digest(function: Callable[..., Any], script: str | None, digits: int, *, data: bool) -> str:
     digest = hashlib.blake2b(digest_size=digits // 2)
     try:
-        for token in _Reader(data=data).tokens(function):
+        for token in _Reader(script, data=data).tokens(function):
             digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
     except Exception as error:  # a user's object may raise whatever it likes when it is read
         reraise_from_outside()
@@ -78,11 +106,8 @@ def _digest(function: Callable[..., Any], digits: int, *, data: bool) -> str:
     return digest.hexdigest()
 
 
-def _place(function: Any) -> str:
-    """Return the module and the name of a function, without blanks.
-
-    A script is named by its path.
-    """
+def _place(function: Any, script: str | None) -> str:
+    """Return the module and the name of a function, without blanks."""
     while type(function) is functools.partial:
         function = function.func
     try:
@@ -90,16 +115,16 @@ def _place(function: Any) -> str:
     except Exception:  # a user's object may raise whatever it likes when it is read
         reraise_from_outside()
         module, name = None, type(function).__qualname__
-    place = (
-        f"{_module_place(module if isinstance(module, str) else type(function).__module__)}:{name}"
-    )
+    module = module if isinstance(module, str) else type(function).__module__
+    place = f"{_module_place(module, script)}:{name}"
     return re.sub(r"[\s#%]", lambda found: f"%{ord(found[0]):02x}", place)
 
 
-def _module_place(module: str) -> str:
+def _module_place(module: str, script: str | None) -> str:
     """Return the name of a module.
 
-    For the main program, this is the module that was run, or the path of the script.
+    For the main program, this is the module that was run, or the name of the script's file. If
+    `script` is given, it stands for that file.
     """
     if module not in _MAIN:
         return module
@@ -108,7 +133,14 @@ def _module_place(module: str) -> str:
     if spec is not None and module == "__main__":
         return str(spec.name)
     path = getattr(main, "__file__", None)
-    return os.path.realpath(path) if isinstance(path, str) else "__main__"
+    if not isinstance(path, str):
+        return "__main__"
+    return script or os.path.basename(os.path.realpath(path))
+
+
+def _without_folder(place: str) -> str:
+    """Return a place without the folder of its script, which earlier versions of bestof wrote."""
+    return re.split(r"[/\\]", place)[-1]
 
 
 class _TooMuchError(Exception):
@@ -121,7 +153,8 @@ class _Reader:
     Equal values give equal tokens, whether or not they are the same object.
     """
 
-    def __init__(self, *, data: bool) -> None:
+    def __init__(self, script: str | None, *, data: bool) -> None:
+        self._script = script
         self._data = data
         self._inside: set[int] = set()  # the ids of the values being read, outermost first
         self._left = _MOST
@@ -136,7 +169,7 @@ class _Reader:
             yield f"{kind.__name__} {_text(value)}"
             return
         if depth >= _DEEPEST or id(value) in self._inside:
-            yield f"again or deep {_class_place(kind)}"
+            yield f"again or deep {self._class_place(kind)}"
             return
         self._inside.add(id(value))
         yield from self._compound(value, kind, depth)
@@ -172,16 +205,16 @@ class _Reader:
             yield from self.tokens(value.__func__, depth + 1)
             yield from self._object(value.__self__, depth)
         elif isinstance(value, functools.partial):
-            yield f"partial {_class_place(kind)}"
+            yield f"partial {self._class_place(kind)}"
             yield from self.tokens(value.func, depth + 1)
             yield from self._if_data(value.args, depth)
             yield from self._if_data(value.keywords, depth)
         elif isinstance(value, type):
-            yield f"class {_class_place(value)} {_version(value.__module__)}"
+            yield f"class {self._class_place(value)} {_version(value.__module__)}"
         elif isinstance(value, ModuleType):
             yield f"module {value.__name__} {_version(value.__name__)}"
         elif isinstance(value, Enum):
-            yield f"{_class_place(kind)}.{value.name}"
+            yield f"{self._class_place(kind)}.{value.name}"
         elif getattr(kind, "_is_selector", False):
             # The alternatives of a selector have identities of their own. Inside its own
             # alternatives, the selector does not exist yet.
@@ -193,7 +226,7 @@ class _Reader:
         elif callable(value):
             yield from self._callable(value, kind, depth)
         else:
-            yield f"object {_class_place(kind)}"
+            yield f"object {self._class_place(kind)}"
 
     def _function(self, function: FunctionType, depth: int) -> Iterator[str]:
         yield "function"
@@ -219,7 +252,7 @@ class _Reader:
             yield from self.tokens(constant, depth + 1)
 
     def _callable(self, value: Any, kind: type, depth: int) -> Iterator[str]:
-        yield f"callable {_class_place(kind)}"
+        yield f"callable {self._class_place(kind)}"
         wrapped = _attribute(value, "__wrapped__")
         if callable(wrapped):
             yield from self.tokens(wrapped, depth + 1)
@@ -248,12 +281,13 @@ class _Reader:
         if type(value) in _SCALARS or type(value) in (tuple, list, dict, set, frozenset):
             yield from self._if_data(value, depth)
             return
-        yield f"of {_class_place(type(value))}"
+        yield f"of {self._class_place(type(value))}"
         for name, held in sorted(_attributes(value), key=itemgetter(0)) if self._data else ():
             yield name
-            yield from (
-                self.tokens(held, depth + 1) if _is_readable(held) else [_class_place(type(held))]
-            )
+            if _is_readable(held):
+                yield from self.tokens(held, depth + 1)
+            else:
+                yield self._class_place(type(held))
 
     def _if_data(self, value: Any, depth: int) -> Iterator[str]:
         """Yield a held value, or only its functions if `depends` replaces the data."""
@@ -267,6 +301,9 @@ class _Reader:
                     break
                 yield from self._if_data(member, depth + 1)
             self._inside.discard(id(value))
+
+    def _class_place(self, kind: type) -> str:
+        return f"{_module_place(kind.__module__, self._script)}.{kind.__qualname__}"
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -319,10 +356,6 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
 def _name(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return name if isinstance(name, str) else type(value).__qualname__
-
-
-def _class_place(kind: type) -> str:
-    return f"{_module_place(kind.__module__)}.{kind.__qualname__}"
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from math import inf
 
 from bestof.selection.alternative import Alternative, Function
@@ -21,6 +22,7 @@ from bestof.selection.open_passes import OpenPasses
 from bestof.selection.policies import Drift
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.problem import problem_text
+from bestof.selection.record import Record
 from bestof.selection.savings import Savings
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import Trial
@@ -60,6 +62,8 @@ class Knowledge:
         self.name = name
         self.alternatives = alternatives
         self.versions = tuple(alternative.version for alternative in alternatives)
+        # (alternative, stored version) -> the version for which its evidence is valid
+        self._versions_met: dict[tuple[str, str], str] = {}
         self.names = [alternative.name for alternative in alternatives]
         self.grouped = alternatives[0].is_group
         self.functions = tuple(alternative.stages for alternative in alternatives)
@@ -317,6 +321,24 @@ class Knowledge:
         return tuning.candidates[position].recursive
 
     # The store
+
+    def recorded(self, key: str | None) -> Record | None:
+        """Return what earlier runs know of a problem, given its canonical text.
+
+        Evidence that an earlier bestof has kept under a former version gets the present one.
+        """
+        record = self.stored.load(key)
+        if record is None or {one.version for one in record.evidence}.issubset(self.versions):
+            return record
+        evidence = []
+        for item in record.evidence:
+            version = self._versions_met.get((item.alternative, item.version))
+            if version is None:
+                own = (one for one in self.alternatives if one.name == item.alternative)
+                version = next((a.version for a in own if a.has_had(item.version)), item.version)
+                self._versions_met[item.alternative, item.version] = version
+            evidence.append(replace(item, version=version))
+        return replace(record, evidence=tuple(evidence))
 
     def _save(self, tuning: Tuning) -> None:
         record = tuning.record(self.name, host(), time.time())

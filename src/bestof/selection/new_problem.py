@@ -117,7 +117,7 @@ class NewProblems:
 
         If the order cannot be obeyed, warn once and return false.
         """
-        record = self._knowledge.stored.load(tuning.key)
+        record = self._knowledge.recorded(tuning.key)
         refusal = order.refusal(tuning.candidates, record)
         if refusal is not None:
             if order not in self._refused:
@@ -176,7 +176,7 @@ class NewProblems:
         )
 
     def _recall(self, tuning: Tuning) -> None:
-        record = self._knowledge.stored.load(tuning.key)
+        record = self._knowledge.recorded(tuning.key)
         if record is not None:
             self._tell_namesake(tuning, record)
             search = self._verification(tuning, record)

@@ -241,7 +241,85 @@ print(version_of([Held(), within, Held().__call__, object().__repr__], ()))
             subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
         )
     assert len(found) == 1
-    assert str(script) in found.pop()
+    version = found.pop()
+    assert "script.py:Held" in version
+    assert str(tmp_path) not in version
+
+
+COPIED = """
+import functools, os, sys
+from bestof import BestOf, Alternative
+from bestof.selection import identity, registry
+now = 0.0
+class Taking:
+    def __init__(self, seconds): self.seconds = seconds
+    def __call__(self, x):
+        global now
+        now += self.seconds
+def slow(x, by=3.0):
+    Taking(by)(x)
+def fast(x):
+    Taking(1.0)(x)
+class Held:
+    kind = Taking(2.0)
+    def method(self, x): Taking(2.0)(x)
+plain = [("slow", slow), ("fast", fast), ("held", Taking(2.0)), ("method", Held().method),
+         ("part", functools.partial(slow, by=4.0)), Alternative("stated", fast, depends=["a==1"])]
+groups = [("one", [slow, Taking(2.0)]), ("two", [fast, Taking(1.0)])]
+if len(sys.argv) > 2:  # as earlier versions did: the path of the script, also in digests
+    own = identity._version_text
+    identity._version_text = lambda f, d, script: own(f, d, script or sys.argv[2])
+usual = dict(policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
+made = [BestOf("plain", plain, len, **usual), BestOf("group", groups, len, **usual)]
+for _ in range(30):
+    made[0]([1, 2])
+    for stage in (0, 1):
+        made[1](stage, [1, 2])
+print(registry.trials_of_all(), *(one.explain([1, 2]).source for one in made))
+"""
+
+
+def copied(script: Path, *arguments: object) -> tuple[str, str]:
+    """Run the program there; what it tells, and its warnings."""
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(COPIED)
+    command = [sys.executable, str(script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip(), done.stderr
+
+
+def test_evidence_of_a_script_holds_for_its_copy_in_another_folder(tmp_path: Path) -> None:
+    store, second = tmp_path / "store.sqlite", tmp_path / "second.sqlite"
+    told, warned = copied(tmp_path / "here" / "train.py", store)
+    assert told.endswith("measured measured")
+    assert warned == ""
+    assert copied(tmp_path / "there" / "train.py", store) == ("0 stored stored", "")
+    lock = tmp_path / "bestof.lock"
+    for order in (["export", lock, "--store", store], ["import", lock, "--store", second]):
+        command = [sys.executable, "-m", "bestof", "store", *map(str, order)]
+        subprocess.run(command, capture_output=True, check=True)
+    assert str(tmp_path) not in lock.read_text(), "a lock file does not tell where it was made"
+    assert copied(tmp_path / "elsewhere" / "train.py", second) == ("0 stored stored", "")
+    told, warned = copied(tmp_path / "elsewhere" / "other.py", second)
+    assert told.endswith("measured measured")
+    assert "train.py" in warned
+
+
+@pytest.mark.parametrize("folder", ["here", "another folder of # 7 %"])
+def test_evidence_under_the_path_of_a_script_stays_valid(tmp_path: Path, folder: str) -> None:
+    store = tmp_path / "store.sqlite"
+    former = tmp_path / "here" / "train.py"
+    assert copied(former, store, former)[0].endswith("measured measured")
+    assert copied(tmp_path / folder / "train.py", store) == ("0 stored stored", "")
+
+
+def test_the_path_of_another_script_is_no_former_name(tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    former = tmp_path / "here" / "train.py"
+    copied(former, store, former)
+    told, warned = copied(tmp_path / "here" / "other.py", store)
+    assert told.endswith("measured measured")
+    assert "train.py" in warned
 
 
 def test_a_script_in_a_folder_with_blanks_has_a_place_without() -> None:
