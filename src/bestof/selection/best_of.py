@@ -59,6 +59,10 @@ class BestOf(Original, HotPath):
     clock: a function that returns seconds, like time.perf_counter.
     max_problems: the number of problems in memory. The least recently used are evicted first; the
         store still has them.
+    max_searches: the number of problems that are searched at once; None for `max_problems`. While
+        so many searches are under way, the first alternative that applies answers new problems,
+        without a trial and without the check. A search that no longer makes progress gives way to
+        a problem that keeps coming back. So a program whose problems never repeat does not grow.
     check_every: the number of settled calls of a problem after which one is compared again. If the
         results differ, the first alternative's result is returned, the winner is disqualified, and
         the race is reopened. Settled calls then take the long way (some microseconds each), unless
@@ -109,6 +113,7 @@ class BestOf(Original, HotPath):
         store: Store | str | None = None,
         clock: Callable[[], float] = time.perf_counter,
         max_problems: int = 4096,
+        max_searches: int | None = None,
         check_every: int | None = None,
         neighbours: Neighbours | None = None,
         patience: int = 0,
@@ -158,6 +163,7 @@ class BestOf(Original, HotPath):
             settings.patience,
             forced(self.name, settings.names),
             asks_ahead=guard.is_plain and not knowledge.grouped,
+            max_searches=settings.max_searches,
         )
         self._settled = knowledge.settled
         self._first = knowledge.functions[0]

@@ -65,9 +65,10 @@ class Chooser:
         attempt: Attempt | None = None
         position = None  # not None: the position of a plain trial
         begun: Pass | None = None  # the pass of the plain trial
+        unopened: int | None = None  # what answers a problem that waits for a search
         # Use `with`: between `acquire` and `try`, an interrupt would leave the lock held for ever.
         with knowledge.lock:
-            winner, tuning = self._find(problem, stage)
+            winner, tuning, unopened = self._find(problem, stage, parent)
             if winner is not None:
                 function = (
                     self._stage_of(winner, stage) if knowledge.grouped else winner.functions[0]
@@ -89,12 +90,16 @@ class Chooser:
             knowledge.journal.deliver()
         if attempt is not None:
             return attempt.run(args, kwargs)
+        if unopened is not None:
+            return self._answer_unopened(problem, unopened, stage, parent, args, kwargs)
         assert function is not None
         assert winner is not None
         return self._call(winner, function, problem, stage, parent, args, kwargs)
 
-    def _find(self, problem: Hashable, stage: int) -> tuple[PythonWinner | None, Tuning | None]:
-        """Return the winner of a problem, or the search for one.
+    def _find(
+        self, problem: Hashable, stage: int, parent: Trial | None
+    ) -> tuple[PythonWinner | None, Tuning | None, int | None]:
+        """Return the winner of a problem, or the search for one, or what answers while it waits.
 
         Look for a running search first, because its trials are timed and must not wait.
         """
@@ -103,12 +108,17 @@ class Chooser:
         if tuning is not None and not (
             tuning.awaits_store and self._new_problems.may_begin_anew(tuning, stage)
         ):
-            return None, tuning
+            return None, tuning, None
         winner = knowledge.winner(problem)
         if winner is None:
+            unopened = self._new_problems.answered_unopened(problem, stage)
+            if unopened is not None and (
+                parent is None or unopened not in parent.positions_above(knowledge, problem)
+            ):
+                return None, None, unopened
             tuning = self._new_problems.meet(problem)
             winner = knowledge.winner(problem)
-        return winner, tuning
+        return winner, tuning, None
 
     def _next(self, tuning: Tuning, stage: int) -> tuple[int | None, Pass | None]:
         """Return the alternative of a plain trial and, for a group, the pass of the call."""
@@ -209,6 +219,28 @@ class Chooser:
             if self._knowledge.grouped and stage == 0:
                 winner.withdraw()  # a first stage that raises begins no pass
             raise
+
+    def _answer_unopened(
+        self,
+        problem: Hashable,
+        position: int,
+        stage: int,
+        parent: Trial | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call an alternative for a problem that waits for a search. A trial around it is void."""
+        if parent is not None:
+            parent.meets(self._knowledge.name, problem, settled=False)
+        # As a trial, although its time is not taken: the alternative may call this selector again
+        # with the same problem.
+        trial = Trial(self._knowledge, problem, position, parent)
+        token = current_trial.set(trial)
+        try:
+            return self._knowledge.functions[position][stage](*args, **kwargs)
+        finally:
+            current_trial.reset(token)
+            trial.done = True
 
     def _stage_of(self, winner: PythonWinner, stage: int) -> Function:
         """Return the function for a stage: the winner's, unless its pass is an earlier one."""

@@ -151,7 +151,9 @@ class DriftWatch:
             policy = Neighbour(decision.alternative, usual)
         policy = self.agreed(policy, decision.problem, drifted)
         tuning = open_tuning(
-            decision.problem, self._knowledge.alternatives, self._knowledge.stages, policy
+            decision.problem,
+            *(self._knowledge.alternatives, self._knowledge.stages),
+            *(policy, self._knowledge.refused),
         )
         reopening = EarlierRace(decision.alternative, decision.seconds or 0.0, now, populations)
         tuning.continues(decision, reopening)

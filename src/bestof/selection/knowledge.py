@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from bestof.selection.alternative import Alternative, Function
-from bestof.selection.candidate import SAMPLES_KEPT
+from bestof.selection.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.decision import Decision
 from bestof.selection.decision_store import DecisionStore
 from bestof.selection.group_pass import Pass
@@ -69,6 +69,10 @@ class Knowledge:
         self.functions = tuple(alternative.stages for alternative in alternatives)
         self.stages: tuple[dict[int, Function], ...] = tuple(
             dict(enumerate(stages)) for stages in self.functions
+        )
+        self.refused = tuple(
+            Candidate.refused(alternative, stages)
+            for alternative, stages in zip(alternatives, self.stages, strict=True)
         )
         self.stage_count = len(self.functions[0]) if self.grouped else 0
         self.check_every = check_every
@@ -144,6 +148,14 @@ class Knowledge:
             self.decisions.pop(oldest, None)
             self._keep(evicted)
         self.tunings[tuning.problem] = tuning
+
+    def searches(self) -> dict[Hashable, Tuning]:
+        """Return the searches under way, without problems that are settled but stay here."""
+        return {one.problem: one for one in self.tunings.values() if one.decision is None}
+
+    def give_up(self, problem: Hashable) -> None:
+        """End a search without a decision, and save its evidence."""
+        self._keep(self.tunings.pop(problem))
 
     def reopen(self, tuning: Tuning) -> None:
         """Search a settled problem again, after its winner has failed or drifted.

@@ -8,6 +8,7 @@ from typing import Any
 
 from bestof.errors import NoAlternative, ProblemError
 from bestof.selection import registry
+from bestof.selection.alternative import Alternative
 from bestof.selection.candidate import Candidate
 from bestof.selection.decision import Decision
 from bestof.selection.drift_watch import DriftWatch
@@ -20,8 +21,10 @@ from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Neighbour
 from bestof.selection.policy import Policy, Search, always, has_short_form, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
+from bestof.selection.problem import canonical
 from bestof.selection.record import Record
 from bestof.selection.tuning import Tuning
+from bestof.selection.waiting_problems import WaitingProblems
 
 Neighbours = Callable[[Any], Iterable[Hashable]]
 
@@ -50,6 +53,7 @@ class NewProblems:
         forced: ForcedChoice | None,
         *,
         asks_ahead: bool,
+        max_searches: int | None = None,
     ) -> None:
         self._knowledge = knowledge
         self._choice = choice
@@ -60,6 +64,53 @@ class NewProblems:
         self._forced = forced
         self._asks_ahead = asks_ahead
         self._refused: set[ForcedChoice] = set()  # orders that could not be obeyed
+        self._max_searches = max_searches
+        self._waiting = None if max_searches is None else WaitingProblems(max_searches)
+
+    def answered_unopened(self, problem: Hashable, stage: int) -> int | None:
+        """Return the alternative for a call of a new problem that waits; None if it is to be met.
+
+        It waits while `max_searches` searches are under way, unless it needs none: the user or the
+        store may know the answer, or one alternative alone may apply.
+        """
+        waiting, limit = self._waiting, self._max_searches
+        if waiting is None or limit is None or registry.Defaults.agreement is not None:
+            return None
+        searches = self._knowledge.searches() if len(self._knowledge.tunings) >= limit else {}
+        if len(searches) < limit:
+            waiting.forget(problem)
+            return None
+        position = waiting.position(problem)
+        if position is None:
+            position = self._first_of_several(problem)
+            if position is not None and stage == 0:
+                waiting.add(problem, position)
+            return position
+        idle = waiting.gives_way(problem, searches) if stage == 0 else None
+        if idle is None:
+            return position
+        self._knowledge.give_up(idle)
+        waiting.forget(problem)
+        return None
+
+    def _first_of_several(self, problem: Hashable) -> int | None:
+        """Return the first alternative that applies; None if the problem needs no search."""
+        if self._forced is not None or always(self._choice.current()) is not None:
+            return None
+        try:
+            key = canonical(problem)
+        except ProblemError:  # `meet` raises it
+            return None
+        stored = self._knowledge.stored
+        record = stored.load(key)
+        if stored.pinned(key) is not None or (record is not None and record.decision is not None):
+            return None
+        alternatives = list(enumerate(self._knowledge.alternatives))
+        first = next((place for place, one in alternatives if _applies(one, problem)), None)
+        # From the end: a `supports` may set something aside for its problem, and those in front are
+        # the more likely to.
+        others = (place for place, one in reversed(alternatives) if _applies(one, problem))
+        return None if next(others, first) == first else first
 
     def meet(self, problem: Hashable) -> Tuning:
         """Open a new problem; raise NoAlternative if no alternative applies."""
@@ -69,7 +120,9 @@ class NewProblems:
         try:
             policy = self._watch.agreed(policy, problem)
             tuning = open_tuning(
-                problem, self._knowledge.alternatives, self._knowledge.stages, policy
+                problem,
+                *(self._knowledge.alternatives, self._knowledge.stages),
+                *(policy, self._knowledge.refused),
             )
         except ProblemError as error:
             raise ProblemError(f"BestOf({self._knowledge.name!r}): {error}") from None
@@ -224,6 +277,14 @@ class NewProblems:
                 verified = self._watch.agreed(Neighbour(name, policy), tuning.problem)
                 return start_search(verified, self._knowledge.names)
         return None
+
+
+def _applies(alternative: Alternative, problem: Hashable) -> bool:
+    """Return whether an alternative applies. An error is reported once the problem is searched."""
+    try:
+        return alternative.supports is None or bool(alternative.supports(problem))
+    except Exception:
+        return False
 
 
 def neighbour_policy(

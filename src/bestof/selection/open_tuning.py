@@ -19,14 +19,16 @@ def open_tuning(
     alternatives: Sequence[Alternative],
     stages: Sequence[dict[int, Function]],
     policy: Policy,
+    refused: Sequence[Candidate],
 ) -> Tuning:
     """Return the state of a new problem.
 
     If the `supports` of an alternative raises, the alternative does not apply. It is reported as
-    disqualified.
+    disqualified. `refused` are the candidates of all alternatives for problems to which they do
+    not apply.
     """
     candidates = []
-    for alternative, functions in zip(alternatives, stages, strict=True):
+    for alternative, functions, without in zip(alternatives, stages, refused, strict=True):
         applies, reason = True, None
         if alternative.supports is not None:
             try:
@@ -34,7 +36,10 @@ def open_tuning(
             except Exception as error:
                 reraise_from_outside()
                 reason = f"supports raised {type(error).__name__}: {error}"
-        candidate = Candidate(alternative, functions, applies=applies)
+        if not applies:
+            candidates.append(without)
+            continue
+        candidate = Candidate(alternative, functions, applies=True)
         candidate.disqualified = reason
         candidates.append(candidate)
     search = start_search(policy, [alternative.name for alternative in alternatives])

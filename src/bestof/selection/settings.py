@@ -43,6 +43,7 @@ class Settings:
     find_store: Callable[[], Store | None]
     check_every: int | None
     max_problems: int
+    max_searches: int | None
     patience: int
 
 
@@ -59,6 +60,7 @@ def parse_settings(
     store: Store | str | None,
     clock: Callable[[], float],
     max_problems: int,
+    max_searches: int | None,
     check_every: int | None,
     neighbours: object,
     patience: int,
@@ -73,6 +75,8 @@ def parse_settings(
     check_callable(where, "get_problem_size", get_problem_size)
     check_callable(where, "clock", clock)
     max_problems = check_count(where, "max_problems", max_problems, 2)
+    if max_searches is not None:
+        max_searches = check_count(where, "max_searches", max_searches, 1)
     for argument, value in (("restore", restore), ("on_event", on_event)):
         if value is not None:
             check_callable(where, argument, value)
@@ -100,5 +104,6 @@ def parse_settings(
         find_store=registry.shared_store if store is None else lambda: own_store,
         check_every=parse_check_every(where, check, check_every),
         max_problems=max_problems,
+        max_searches=max_searches,
         patience=patience,
     )

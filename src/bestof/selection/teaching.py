@@ -48,7 +48,9 @@ def learn(known: Knowledge, taught: Iterable[Teaching]) -> None:
                 known.remember(decision.problem, known.new_winner(decision))
                 continue
             tuning = open_tuning(
-                decision.problem, known.alternatives, known.stages, known.choice.current()
+                decision.problem,
+                *(known.alternatives, known.stages),
+                *(known.choice.current(), known.refused),
             )
             if not tuning.candidates[decision.position].remains:
                 continue

@@ -107,6 +107,11 @@ class Tuning:
         self.lone = remaining[0] if len(remaining) == 1 else None
         return True
 
+    @property
+    def trials_begun(self) -> int:
+        """The number of its trials since the last decision."""
+        return sum(candidate.calls for candidate in self.candidates)
+
     def failed_before(self, position: int, reason: str) -> bool:
         """Return whether an earlier process disqualified an alternative for the same reason."""
         readmitted = self.candidates[position].readmitted

@@ -14,6 +14,7 @@ from bestof.kernels import transpose
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.selectors import SEARCHES
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
@@ -98,6 +99,7 @@ class MaxPoolOverride:
             lambda problem, _: problem,
             check=PoolingVerifier(rows),
             policy=unless_shared(_POLICY),
+            max_searches=SEARCHES,
         )
 
     def register(self) -> None:

@@ -78,3 +78,47 @@ def test_settings_in_the_environment_stay() -> None:
     plain, left, kept, handed_back = measured({"MALLOC_MMAP_THRESHOLD_": str(32 << 20)})
     assert min(plain, left, kept) >= _PAGES
     assert handed_back < 0.1 * _PAGES
+
+
+# Products of every number of rows, as those of texts of changing length. Each is called often
+# enough for trials.
+_LENGTHS = """
+import pathlib, sys
+import torch
+import bestof.torch as bt
+torch.set_num_threads(1)
+linear = torch.nn.Linear(256, 256)
+if sys.argv[1] == "tuned":
+    bt.enable()
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+@torch.no_grad()
+def calls(lengths):
+    for rows in lengths:
+        for _ in range(8):
+            linear(torch.randn(rows, 256))
+calls(range(64, 72))
+before = resident()
+calls(range(72, 600))
+print(resident() - before)
+"""
+# What the process may grow by, in MiB. oneDNN's kernels for a shape took 0.4; 64 shapes may have
+# some. Other growth: 256 searches of 16 KiB each, packed weights (0.3), and the heap. Without a
+# bound it grew by 220 to 260.
+_MOST = 64 * 0.8 + 256 / 64 + 16
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_the_number_of_shapes() -> None:
+    grown = {}
+    for how in ("plain", "tuned"):
+        done = subprocess.run(
+            [sys.executable, "-c", _LENGTHS, how],
+            env={**os.environ, "BESTOF_STORE": "off"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        grown[how] = int(done.stdout) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    print(grown)
+    assert grown["tuned"] - grown["plain"] < _MOST

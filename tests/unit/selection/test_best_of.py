@@ -102,6 +102,11 @@ PAIRS = [("one", one), ("two", two)]
             "max_problems: expected an integer of at least 2; got 1",
         ),
         (("it", PAIRS, len), {"max_problems": True}, "got True"),
+        (
+            ("it", PAIRS, len),
+            {"max_searches": 0},
+            "max_searches: expected an integer of at least 1; got 0",
+        ),
         (("it", PAIRS, len), {"max_problems": 2.0}, "got 2.0"),
         (("it", PAIRS, len), {"check_every": 5}, "check_every: needs check="),
         (

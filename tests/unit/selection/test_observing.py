@@ -126,7 +126,9 @@ def test_evicted_and_reopened_problems_stay_counted(program: Program) -> None:
     assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)
     with selector._knowledge.lock:
         tuning = open_tuning(
-            (29,), selector._knowledge.alternatives, selector._knowledge.stages, Rounds()
+            (29,),
+            *(selector._knowledge.alternatives, selector._knowledge.stages),
+            *(Rounds(), selector._knowledge.refused),
         )
         selector._knowledge.reopen(tuning)
     assert (selector.settled_calls, selector.saved_seconds) == (60, 120.0)

@@ -16,7 +16,7 @@ from bestof.torch.attention.attention_pass import AttentionPass, NativePlan, Ope
 from bestof.torch.attention.problem import AttentionProblem
 from bestof.torch.attention.recognition import Look, look_of
 from bestof.torch.attention.verifier import AttentionVerifier
-from bestof.torch.convolution.selectors import RACE
+from bestof.torch.convolution.selectors import RACE, SEARCHES
 from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
@@ -67,6 +67,7 @@ class AttentionOverride:
             check=AttentionVerifier(attention, rows),
             on_event=self._decisions.listener(attention.selector),
             policy=unless_shared(_RACE),
+            max_searches=SEARCHES,
         )
 
     def configure(self, configuration: Configuration) -> None:

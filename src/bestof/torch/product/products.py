@@ -12,7 +12,7 @@ from torch import Tensor
 from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.selection.journal import DecisionEntry, Entry
 from bestof.torch.convolution.call_counts import CallCounts
-from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE
+from bestof.torch.convolution.selectors import BY_PYTHON, PATIENCE, RACE, SEARCHES
 from bestof.torch.decisions import CurrentDecisions
 from bestof.torch.depends import DEPENDS
 from bestof.torch.product.neighbourhood import Neighbourhood
@@ -55,7 +55,7 @@ class Products:
         self.selector = BestOf(
             _NAME,
             [
-                Alternative(row.name, self._bind(row), DEPENDS, supports=_supports(row))
+                Alternative(row.name, self._bind(row), DEPENDS, supports=_Applies(row))
                 for row in rows
             ],
             lambda problem, *_: problem,
@@ -64,6 +64,7 @@ class Products:
             policy=unless_shared(race),
             neighbours=Neighbourhood(),
             patience=PATIENCE,
+            max_searches=SEARCHES,
         )
 
     def __call__(
@@ -110,5 +111,23 @@ class Products:
             self._free(problem)
 
 
-def _supports(row: Row) -> Callable[[Any], bool]:
-    return lambda problem: applies(row, problem)
+class _Applies:
+    """Tells for which problems a row is tried, at most `row.shapes` of them.
+
+    The selector asks when it opens a problem, with its lock held.
+    """
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        self._problems: set[ProductProblem] = set()
+
+    def __call__(self, problem: Any) -> bool:
+        row = self._row
+        if not applies(row, problem):
+            return False
+        if row.shapes is None or problem in self._problems:
+            return True
+        if len(self._problems) >= row.shapes:
+            return False
+        self._problems.add(problem)
+        return True

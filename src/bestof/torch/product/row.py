@@ -28,6 +28,8 @@ class Row:
     compiled: returns the kernel that computes a problem without Python, for operands of these
         strides: (problem, strides of A, strides of B) -> kernel, or None if there is none. Without
         it, Python runs the function.
+    shapes: the most problems of a process that it is tried for, because its library keeps a kernel
+        for each of them; None if nothing is kept.
     packs: the algorithm for which B is packed and kept; "" if the row reads B itself.
     """
 
@@ -38,6 +40,7 @@ class Row:
     accuracy: Accuracy = "float32"
     compiled: Callable[[ProductProblem, Strides, Strides], NativeProduct | None] | None = None
     packs: str = ""
+    shapes: int | None = None
 
     def bound_of(self, problem: ProductProblem) -> ErrorBound:
         """Return the error that this row promises for a problem."""

@@ -22,7 +22,7 @@ def _as_is(
 
 ROWS = (
     Row(AS_IS, _as_is, lambda _: True, accuracy="exact"),
-    Row("onednn", onednn.product, onednn.supports, compiled=onednn.compiled),
+    Row("onednn", onednn.product, onednn.supports, compiled=onednn.compiled, shapes=onednn.SHAPES),
     Row("bfloat16", bfloat16.product, bfloat16.supports, lambda _: BFLOAT16_INSIDE, "relaxed"),
     *native.rows(),
 )
