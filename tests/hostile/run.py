@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "benchmarks")]
 
 import held  # noqa: E402  beside this file
 import mutations  # noqa: E402
+import plan_mutations  # noqa: E402
 import shim  # noqa: E402
 import signals  # noqa: E402
 import store_stress  # noqa: E402
@@ -143,7 +144,10 @@ def main(argv: list[str] | None = None) -> int:
                 figures, folder / "signals", options.signals, options.seed
             ),
         }
-        for kind in (mutations.stores, mutations.lock_files, mutations.plans):
+        for kind in (
+            *(mutations.stores, mutations.lock_files, mutations.plans),
+            plan_mutations.plan_graphs,
+        ):
             place = folder / kind.__name__
             place.mkdir()
             parts[f"mutated {kind.__name__}"] = lambda kind=kind, place=place: figures.mutated(

@@ -4,9 +4,11 @@ length."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import mutations
+import plan_mutations
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -16,7 +18,15 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_mutated_files_give_a_clear_error_or_a_good_answer(
     kind: str, count: int, tmp_path: Path
 ) -> None:
-    found = getattr(mutations, kind)(tmp_path, count, seed=7)
+    expect_good(getattr(mutations, kind)(tmp_path, count, seed=7), count)
+
+
+def test_changed_graphs_of_plans_run_no_code_and_never_crash(tmp_path: Path) -> None:
+    expect_good(plan_mutations.plan_graphs(tmp_path, 150, seed=7), 150)
+
+
+def expect_good(found: Counter[str], count: int) -> None:
+    """Assert that all mutations were counted, that none failed, and that some were refused."""
     assert not [what for what in found if what.startswith("FAILED")], found
     assert sum(found.values()) == count
     assert found["refused"] > 0

@@ -53,7 +53,9 @@ class Arena:
     def __init__(self, floats: int) -> None:
         size = 4 * max(floats, 1)
         if size < 2 * _HUGE:
-            self._memory: Tensor = torch.zeros(size // 4 + _ALIGNMENT, dtype=torch.float32)
+            # Memory of Python's: no operator that gets a wrong `out` can move it by a resize.
+            own = bytearray(size + 4 * _ALIGNMENT)
+            self._memory: Tensor = torch.frombuffer(own, dtype=torch.float32)
             skip = -(self._memory.data_ptr() // 4) % _ALIGNMENT
         else:
             # Python's default, MAP_SHARED, would share the memory with forked processes, and the

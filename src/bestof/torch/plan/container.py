@@ -26,6 +26,7 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import first_line
+from bestof.torch.plan.file_values import dtype_of, expect_size
 from bestof.whole_file import whole_file
 
 VERSION = 3
@@ -83,22 +84,25 @@ def write(file: str | Path | BinaryIO, content: Any, tensors: list[Tensor]) -> N
             out.write(part)
 
 
-def read(file: str | Path | BinaryIO) -> tuple[Any, list[Tensor]]:
-    """Return (content, tensors) of a file. TorchError for what cannot be read as such a file."""
+def read(file: str | Path | BinaryIO, most: int = 2**46) -> tuple[Any, list[Tensor]]:
+    """Return (content, tensors) of a file. TorchError for what cannot be read as such a file.
+
+    most: the bytes that a tensor may take when all its elements are apart.
+    """
     if not isinstance(file, str | Path):
-        return _read_checked(file, "the given file object")
+        return _read_checked(file, "the given file object", most)
     try:
         with open(file, "rb") as opened:
-            return _read_checked(opened, str(file))
+            return _read_checked(opened, str(file), most)
     except FileNotFoundError:
         raise TorchError(f"load: there is no file {file}") from None
     except OSError as error:
         raise TorchError(f"load: {file} cannot be read: {error.strerror}") from error
 
 
-def _read_checked(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
+def _read_checked(file: BinaryIO, name: str, most: int) -> tuple[Any, list[Tensor]]:
     try:
-        return _read(file, name)
+        return _read(file, name, most)
     except TorchError:  # it says itself what is wrong
         raise
     except (Damaged, *_UNREADABLE) as error:
@@ -106,7 +110,7 @@ def _read_checked(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
         raise TorchError(f"load: {name} is damaged: {reason}; save the plan again") from error
 
 
-def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
+def _read(file: BinaryIO, name: str, most: int) -> tuple[Any, list[Tensor]]:
     start = file.tell()
     size = file.seek(0, os.SEEK_END) - start
     file.seek(start)
@@ -136,7 +140,7 @@ def _read(file: BinaryIO, name: str) -> tuple[Any, list[Tensor]]:
     if min(lengths, default=0) < 0 or sum(lengths) != size - len(header) - length:
         raise Damaged("its length is another")
     storages = [_storage(file, count, checksum) for count, checksum in known["storages"]]
-    return known["content"], [_tensor(storages, *place) for place in known["tensors"]]
+    return known["content"], [_tensor(storages, most, *place) for place in known["tensors"]]
 
 
 def _storage(file: BinaryIO, count: int, checksum: str) -> Tensor:
@@ -156,6 +160,7 @@ def _storage(file: BinaryIO, count: int, checksum: str) -> Tensor:
 
 def _tensor(
     storages: list[Tensor],
+    most: int,
     number: int,
     offset: int,
     shape: list[int],
@@ -165,18 +170,14 @@ def _tensor(
     kind = dtype_of(dtype)
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     end = (last + 1) * kind.itemsize if 0 not in shape else 0
-    if number < 0 or min(offset, *shape, *strides, 0) < 0 or end > len(storages[number]):
+    if min(number, offset) < 0 or end > len(storages[number]):
         raise Damaged("a tensor lies outside of its memory")
+    expect_size(shape, strides, kind, most)
     storage = storages[number].untyped_storage()
-    return torch.empty(0, dtype=kind).set_(storage, offset, shape, strides)
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """Return the dtype that prints as `name`."""
-    value = getattr(torch, name.removeprefix("torch."))
-    if not isinstance(value, torch.dtype):
-        raise TypeError(f"{name} is no dtype")
-    return value
+    made = torch.empty(0, dtype=kind).set_(storage, offset, shape, strides)
+    if kind is torch.bool and made.numel() and int(made.view(torch.uint8).max()) > 1:
+        raise Damaged("a truth value is neither 0 nor 1")  # PyTorch would count it wrongly
+    return made
 
 
 def _plain(tensor: Tensor) -> Tensor:

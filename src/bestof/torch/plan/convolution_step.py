@@ -25,6 +25,7 @@ class ConvolutionStep:
     """
 
     def __init__(self, site: Site, choice: Choice) -> None:
+        site.check()
         self.site, self.choice = site, choice
         self._bound: dict[str, Bound] = {}
         self._taken: str | None = None

@@ -7,8 +7,8 @@ from collections.abc import Container
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.fx import GraphModule, Node
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Node
 
 Pair = tuple[int, int]
 aten = torch.ops.aten
@@ -31,6 +31,18 @@ VIEWING = frozenset(
 # The types of linear layers and attention that native kernels compute.
 MULTIPLIED = frozenset({torch.float32, torch.bfloat16})
 _FLOAT32 = frozenset({torch.float32})
+
+
+class PlainGraph(nn.Module):
+    """A graph, and the tensors that it reads as buffers.
+
+    A GraphModule would compile Python code from the names and arguments of its nodes. Nothing is
+    compiled here: the nodes of a plan file may hold any text.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = Graph()
 
 
 def constant(module: GraphModule, node: Any) -> Tensor | None:

@@ -41,7 +41,9 @@ class Place:
         self.workspace: Tensor | None = None
         if buffer is not None:
             shape, place = buffer
-            self.workspace = arena.view(place, shape, channels_last=True)
+            self.workspace = arena.view(
+                place, shape, channels_last=True, dtype=node.meta["val"].dtype
+            )
 
     @property
     def out(self) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
 from bestof.accuracy import Accuracy
@@ -19,6 +19,7 @@ from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.eager_run import first_line
 from bestof.torch.plan.fork_lock import ForkLock
 from bestof.torch.plan.frozen_weights import versions
+from bestof.torch.plan.graph import PlainGraph
 from bestof.torch.plan.memory_plan import MemoryPlan, view_of
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.operations.checks import operation_of
@@ -45,7 +46,7 @@ class Program:
     """
 
     def __init__(
-        self, graph: GraphModule, accuracy: Accuracy, eager_bytes: int | None = None
+        self, graph: GraphModule | PlainGraph, accuracy: Accuracy, eager_bytes: int | None = None
     ) -> None:
         self.accuracy, self.eager_bytes = accuracy, eager_bytes
         self._module = graph
@@ -274,7 +275,7 @@ def _made_up(value: Tensor, generator: torch.Generator) -> Tensor:
     return made.normal_(generator=generator)
 
 
-def _attribute(module: GraphModule, target: str) -> Any:
+def _attribute(module: nn.Module, target: str) -> Any:
     value: Any = module
     for name in target.split("."):
         value = getattr(value, name)

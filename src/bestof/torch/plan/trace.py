@@ -91,7 +91,7 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
         structures.append(structure)
         return tuple(outputs)
 
-    with torch.no_grad(), _silent("torch._subclasses.fake_tensor"):
+    with torch.no_grad(), silent("torch._subclasses.fake_tensor"):
         tracer = make_fx(run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True)
         graph = tracer(*(tensor.detach() for tensor in (*tensors, *state)))
     _make_attributes(graph, len(tensors), state)
@@ -142,7 +142,7 @@ def _make_attributes(traced: GraphModule, first: int, state: Sequence[Tensor]) -
 
 def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
     args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-    with _silent("torch.export._trace"), _silent("torch._subclasses.fake_tensor"):
+    with silent("torch.export._trace"), silent("torch._subclasses.fake_tensor"):
         exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
     return _by_fx(exported, inputs, spec)
 
@@ -160,8 +160,8 @@ def without_mutation(traced: Trace) -> Trace:
 
 
 @contextmanager
-def _silent(name: str) -> Any:
-    """Silence the tracer's log lines about failing operators, which the error repeats."""
+def silent(name: str) -> Any:
+    """Silence a logger's lines about failing operators, which the error repeats."""
     logger = logging.getLogger(name)
     was = logger.disabled
     logger.disabled = True

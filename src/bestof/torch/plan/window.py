@@ -44,7 +44,7 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
     """Return a function that pools x into `out`, both in channels last.
 
     The kernel is given addresses: 20 us a call where the code has left the caches; 60 by arrays.
-    TorchError if `out` has another shape, for the kernel does not know its size.
+    TorchError if `out` has another shape or type, for the kernel does not know its size.
     """
     n, c, h, w = x.shape
     plan = Pool2dPlan(
@@ -56,10 +56,11 @@ def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]
         count_padding=pool.count_padding,
         dtype=str(x.dtype).removeprefix("torch."),
     )
-    into = out.permute(0, 2, 3, 1).shape
-    if into != plan.y_shape:
+    given, made = x.permute(0, 2, 3, 1), out.permute(0, 2, 3, 1)
+    into, alike = made.shape, given.is_contiguous() and made.is_contiguous()
+    if into != plan.y_shape or x.dtype is not out.dtype or not alike:
         raise TorchError(
-            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)}; "
-            f"the plan keeps {tuple(into)} for it: make the plan anew"
+            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)} of "
+            f"{x.dtype}; the plan keeps {tuple(into)} of {out.dtype} for it: make the plan anew"
         )
     return partial(plan.run, x.data_ptr(), out.data_ptr())

@@ -45,6 +45,44 @@ class Site:
             )
         return self.x
 
+    def check(self) -> None:
+        """Raise TorchError if an operand is not as large, or does not lie, as kernels take it.
+
+        Kernels are given addresses. This is asked once, when a layer is bound to memory.
+        """
+        one, layer = self.problem.convolution, self.layer
+        (n, c, h, w), (outer, inner, *kernel) = one.input_shape, one.weight_shape
+        given: tuple[int, ...] = (w, c)
+        made: tuple[int, ...] = (w, outer)
+        if not layer.linear:
+            extents = zip((h, w), kernel, one.padding, one.stride, one.dilation, strict=True)
+            below = [(x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, p, s, d in extents]
+            given, made = (n, c, h, w), (n, outer, *below)
+        pooled = (*made[:2], *(size // 2 for size in made[2:])) if layer.pooled else made
+        bias = layer.weights.float_bias
+        right = (
+            layer.geometry == (one.stride, one.padding, one.dilation, one.groups)
+            and layer.weights.weight.shape == one.weight_shape[: layer.weights.weight.dim()]
+            and c == inner * one.groups
+            and (bias is None or (bias.shape == (outer,) and bias.is_contiguous()))
+            and (layer.gated or self.gate is None)
+            and (not isinstance(self.x, Tensor) or self._takes(self.x, given))
+            and self._takes(self.out, pooled)
+            and self._takes(self.unpooled, made)
+            and all(one is None or self._takes(one, made) for one in (self.residual, self.gate))
+        )
+        if not right:
+            raise TorchError(
+                f"optimize: the operands of a layer do not fit it ({self.problem}); if the plan "
+                "was loaded, its file was changed: optimise the model again"
+            )
+
+    def _takes(self, value: Tensor, shape: tuple[int, ...]) -> bool:
+        """Return whether a value has a shape and the layer's type, its channels side by side."""
+        rows = value if value.dim() == 2 else value.permute(0, 2, 3, 1)
+        dtype = self.layer.weights.weight.dtype
+        return value.shape == shape and value.dtype is dtype and rows.is_contiguous()
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:

@@ -32,6 +32,7 @@ class ToChannelsLast(Operation):
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
+        expect(len(node.args) == 1, node.name)
         expect(is_rows(node) and is_alike(node, node.args[0]), node.name)
 
 
@@ -47,6 +48,7 @@ class ToChannelsFirst(Operation):
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes disagree."""
+        expect(len(node.args) == 1, node.name)
         given = node.args[0]
         expect(is_rows(given) and is_alike(node, given), node.name)
 

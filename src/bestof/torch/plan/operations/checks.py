@@ -47,6 +47,15 @@ def is_dense(node: Any) -> bool:
     return val(node).dtype in MULTIPLIED and val(node).numel() > 0
 
 
+def expect_pair(pair: Any, least: int, what: str, most: int = 2**15) -> None:
+    """Raise ValueError unless a pair holds two whole numbers from `least` to `most`.
+
+    Larger strides and paddings would overflow offsets that libraries keep in 32 bits.
+    """
+    right = isinstance(pair, tuple) and len(pair) == 2
+    expect(right and all(type(n) is int and least <= n <= most for n in pair), what)
+
+
 def is_alike(one: Node, other: Any) -> bool:
     """Return whether two values have the same shape and dtype."""
     return val(one).shape == val(other).shape and val(one).dtype is val(other).dtype

@@ -101,7 +101,7 @@ class Convolution(FusedLayer):
         """Raise ValueError if shapes disagree."""
         self.check_layer(dim=4)
         self.check_types(node)
-        expect(not self.layer.gated, node.name)
+        expect(not self.layer.gated and not self.layer.linear and len(node.args) < 3, node.name)
         expect(is_rows(node) and all(map(is_rows, node.args)), node.name)
         shape = self._product_shape(node)
         expect(len(node.args) == 1 or val(node.args[1]).shape == shape, node.name)

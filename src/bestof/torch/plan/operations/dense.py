@@ -27,4 +27,5 @@ class Dense(Operation):
 
     def check(self, node: Node) -> None:
         """Raise ValueError if shapes or types disagree."""
+        expect(len(node.args) == 1, node.name)
         expect(is_alike(node, node.args[0]) and val(node).dtype in MULTIPLIED, node.name)

@@ -10,10 +10,10 @@ from torch.fx import Node
 
 from bestof.accuracy import Accuracy
 from bestof.torch.plan.activations import activation_of, recognise_activation
-from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
 from bestof.torch.plan.graph import MULTIPLIED, only_user, shape_of
 from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.checks import expect, expect_pair, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.problem import FusedProblem, problem_of
 from bestof.torch.plan.rewriter import Rewriter
@@ -48,12 +48,20 @@ class FusedLayer(Operation):
         layer, weights = self.layer, self.layer.weights
         weight, bias = weights.weight, weights.bias
         expect(weight.dim() == dim and weight.dtype in MULTIPLIED, "weight")
-        expect(weights.groups == layer.groups, "groups")
+        expect(weight.numel() > 0, "weight")
+        for least, pair in zip((1, 0, 1), layer.geometry, strict=False):
+            expect_pair(pair, least, "stride, padding or dilation")
+        whole = type(layer.groups) is int and layer.groups > 0
+        expect(whole and type(weights.groups) is int and weights.groups == layer.groups, "groups")
+        _check_norm(weights.norm, weight.shape[:1])
         right = bias is None or (bias.shape == weight.shape[:1] and bias.dtype is weight.dtype)
         expect(right, "bias")
         activation_of(layer.activation)
-        expect(isinstance(layer.slope, float | int), "slope")
-        expect(isinstance(layer.gated, bool), "gate")
+        expect(type(layer.slope) in (float, int) and abs(layer.slope) < 2**127, "slope")
+        flags = layer.linear, layer.pooled, layer.gated
+        expect(all(isinstance(one, bool) for one in flags), "kind of layer")
+        # Kernels compute a linear layer as a convolution of one pixel a row.
+        expect(not layer.linear or layer.geometry == Layer(weights).geometry, "linear layer")
 
     def check_types(self, node: Node) -> None:
         """Raise ValueError if the input or the result has another type than the weight."""
@@ -66,3 +74,15 @@ class FusedLayer(Operation):
     @classmethod
     def decode(cls, content: dict[str, Any], weights: list[FrozenWeights]) -> FusedLayer:
         return cls(Layer(**decoded_fields(content, weights)))
+
+
+def _check_norm(norm: Norm | None, channels: tuple[int, ...]) -> None:
+    """Raise ValueError if a norm does not have one number a channel, or cannot be computed."""
+    if norm is None:
+        return
+    *tensors, eps = norm
+    given = [one for one in tensors if one is not None]
+    expect(all(one.shape == channels and one.is_floating_point() for one in given), "norm")
+    expect(type(eps) in (float, int), "norm")
+    expect((norm.mean is None) == (norm.variance is None), "norm")
+    expect(norm.mean is not None or (norm.scale is not None and norm.shift is None), "norm")

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, pair, shape_of
-from bestof.torch.plan.operations.checks import expect, is_rows, val
+from bestof.torch.plan.operations.checks import expect, expect_pair, is_rows, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.rewriter import Rewriter
@@ -50,6 +50,9 @@ class Pooling(Operation):
         """Raise ValueError if shapes disagree."""
         one, x = self.window, val(node.args[0])
         expect(one.kind in ("max", "average") and isinstance(one.count_padding, bool), node.name)
+        expect(len(node.args) == 1 and is_rows(node.args[0]), node.name)
+        for least, given in ((1, one.kernel), (1, one.stride), (0, one.padding)):
+            expect_pair(given, least, node.name, most=2**24)  # a mean takes the whole image
         right = F.avg_pool2d(x, one.kernel, one.stride, one.padding)
         expect(is_rows(node) and is_rows(node.args[0]), node.name)
         expect(right.shape == val(node).shape and x.dtype is val(node).dtype, node.name)

@@ -79,6 +79,12 @@ class RowNorm(Operation):
         rest = [place.tensor(one) for one in node.args[1:]]
         residual = rest.pop() if self.added else None
         dtype = out.dtype
+        if residual is not None and not _is_whole(residual, out):
+            raise TorchError(
+                f"optimize: the residual of a norm of {tuple(shape)} must be contiguous "
+                f"{_named(dtype)} of that shape; the file of the plan was changed: optimise the "
+                "model again"
+            )
         if any(not _is_row(one, size, dtype) for one in rest):
             raise TorchError(
                 f"optimize: the scale and shift of a norm of {tuple(shape)} must be contiguous "
@@ -142,6 +148,10 @@ def is_plain_value(node: Node) -> bool:
 
 def _is_row(value: Tensor, size: int, dtype: torch.dtype) -> bool:
     return value.shape == (size,) and value.dtype is dtype and value.is_contiguous()
+
+
+def _is_whole(value: Tensor, out: Tensor) -> bool:
+    return value.shape == out.shape and value.dtype is out.dtype and value.is_contiguous()
 
 
 def _named(dtype: torch.dtype) -> str:
