@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Owner: TypeAlias = UntypedStorage | Tensor
+"""With what an entry leaves."""
 
 
 class Stamp(NamedTuple):
@@ -26,7 +28,7 @@ class Stamp(NamedTuple):
 class Kept(NamedTuple, Generic[V]):
     """One entry of a cache."""
 
-    source: weakref.ref[Tensor]
+    owner: weakref.ref[Owner]
     stamp: Stamp
     value: V
     nbytes: int
@@ -36,7 +38,9 @@ class Kept(NamedTuple, Generic[V]):
 class SourceCache(Generic[K, V]):
     """Keeps what was made from tensors, in at most `limit` bytes: the oldest leave first.
 
-    An entry leaves with the tensor that it was made from.
+    An entry leaves with its owner: the memory of the tensor that it was made from. The owner is not
+    the tensor itself, because `torch.utils.swap_tensors` refuses tensors with weak references.
+    `load_state_dict` and `module.half()` call it where they exchange parameters.
 
     There is no lock, because a weak reference may be cleared anywhere: each step is one operation
     on a dictionary. If two threads meet, a value may be made twice or lost, which only costs time.
@@ -58,30 +62,30 @@ class SourceCache(Generic[K, V]):
         """Forget all entries."""
         self._kept.clear()
 
-    def _find(self, key: K, source: Tensor, stamp: Stamp) -> V | None:
-        """Return what was made from `source` if that is unchanged. Otherwise forget it."""
+    def _find(self, key: K, owner: Owner, stamp: Stamp) -> V | None:
+        """Return what has this key if its owner and stamp are the same. Otherwise forget it."""
         found = self._kept.get(key)
-        if found is not None and found.source() is source and found.stamp == stamp:
+        if found is not None and found.owner() is owner and found.stamp == stamp:
             return found.value
         self._kept.pop(key, None)
         return None
 
     def _keep(
-        self, key: K, source: Tensor, stamp: Stamp, value: V, nbytes: int, loan: object = None
+        self, key: K, owner: Owner, stamp: Stamp, value: V, nbytes: int, loan: object = None
     ) -> None:
-        """Keep what was made from `source`. It becomes the youngest.
+        """Keep a value as long as its owner lives. It becomes the youngest.
 
         nbytes: at most the limit. loan: is kept as long as the entry.
         """
         kept = self._kept
 
-        def forget(source: weakref.ref[Tensor]) -> None:
+        def forget(owner: weakref.ref[Owner]) -> None:
             found = kept.get(key)
-            if found is not None and found.source is source:
+            if found is not None and found.owner is owner:
                 kept.pop(key, None)
 
         kept.pop(key, None)
-        kept[key] = Kept(weakref.ref(source, forget), stamp, value, nbytes, loan)
+        kept[key] = Kept(weakref.ref(owner, forget), stamp, value, nbytes, loan)
         excess = self.size - self.limit
         for old, other in list(kept.items()):
             if excess <= 0:

@@ -8,19 +8,19 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bestof.torch.fingerprint import fingerprint_of
-from bestof.torch.source_cache import SourceCache, Stamp
+from bestof.torch.source_cache import Owner, SourceCache, Stamp
 
 # Backward passes ask in reverse order. If this is too small, the first layers of a network build
 # their matrices again.
 _LIMIT_BYTES = 2**30
 
 
-Key: TypeAlias = tuple[int, Hashable]
-"""The id of the tensor, and what the matrix depends on beside its values."""
+Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
+"""The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
 
 
 class KeptMatrices(SourceCache[Key, Tensor]):
-    """Keeps lowered matrices, each for as long as the tensor that it was made from.
+    """Keeps lowered matrices, each for as long as the memory of the tensor that it was made from.
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing. Autograd gives the backward pass the tensor object of the forward pass. If hooks
@@ -50,22 +50,35 @@ class KeptMatrices(SourceCache[Key, Tensor]):
             return
         stamp = _stamp(source)
         if stamp is not None:
-            self._keep((id(source), geometry), source, stamp, matrix, matrix.nbytes)
+            self._keep(_key(source, geometry), _owner(source), stamp, matrix, matrix.nbytes)
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
         """Return the matrix of `source` and forget it; None if it is missing or outdated."""
-        key = (id(source), geometry)
+        key = _key(source, geometry)
         if key not in self._kept:
             return None
         stamp = _stamp(source)
-        matrix = None if stamp is None else self._find(key, source, stamp)
+        matrix = None if stamp is None else self._find(key, _owner(source), stamp)
         self._kept.pop(key, None)
         return matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
         """Drop the matrix of `source`, because the present forward pass did not make it."""
         if self._kept:
-            self._kept.pop((id(source), geometry), None)
+            self._kept.pop(_key(source, geometry), None)
+
+
+def _key(source: Tensor, geometry: Hashable) -> Key:
+    return id(source), tuple(source.shape), source.stride(), geometry
+
+
+def _owner(source: Tensor) -> Owner:
+    """Return with what the matrix of a tensor leaves: its memory, unless others share that.
+
+    The batches of a data set that are slices of one tensor would pile up if it were their memory.
+    """
+    memory = source.untyped_storage()
+    return memory if memory.nbytes() == source.nbytes else source
 
 
 def _stamp(source: Tensor) -> Stamp | None:

@@ -13,12 +13,12 @@ from bestof.torch.fingerprint import fingerprint_of
 from bestof.torch.shim import Shim
 from bestof.torch.source_cache import SourceCache, Stamp
 
-Key: TypeAlias = tuple[int, str, int]
-"""The id of the tensor, the algorithm and the number of groups."""
+Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str, int]
+"""Address, shape and strides of the tensor, the algorithm and the number of groups."""
 
 
 class PackedWeightsCache(SourceCache[Key, PackedWeights]):
-    """Keeps packed weights as long as the tensor that they were packed from stands still.
+    """Keeps packed weights as long as the memory that they were packed from is unchanged.
 
     At each call the tensor's version, its address and its fingerprint are compared. The fingerprint
     notices writes through `.data` and NumPy, which raise no version. It takes 0.25 ms for 512 x 512
@@ -45,8 +45,9 @@ class PackedWeightsCache(SourceCache[Key, PackedWeights]):
         if now is None:
             return None
         rows = weight.detach().permute(0, 2, 3, 1)
-        key, stamp = (id(weight), algorithm, groups), Stamp(weight._version, weight.data_ptr(), now)
-        found = self._find(key, weight, stamp)
+        stamp = Stamp(weight._version, weight.data_ptr(), now)
+        key = stamp.address, tuple(weight.shape), weight.stride(), algorithm, groups
+        found = self._find(key, weight.untyped_storage(), stamp)
         if found is not None and found.isa == isa():
             return found
         packed = pack_weights(rows.float().contiguous(), algorithm, groups=groups)
@@ -57,7 +58,7 @@ class PackedWeightsCache(SourceCache[Key, PackedWeights]):
                 loan = self.shim.lend(
                     packed, packed_address(packed), stamp.address, lent, stamp.version, now
                 )
-            self._keep(key, weight, stamp, packed, packed.nbytes, loan)
+            self._keep(key, weight.untyped_storage(), stamp, packed, packed.nbytes, loan)
         return packed
 
 

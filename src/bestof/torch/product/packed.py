@@ -22,7 +22,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
     """Keeps packed matrices as long as the tensors that they were packed from are unchanged.
 
     `F.linear` multiplies by a transposed view, which ends with the call. So matrices are kept by
-    address, shape and strides, and leave with the tensor that the view was taken of. At each call
+    address, shape and strides, and leave with the memory that the view lies in. At each call
     the version and the fingerprint of the matrix are compared. The fingerprint notices writes
     through `.data` and NumPy, and other tensors at the address. The packed matrices take at most
     `limit` bytes: the oldest leave first.
@@ -44,12 +44,12 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
         now = self._fingerprint_of(b)
         if now is None:
             return None
-        key, source = _key(algorithm, b), _source(b)
+        key = _key(algorithm, b)
         stamp = Stamp(b._version, b.data_ptr(), now)
-        found = self._find(key, source, stamp)
+        found = self._find(key, b.untyped_storage(), stamp)
         if found is not None and found.isa == isa():
             return found
-        packed = pack_matrix(b.detach().numpy(), algorithm=algorithm)
+        packed = pack_matrix(b.detach(), algorithm=algorithm)
         if packed.nbytes > self.limit:
             return None
         loan = None
@@ -58,7 +58,7 @@ class PackedMatrices(SourceCache[Key, PackedMatrix]):
             loan = self.shim.lend(
                 packed, packed_address(packed), stamp.address, lent, stamp.version, now
             )
-        self._keep(key, source, stamp, packed, packed.nbytes, loan)
+        self._keep(key, b.untyped_storage(), stamp, packed, packed.nbytes, loan)
         return packed
 
     def meets_again(self, b: Tensor, algorithm: str) -> bool:
@@ -103,8 +103,3 @@ def lending_key(algorithm: str, shape: tuple[int, ...], strides: tuple[int, ...]
 
 def _key(algorithm: str, b: Tensor) -> Key:
     return algorithm, b.data_ptr(), tuple(b.shape), b.stride()
-
-
-def _source(b: Tensor) -> Tensor:
-    """Return the tensor that a view was taken of, or the tensor itself."""
-    return b if b._base is None else b._base

@@ -100,7 +100,7 @@ class Product(Algorithm):
         def pack() -> Packed:
             matrix = weights.folded().flatten(1).t()
             bits = matrix.view(torch.uint16) if dtype == BFLOAT16 else matrix
-            return Packed(pack_matrix(bits.numpy(), algorithm=self.name, dtype=dtype))
+            return Packed(pack_matrix(bits, algorithm=self.name, dtype=dtype))
 
         return weights.kept((self.name, isa()), pack)
 
