@@ -30,6 +30,8 @@ _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 # microseconds, and a settled call costs 7.
 _LEAST_BYTES = 512 * 2**10
 _REMEMBERED = 4096
+# Above this, products of arguments could exceed PyTorch's integers. PyTorch answers or refuses.
+_ABSURD = 2**24
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _DTYPES = frozenset({torch.float32, torch.float64})
 
@@ -154,17 +156,10 @@ class MaxPoolOverride:
             return self._as_is(problem, input)
 
     def _is_valid(self, problem: MaxPoolProblem) -> bool:
-        """Return whether PyTorch accepts the arguments. PyTorch checks them once, on a meta
-        tensor."""
+        """Return whether PyTorch accepts the arguments."""
         valid = self._valid.get(problem)
         if valid is None:
-            try:
-                torch.ops.aten.max_pool2d_with_indices(
-                    torch.empty(problem.shape, device="meta"), *problem[1:6]
-                )
-                valid = True
-            except RuntimeError:
-                valid = False
+            valid = is_valid(problem)
             if len(self._valid) >= _REMEMBERED:
                 self._valid.clear()
             self._valid[problem] = valid
@@ -186,10 +181,10 @@ class MaxPoolOverride:
         """
         n, c, h, w = input.shape
         rows = torch.empty((n, h, w, c), dtype=input.dtype, device="cpu")
-        transpose(input.detach().numpy(), (0, 2, 3, 1), out=rows.numpy())
+        transpose(input.detach(), (0, 2, 3, 1), out=rows)
         maxima, indices = self._original(rows.permute(0, 3, 1, 2), *problem[1:6])
         planes = torch.empty(maxima.shape, dtype=maxima.dtype, device="cpu")
-        transpose(maxima.permute(0, 2, 3, 1).contiguous().numpy(), (0, 3, 1, 2), out=planes.numpy())
+        transpose(maxima.permute(0, 2, 3, 1).contiguous(), (0, 3, 1, 2), out=planes)
         return planes, in_format(indices, False)
 
 
@@ -224,6 +219,43 @@ class PoolingVerifier(RowVerifier):
         if not torch.equal(indices, places):
             return Finding("the index of a maximum differs")
         return Finding(tells=bool((right != right.flatten()[0]).any()))
+
+
+def is_valid(problem: MaxPoolProblem) -> bool:
+    """Return whether PyTorch accepts the arguments, and the result is not empty.
+
+    These are the checks of PyTorch's pooling. A meta tensor would tell the same, but the first one
+    of a process imports 480 modules, which takes half a second.
+    """
+    kernel, stride, padding, dilation = (_pair(one) for one in problem[1:5])
+    if problem.stride == ():  # the default
+        stride = kernel
+    if not (kernel and stride and padding and dilation) or 0 in problem.shape[1:]:
+        return False
+    return all(
+        _is_valid_axis(*axis, problem.ceil_mode)
+        for axis in zip(problem.shape[2:], kernel, stride, padding, dilation, strict=True)
+    )
+
+
+def _pair(given: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of both axes; () if there are neither one nor two."""
+    return given * 2 if len(given) == 1 else given if len(given) == 2 else ()
+
+
+def _is_valid_axis(
+    extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> bool:
+    if min(kernel, stride, dilation) < 1 or max(kernel, stride, padding, dilation) > _ABSURD:
+        return False
+    if not 0 <= padding <= kernel // 2:
+        return False
+    window = dilation * (kernel - 1) + 1
+    places = (extent + 2 * padding - window + (stride - 1 if ceil_mode else 0)) // stride + 1
+    # A window of `ceil_mode` that begins behind the image and its padding is left out.
+    if ceil_mode and (places - 1) * stride >= extent + padding:
+        places -= 1
+    return places >= 1
 
 
 def _is_float32(problem: Any) -> bool:

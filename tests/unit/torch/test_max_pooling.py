@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from bestof.selection import Fixed, use_policy
 from bestof.selection.policy import Search
 from bestof.torch import max_pooling
 from bestof.torch.enable import _State
-from bestof.torch.max_pooling import MaxPoolOverride
+from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem, is_valid
 
 NAMES = ("as is", "channels last", "native transposition")
 GEOMETRIES: dict[str, dict[str, Any]] = {
@@ -170,3 +171,52 @@ def test_it_can_be_left_out() -> None:
         assert len(override().selector.report().problems) == 1
     functional.max_pool2d(images(), 3)
     assert len(override().selector.report().problems) == 2
+
+
+def random_problem(generator: random.Random) -> MaxPoolProblem:
+    """Return a problem whose every number may be one that PyTorch refuses."""
+
+    def some(*numbers: int) -> tuple[int, ...]:
+        return tuple(generator.choice(numbers) for _ in range(generator.choice((1, 2, 2))))
+
+    height, width = (generator.choice((0, *range(1, 13))) for _ in "hw")
+    return MaxPoolProblem(
+        (generator.choice((1, 2)), generator.choice((1, 3)), height, width),
+        some(0, 1, 2, 2, 3, 3, 4, 5, 5),
+        generator.choice(((), some(0, 1, 1, 2, 2, 3, 4, 5))),
+        some(-1, 0, 0, 0, 0, 1, 1, 1, 2, 3),
+        some(0, 1, 1, 1, 1, 1, 2, 2, 3),
+        generator.random() < 0.5,
+        "float32",
+        1,
+    )
+
+
+def test_the_arguments_that_pytorch_accepts_are_valid() -> None:
+    generator, accepted = random.Random(0), 0
+    odd = [
+        MaxPoolProblem((1, 1, 9, 9), *arguments, ceil_mode, "float32", 1)
+        for ceil_mode in (True, False)
+        for arguments in (
+            ((), (), (0, 0), (1, 1)),
+            ((2, 2, 2), (), (0, 0), (1, 1)),
+            ((2, 2), (1, 1, 1), (0, 0), (1, 1)),
+            ((2, 2), (), (), (1, 1)),
+            ((2, 2), (), (0, 0), ()),
+            ((9, 9), (10, 10), (4, 4), (1, 1)),
+        )
+    ]
+    for problem in [*odd, *(random_problem(generator) for _ in range(5000))]:
+        try:
+            maxima, _ = torch.ops.aten.max_pool2d_with_indices(
+                torch.empty(problem.shape, device="meta"), *problem[1:6]
+            )
+        except RuntimeError:
+            assert not is_valid(problem), problem
+        else:
+            assert is_valid(problem), problem
+            assert maxima.numel() > 0
+            accepted += 1
+    assert 500 < accepted < 4500
+    absurd = MaxPoolProblem((1, 1, 9, 9), (2,), (2**40,), (0,), (1,), False, "float32", 1)
+    assert not is_valid(absurd)  # PyTorch answers
