@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "guards.h"
 #include "python_error.h"
 
 namespace shim {
@@ -140,7 +141,7 @@ void ConvolutionShim::convolve(stable::Value* stack) {
   Geometry geometry;
   stable::Tensor* bias = arguments.optional_tensor(2);
   call.add(is_there(bias));
-  const bool has_form = describe(arguments.tensor(0), call) &&
+  const bool has_form = !is_traced() && describe(arguments.tensor(0), call) &&
                         describe(arguments.tensor(1), call) && geometry.read(arguments, 3, call);
   if (has_form)
     add_state(call, arguments.tensor(0), is_training, level_.load(std::memory_order_relaxed));
@@ -179,7 +180,7 @@ void ConvolutionShim::differentiate(stable::Value* stack) {
   const size_t bias_sizes = arguments.optional_list(3, &bias_size, 1);
   call.add(static_cast<int64_t>(bias_sizes));
   call.add(bias_size);
-  const bool has_form = bias_sizes <= 1 && arguments.list(10, mask, 3) == 3 &&
+  const bool has_form = !is_traced() && bias_sizes <= 1 && arguments.list(10, mask, 3) == 3 &&
                         describe(arguments.tensor(0), call) &&
                         describe(arguments.tensor(1), call) &&
                         describe(arguments.tensor(2), call) && geometry.read(arguments, 4, call);

@@ -10,8 +10,9 @@
 #include "attention_shim.h"
 #include "convolution_shim.h"
 #include "cpp_kernel.h"
-#include "determinism.h"
 #include "gradients.h"
+#include "guards.h"
+#include "memory_sample.h"
 #include "native_product.h"
 #include "product_shim.h"
 #include "rehearsal.h"
@@ -73,6 +74,13 @@ nb::tuple product_names() {
   return nb::tuple(names);
 }
 
+// Returns the name of each guard, with whether it is up in this thread.
+nb::dict guards() {
+  nb::dict found;
+  for (const shim::Guard& one : shim::GUARDS) found[one.name] = one.is_up();
+  return found;
+}
+
 const void* at(std::size_t address) {
   return reinterpret_cast<const void*>(address);
 }
@@ -127,10 +135,11 @@ std::unique_ptr<Loan> lend(shim::Shim& shim, nb::object packed, std::size_t pack
 }
 
 // `places` are pairs of a dict and the name that it has the tensor by, or None; `children` are such
-// dicts with a name and what it stands for; `sized` are dicts, and `classed` any objects. The
-// handles are deleted.
+// dicts with a name and what it stands for; `sized` are dicts, and `classed` any objects. `bytes`
+// are those of each tensor's memory, 0 if they are not dense. The handles are deleted.
 std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::list handles,
-                                        nb::list children, nb::list sized, nb::list classed) {
+                                        const std::vector<std::size_t>& bytes, nb::list children,
+                                        nb::list sized, nb::list classed) {
   auto watch = std::make_unique<shim::Watch>();
   bool all = true;
   for (std::size_t i = 0; i < handles.size(); ++i) {
@@ -142,7 +151,8 @@ std::unique_ptr<shim::Watch> make_watch(nb::list tensors, nb::list places, nb::l
     const nb::object tensor = tensors[i], capsule = handles[i];
     void* handle = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
     if (handle == nullptr) throw nb::python_error();
-    all = watch->add(dict, name, tensor.ptr(), static_cast<stable::Tensor>(handle)) && all;
+    all = watch->add(dict, name, tensor.ptr(), static_cast<stable::Tensor>(handle), bytes.at(i)) &&
+          all;
     stable::aoti_torch_delete_tensor_object(static_cast<stable::Tensor>(handle));
   }
   for (nb::handle child : children) {
@@ -181,7 +191,8 @@ NB_MODULE(_shim, module) {
       false);  // a shim and who answers for it hold each other, as long as the process lasts
   module.attr("ASKED_EVERY") = shim::ASKED_EVERY;
   module.def("find", &stable::find);
-  module.def("find_determinism", &shim::find_determinism);
+  module.def("find_guards", &shim::find_guards);
+  module.def("guards", &guards);
   module.def("find_tensor_version", &shim::find_tensor_version);
   module.def("find_gradients", &shim::find_gradients);
   module.def("find_onednn", &shim::find_onednn);
@@ -208,6 +219,10 @@ NB_MODULE(_shim, module) {
   nb::class_<shim::Watch>(module, "Watch", nb::type_slots(kWatchSlots))
       .def("is_unchanged", &shim::Watch::is_unchanged);
   module.def("make_watch", &make_watch);
+  module.def("memory_sample", [](std::size_t address, std::size_t bytes) {
+    const shim::MemorySample sample(at(address), bytes);
+    return nb::bytes(static_cast<const char*>(sample.lines()), 2 * shim::MemorySample::LINE);
+  });
   nb::class_<shim::Shim>(module, "Shim")
       .def("put_in", &shim::Shim::put_in)
       .def("take_out", &shim::Shim::take_out)

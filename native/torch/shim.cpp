@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "determinism.h"
+#include "guards.h"
 #include "python_error.h"
 
 namespace shim {

@@ -18,7 +18,8 @@ stable::Tensor tensor_within(PyObject* object, stable::Tensor handle) {
 
 }  // namespace
 
-bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle) {
+bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle,
+                std::size_t bytes) {
   const stable::Tensor tensor = tensor_within(object, handle);
   const void* address = nullptr;
   if (tensor == nullptr || stable::torch_get_const_data_ptr(tensor, &address) != 0) return false;
@@ -27,7 +28,7 @@ bool Watch::add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor
   Py_XINCREF(dict);
   Py_XINCREF(name);
   Py_INCREF(object);
-  watched_.push_back({dict, name, object, tensor, version, address});
+  watched_.push_back({dict, name, object, tensor, version, address, {address, bytes}});
   return true;
 }
 
@@ -103,6 +104,7 @@ bool Watch::is_unchanged() const {
     __builtin_prefetch(one.dict);
     __builtin_prefetch(one.name);
     __builtin_prefetch(one.tensor);
+    one.sample.prefetch(one.address);
   }
   for (const Sized& one : sized_) __builtin_prefetch(one.dict);
   for (const Classed& one : classed_) __builtin_prefetch(one.object);
@@ -133,6 +135,10 @@ bool Watch::is_unchanged() const {
     const void* address = nullptr;
     if (stable::torch_get_const_data_ptr(one.tensor, &address) != 0 || address != one.address)
       return false;
+  }
+  // Last, because the memory at other addresses may be gone.
+  for (const Watched& one : watched_) {
+    if (!one.sample.matches(one.address)) return false;
   }
   return true;
 }

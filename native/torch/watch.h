@@ -3,14 +3,16 @@
 #pragma once
 #include <Python.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "memory_sample.h"
 #include "stable_abi.h"
 
 namespace shim {
 
-// Tensors with the places that keep them, their versions and their addresses, other entries of
+// Tensors with the places that keep them, their versions, addresses and samples, other entries of
 // modules' dicts, how many entries dicts have, and the classes of objects, all as first met.
 class Watch {
  public:
@@ -19,6 +21,7 @@ class Watch {
     stable::Tensor tensor;           // within the object
     int64_t version;
     const void* address;
+    MemorySample sample;
   };
 
   // What a module's dict has by a name: a child, an own `forward`, or None.
@@ -43,15 +46,18 @@ class Watch {
   // PyTorch would neither swap a parameter nor collect a cycle of objects through it. Returns false
   // if this PyTorch does not tell of the tensor; then this must not be used. Needs the GIL, like
   // all here.
-  bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle);
+  // `bytes`: of its memory, if its elements lie side by side; else 0.
+  bool add(PyObject* dict, PyObject* name, PyObject* object, stable::Tensor handle,
+           std::size_t bytes);
 
   // Keep references to the objects.
   void add_child(PyObject* dict, PyObject* name, PyObject* object);
   void add_sized(PyObject* dict);
   void add_classed(PyObject* object);
 
-  // Returns whether every tensor is in its place, at its address, and not written to, every child
-  // in its place, every dict as large, and every object of the same class.
+  // Returns whether every tensor is in its place, at its address, and not written to as far as its
+  // version and a sample of its memory tell, every child in its place, every dict as large, and
+  // every object of the same class.
   bool is_unchanged() const;
 
   // For the garbage collector.

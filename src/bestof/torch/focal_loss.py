@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bestof.kernels import focal_loss
-from bestof.torch.plain_call import is_plain_call, is_plain_tensor
+from bestof.torch.guards import is_plain_call, is_plain_tensor
 from bestof.torch.reused_memory import ReusedMemory
 
 _REDUCTIONS = ("none", "mean", "sum")

@@ -20,7 +20,7 @@ from torch.nn import functional
 from bestof import kernels
 from bestof.selection import Alternative, BestOf, Race, unless_shared
 from bestof.torch.depends import DEPENDS
-from bestof.torch.plain_call import is_plain_call, is_plain_tensor
+from bestof.torch.guards import is_plain_call, is_plain_tensor
 
 _POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
 # The least size that is chosen for. The native kernel computes smaller tensors.

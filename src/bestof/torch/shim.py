@@ -28,14 +28,15 @@ from bestof.torch._shim import (
     compute_convolution,
     compute_product,
     find,
-    find_determinism,
     find_gradients,
+    find_guards,
     find_onednn,
     find_registration,
     find_tensor_version,
     make_attention_shim,
     make_product_shim,
     make_watch,
+    memory_sample,
     onednn_product,
     planned_product,
 )
@@ -55,12 +56,14 @@ __all__ = [
     "Watch",
     "attention_by",
     "convolution_by",
+    "dense_bytes",
     "make_attention",
     "make_products",
     "make_shim",
     "onednn",
     "planned_product",
     "product_by",
+    "sample_of",
     "watch",
 ]
 
@@ -193,11 +196,28 @@ def _conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     if any(not hasattr(module, name) for name in names):
         return None
     libraries = _libraries()
-    if not any(map(find, libraries)):
+    if not any(map(find, libraries)) or not any(map(find_guards, libraries)):
         return None
-    any(map(find_determinism, libraries))  # else Python runs the native kernels
     any(map(find_tensor_version, libraries))  # else Python runs those with packed weights
     return getattr(module, names[0]), getattr(module, names[1])
+
+
+def dense_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's memory on the CPU; 0 if its elements have gaps or overlap."""
+    if tensor.layout is not torch.strided or not tensor.is_cpu or tensor.numel() == 0:
+        return 0
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    is_dense = tensor.numel() == 1 + sum((extent - 1) * step for extent, step in axes)
+    return tensor.nbytes if is_dense else 0
+
+
+def sample_of(tensor: Tensor) -> bytes:
+    """Return the first and last 64 bytes of a tensor's memory, by which a watch knows it again."""
+    bytes = dense_bytes(tensor)
+    needed = bytes and bytes + tensor.storage_offset() * tensor.element_size()
+    if needed > tensor.untyped_storage().nbytes():  # its memory was given up
+        return b""
+    return memory_sample(tensor.data_ptr() if bytes else 0, bytes)
 
 
 def watch(
@@ -206,9 +226,11 @@ def watch(
     children: Sequence[tuple[dict[str, Any], str, object]] = (),
     sized: Sequence[dict[str, Any]] = (),
     classed: Sequence[object] = (),
+    *,
+    sampled: bool = True,
 ) -> Watch | None:
-    """Return a watch that tells whether tensors are unchanged: their places, versions and
-    addresses.
+    """Return a watch that tells whether tensors are unchanged: their places, versions, addresses,
+    and, if `sampled`, the first and last bytes of their memory.
 
     A place is a dict and the name that it has the tensor by. Each of `children` is a dict, a name,
     and the object that the dict must have by this name. The dicts `sized` must neither grow nor
@@ -228,6 +250,7 @@ def watch(
         list(tensors),
         [None] * len(tensors) if places is None else [*kept],
         handles,
+        [dense_bytes(one) if sampled else 0 for one in tensors],
         list(children),
         list(sized),
         list(classed),

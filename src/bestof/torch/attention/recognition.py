@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution.recognition import PLAIN
+from bestof.torch.guards import passes_through
 
-_deterministic = torch._C._get_deterministic_algorithms
-_tracing = torch._C._get_tracing_state
 _DTYPES = torch.float32, torch.bfloat16
 
 Lie = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -34,12 +33,12 @@ def look_of(tensors: Sequence[Tensor], mask: Tensor | None, causal: bool) -> Loo
     traced calls, and all calls while results are to be deterministic. C++ has passed small calls
     through before.
     """
-    if _deterministic() or _tracing() is not None:  # sizes are tensors while a call is traced
+    if passes_through():
         return None
     for one in tensors:
         if (
-            one.dtype not in _DTYPES
-            or type(one) not in PLAIN
+            type(one) not in PLAIN  # before its dtype is asked for, which a subclass would see
+            or one.dtype not in _DTYPES
             or not one.is_cpu
             or one.layout is not torch.strided
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,7 @@ from torch.fx import GraphModule
 
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.enable import enabled
-from bestof.torch.plan.frozen_weights import versions
-from bestof.torch.plan.model_state import Bits, is_unchanged
+from bestof.torch.plan.model_state import Bits
 from bestof.torch.plan.optimize import optimize
 from bestof.torch.plan.optimized import OptimizedModel
 
@@ -54,8 +54,8 @@ class InferenceGraph:
 
     Parameters and buffers are inputs of the graph. The plan freezes those of the first call. If a
     later call has other or changed ones, the graph makes a new plan. A write that PyTorch does not
-    count (through `parameter.data` or NumPy) is noticed only with `check_weights`. If no plan can
-    be made, the graph warns once and runs in PyTorch.
+    count (through `parameter.data` or NumPy) is noticed for certain only with `check_weights`. If
+    no plan can be made, the graph warns once and runs in PyTorch.
     """
 
     def __init__(self, graph: GraphModule, check_weights: bool = False) -> None:
@@ -72,8 +72,6 @@ class InferenceGraph:
         self._lock = threading.Lock()
         self._plan: OptimizedModel | None = None
         self._frozen: list[Tensor] = []
-        self._versions: list[int] = []
-        self._twins: list[Tensor] = []  # keep the frozen memory alive
         self._bits: Bits | None = None
         self._made = 0
 
@@ -91,8 +89,7 @@ class InferenceGraph:
             if self._made > _REMADE:
                 return None
             self._made += 1
-            self._frozen, self._versions = given, versions(given)
-            self._twins = [one.detach() for one in given]
+            self._frozen = given
             self._bits = Bits(given) if self._check_weights else None
             self._plan = self._make(args, given)
             return self._plan
@@ -100,12 +97,9 @@ class InferenceGraph:
     def _is_frozen(self, given: Sequence[Tensor]) -> bool:
         if self._bits is not None and not self._bits.are_unchanged():
             return False
-        return all(
-            one is other and is_unchanged(one, version, twin)
-            for one, other, version, twin in zip(
-                given, self._frozen, self._versions, self._twins, strict=True
-            )
-        )
+        if not all(map(operator.is_, given, self._frozen)):
+            return False
+        return self._plan is None or self._plan.is_current()
 
     def _make(self, args: Sequence[Any], given: Sequence[Tensor]) -> OptimizedModel | None:
         model = _Frozen(self._graph, len(args), dict(zip(self._static, given, strict=True))).eval()

@@ -11,6 +11,7 @@ from bestof.accuracy import Accuracy
 from bestof.torch.convolution.memory_format import layout_of
 from bestof.torch.convolution.problem import ConvProblem, LayerProblem
 from bestof.torch.device import Device
+from bestof.torch.guards import passes_through
 
 # A subclass may redefine the operations that alternatives are made of.
 PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -19,8 +20,6 @@ _DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16})
 # more. PyTorch answers or refuses such a call at once.
 _ABSURD = 2**24
 _LARGEST = 2**36
-_deterministic = torch._C._get_deterministic_algorithms
-_tracing = torch._C._get_tracing_state
 _threads = torch.get_num_threads
 
 Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int]
@@ -52,8 +51,7 @@ def look_of(
         or not input.layout is weight.layout is torch.strided
         or not device.holds(input)
         or not device.holds(weight)
-        or _deterministic()
-        or _tracing() is not None  # sizes are tensors there
+        or passes_through()
     ):
         return None
     stride, padding, dilation, groups = geometry

@@ -53,4 +53,4 @@ class Binding:
                 "shares the memory of those that it does not transform; call optimize again"
             )
         if self.watch is not None:
-            self.watch = watch(self.shared)  # memory has moved
+            self.watch = watch(self.shared, sampled=False)  # memory has moved

@@ -133,6 +133,10 @@ class OptimizedModel(nn.Module):
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return explain(program, inputs, repeats, model_bytes(self._original[0]))
 
+    def is_current(self) -> bool:
+        """Return whether the model's parameters, buffers and modules are as they were."""
+        return self._state.is_unchanged()
+
     def check_weights(self) -> None:
         """Raise TorchError if a bit of the model's parameters and buffers has changed.
 

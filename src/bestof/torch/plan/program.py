@@ -224,7 +224,7 @@ class Program:
         binding = Binding(
             arena, slots, steps, shared=shared, versions=versions(shared), home=self._idle
         )
-        binding.watch = watch(shared)
+        binding.watch = watch(shared, sampled=False)
         binding.refresh()
         return binding
 

@@ -12,6 +12,7 @@ from bestof.configuration import Configuration
 from bestof.errors import KernelError, NoAlternative
 from bestof.kernels import isa
 from bestof.torch.convolution.recognition import PLAIN
+from bestof.torch.guards import passes_through
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
@@ -27,8 +28,6 @@ LEAST = 2**22
 than 120 microseconds on one core of a Cascade Lake Xeon. A settled call takes 1 to 2 microseconds
 more, and one in 64 is timed from Python. With a limit of 2^21, an MLP of four 512 x 512 layers for
 8 rows fell to 0.985 of PyTorch's speed."""
-
-_tracing = torch._C._get_tracing_state
 
 
 class ProductOverride:
@@ -97,7 +96,7 @@ class ProductOverride:
             or type(b) not in PLAIN
             or (bias is not None and type(bias) not in PLAIN)
             or self._accuracy == "exact"
-            or _tracing() is not None  # sizes are tensors there
+            or passes_through()
         ):
             return products.as_is(name, bias, a, b)
         problem = ProductProblem.of(name, a, b, self._accuracy)

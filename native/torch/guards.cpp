@@ -1,4 +1,4 @@
-#include "determinism.h"
+#include "guards.h"
 
 #include <dlfcn.h>
 
@@ -9,20 +9,29 @@ namespace {
 using Context = const void*;
 Context (*context)() = nullptr;   // at::Context& at::globalContext()
 bool (*asks)(Context) = nullptr;  // bool at::Context::deterministicAlgorithms() const
+// const std::shared_ptr<TracingState>& torch::jit::tracer::getTracingState(); the pointer to the
+// state comes first.
+const void* const* (*tracing)() = nullptr;
 
 }  // namespace
 
-bool find_determinism(const char* path) {
+bool find_guards(const char* path) {
   void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   context = reinterpret_cast<decltype(context)>(dlsym(library, "_ZN2at13globalContextEv"));
   asks = reinterpret_cast<decltype(asks)>(
       dlsym(library, "_ZNK2at7Context23deterministicAlgorithmsEv"));
-  return context != nullptr && asks != nullptr;
+  tracing = reinterpret_cast<decltype(tracing)>(
+      dlsym(library, "_ZN5torch3jit6tracer15getTracingStateEv"));
+  return context != nullptr && asks != nullptr && tracing != nullptr;
 }
 
 bool is_deterministic() {
   return context == nullptr || asks == nullptr || asks(context());
+}
+
+bool is_traced() {
+  return tracing == nullptr || *tracing() != nullptr;
 }
 
 }  // namespace shim
