@@ -236,6 +236,8 @@ def _file(content: Any, tensors: list[Tensor], chance: random.Random | None = No
 
 def _values(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield (container, key) of every value inside a JSON document."""
+    if not isinstance(value, dict | list):
+        return
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
     for key, one in pairs:
         yield value, key
@@ -245,9 +247,11 @@ def _values(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _mutate(content: Any, chance: random.Random, mark: str) -> None:
     """Change a document in one place, or one number in all places."""
-    program = chance.choice(content["programs"]) if content.get("programs") else content
+    programs = content.get("programs")
+    program = chance.choice(programs) if isinstance(programs, list) and programs else content
     places = list(_values(chance.choice((content, program, program))))
     kind = chance.randrange(8)
+    program = program if isinstance(program, dict) else {}
     if kind == 0:
         _renumber(content, chance)
     elif kind == 1:
@@ -295,9 +299,7 @@ def _change(holder: Any, key: Any, chance: random.Random, mark: str) -> None:
 
 def _renumber(content: Any, chance: random.Random) -> None:
     """Replace a number by another everywhere: shapes then agree more often."""
-    numbers = [
-        (holder, key) for holder, key in _values(content["programs"]) if type(holder[key]) is int
-    ]
+    numbers = [(holder, key) for holder, key in _values(content) if type(holder[key]) is int]
     if not numbers:
         return
     holder, key = chance.choice(numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
+from bestof.torch.plan.model_copy import copied_model
 
 
 def eager_outputs(
@@ -28,7 +28,7 @@ def eager_outputs(
     memo |= {id(one): one.detach().clone() for one in model.buffers()}
     with torch.no_grad():
         try:
-            outputs = pytree.tree_leaves(copy.deepcopy(model, memo)(*args, **kwargs))
+            outputs = pytree.tree_leaves(copied_model(model, memo)(*args, **kwargs))
         except Exception as error:
             raise TorchError(
                 f"optimize: {type(model).__name__} does not run on {given}: {first_line(error)}"

@@ -26,6 +26,7 @@ from bestof.torch.plan.planned import Planned
 from bestof.torch.plan.planning import plan_inputs
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.release import release
+from bestof.torch.plan.training_mode import refuse_training
 from bestof.torch.plan.tuning import return_freed_memory
 
 # Shapes that stay planned; each has an arena for every thread that ran it at once.
@@ -237,12 +238,7 @@ class OptimizedModel(nn.Module):
 
     def check_unchanged(self, model: nn.Module) -> None:
         """Raise TorchError if the model cannot be planned: in training mode, or changed since."""
-        training = _training(model)
-        if training is not None:
-            raise TorchError(
-                f"optimize: {training} is in training mode; call model.eval() first, a plan is for "
-                "inference"
-            )
+        refuse_training(model)
         if not self._state.is_unchanged() or self._state.is_rebuilt():
             raise TorchError(
                 "optimize: parameters, buffers or modules of the model were changed after the "
@@ -304,10 +300,3 @@ class OptimizedModel(nn.Module):
     @classmethod
     def _from_bytes(cls, content: bytes) -> OptimizedModel:
         return cls.from_file(io.BytesIO(content))
-
-
-def _training(model: nn.Module) -> str | None:
-    """Return the name of the first module in training mode; None if there is none."""
-    return next(
-        (name or "the model" for name, module in model.named_modules() if module.training), None
-    )

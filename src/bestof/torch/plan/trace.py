@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import eager_outputs, first_line
 from bestof.torch.plan.fork_lock import ForkLock
+from bestof.torch.plan.model_copy import copied_model
 
 Values = Sequence[Any]
 
@@ -60,7 +60,8 @@ def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
     except Exception as by_fx:
         # Inputs that the model refuses are no limit of the tracer, and torch.export logs 100 lines.
         args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-        eager_outputs(model, args, kwargs, known)
+        outputs, _ = eager_outputs(model, args, kwargs, known)
+        _refuse_objects(model, (*inputs, *outputs), by_fx)
         try:
             return _by_export(model, inputs, spec)
         except Exception as by_export:
@@ -69,6 +70,31 @@ def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
                 f"({first_line(by_fx)}) nor by torch.export ({first_line(by_export)}); optimise "
                 "the parts of it that do not branch on the values of tensors"
             ) from by_fx
+
+
+def _refuse_objects(model: nn.Module, values: Values, cause: Exception) -> None:
+    """Raise TorchError if the model takes or returns an object that no tracer can follow.
+
+    Models of transformers return their cache, unless `config.use_cache` is False.
+    """
+    plain = Tensor | bool | int | float | complex | str | torch.dtype | torch.device | None
+    found = next((one for one in values if not isinstance(one, plain)), None)
+    if found is None:
+        return
+    holders = [
+        f"model.{name}" if name else "model"
+        for name, module in model.named_modules()
+        if getattr(getattr(module, "config", None), "use_cache", None) is True
+    ]
+    remedy = (
+        f"set {holders[0]}.config.use_cache = False"
+        if holders
+        else "let the model take and return tensors, numbers, tuples, lists and dicts only"
+    )
+    raise TorchError(
+        f"optimize: {type(model).__name__} takes or returns an object of {type(found).__name__}, "
+        f"which a plan cannot hold: {remedy}"
+    ) from cause
 
 
 def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
@@ -103,7 +129,7 @@ def _twin(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {
         id(one): one for module in model.modules() for one in _state(module).values()
     }
-    return copy.deepcopy(model, memo)
+    return copied_model(model, memo)
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
