@@ -24,6 +24,7 @@ class Names(Verifier):
         self.tells = tells
         self.reference = reference
         self.error: BaseException | None = None
+        self.wrong: set[str] = set()  # of these, the verifier finds every result wrong
 
     def trusts(self, alternative: str) -> bool:
         return alternative == "as is"
@@ -37,6 +38,8 @@ class Names(Verifier):
         self.judged.append((alternative, stage))
         if self.error is not None:
             raise self.error
+        if alternative in self.wrong:
+            return Verdict(expected, "it turned wrong")
         if got != expected:
             return Verdict(expected, f"{got!r}")
         return Verdict(got, None, self.reference, self.tells)
@@ -150,3 +153,20 @@ def test_an_interrupt_of_a_comparison_leaves_it_undone() -> None:
     verifier.error = None
     with pytest.warns(BestofWarning, match="'broken' was disqualified"):
         assert [selector(1) for _ in range(9)] == [RIGHT] * 9
+
+
+def test_a_winner_that_turns_wrong_later_is_found() -> None:
+    answers = {"as is": (4.0, RIGHT), "native": (1.0, RIGHT), "other": (2.0, RIGHT)}
+    verifier = Names()
+    selector = make(answers, verifier, drift=True)
+    for _ in range(600):
+        selector(1)
+    assert selector.explain(1).decision == "native"
+    compared = len(verifier.judged)
+    assert 2 < compared < 6
+    verifier.wrong = {"native"}
+    with pytest.warns(BestofWarning, match="'native' was disqualified: wrong result"):
+        for _ in range(4000):
+            assert selector(1) == RIGHT
+    assert selector.explain(1).decision == "other"
+    assert len(verifier.judged) < compared + 8  # far below one call in a hundred
