@@ -9,7 +9,7 @@ struct CCalls {
   // Computes y = x * w + bias by a Plan of the forward pass, in the layouts of bestof.kernels.
   // `bias` may be null. `packed` is null, or the address of PackedWeights that replace w. Returns
   // false if they were packed for another plan, if the plan is of another instruction set than is
-  // in use, or if memory is short.
+  // in use, if the plan looks for elements that stand out and finds one, or if memory is short.
   bool (*convolve)(const void* plan, const float* x, const float* w, const void* packed,
                    const float* bias, float* y);
   // Sets y[i][c][r] = x[i][r][c]. No extent is 0.

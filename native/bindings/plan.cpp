@@ -26,9 +26,10 @@ struct Plan {
   Activation activation;
   float slope;
   bool pooled;
+  bool looks;
 
   Plan(const Problem& p, const std::string& direction_name, const std::string& algorithm_name,
-       const std::string& activation_name, float slope_below, bool pool)
+       const std::string& activation_name, float slope_below, bool pool, bool look)
       : problem(p),
         direction(direction_of(direction_name)),
         row(&find_algorithm(algorithm_name, direction, p)),
@@ -37,7 +38,8 @@ struct Plan {
         isa(kernels().isa),
         activation(activation_of(activation_name)),
         slope(slope_below),
-        pooled(pool) {
+        pooled(pool),
+        looks(look && row->transforms) {
     if (!pooled) return;
     if (!row->pools || direction != Direction::kForward)
       refuse("pool: expected an algorithm that pools what it computes; got " + algorithm_name);
@@ -49,6 +51,28 @@ struct Plan {
     }
   }
 
+  // Returns whether the plan refuses the operands of a call: an element stands out, and the
+  // algorithm would carry its rounding to results that do not read it. Packed weights and those of
+  // the forward pass are not looked at: each of their elements reaches all results of a filter.
+  bool refuses(const void* first, const void* second) const {
+    if (!looks || problem.batch == 0) return false;
+    const Problem& p = problem;
+    const int threads = omp_get_max_threads();
+    const auto stands_out = kernels().has_outliers;
+    const auto* a = static_cast<const float*>(first);
+    const auto* b = static_cast<const float*>(second);
+    if (direction == Direction::kForward)
+      return stands_out(a, p.batch, p.in_height, p.in_width, p.in_channels, threads);
+    if (stands_out(a, p.batch, p.out_height, p.out_width, p.out_channels, threads)) return true;
+    return direction == Direction::kBackwardWeight &&
+           stands_out(b, p.batch, p.in_height, p.in_width, p.in_channels, threads);
+  }
+
+  bool refuses(std::size_t first, std::size_t second) const {
+    nb::gil_scoped_release release;
+    return refuses(reinterpret_cast<const void*>(first), reinterpret_cast<const void*>(second));
+  }
+
   bool takes(const PackedWeights& w) const {
     return isa == w.isa && w.algorithm == algorithm && w.shape == w_shape(problem) &&
            w.groups == problem.groups;
@@ -58,18 +82,21 @@ struct Plan {
     if (pooled && residual) refuse("residual: expected none where results are pooled");
   }
 
-  void run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias,
+  // Returns false, and writes nothing, if the plan refuses the operands.
+  bool run(std::size_t first, std::size_t second, std::size_t out, std::size_t bias,
            std::size_t residual) const {
     check_residual(residual);
+    if (looks && refuses(first, second)) return false;
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
                                reinterpret_cast<const void*>(residual), activation, slope, pooled};
     execute(*pass, direction, problem,
             {reinterpret_cast<const void*>(first), reinterpret_cast<const void*>(second),
              reinterpret_cast<void*>(out), epilogue, nullptr, omp_get_max_threads()},
             pass->pack != nullptr);
+    return true;
   }
 
-  void run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
+  bool run_packed(std::size_t first, const PackedWeights& w, std::size_t out, std::size_t bias,
                   std::size_t residual) const {
     check_residual(residual);
     const Epilogue epilogue = {reinterpret_cast<const float*>(bias),
@@ -81,10 +108,12 @@ struct Plan {
              describe(w_shape(problem)) + "; got some for " + w.algorithm + " on " + w.isa +
              " of shape " + describe(w.shape));
     }
+    if (looks && refuses(first, 0)) return false;
     execute(*pass, direction, problem,
             {reinterpret_cast<const void*>(first), w.memory.get(), reinterpret_cast<void*>(out),
              epilogue, nullptr, omp_get_max_threads()},
             false);
+    return true;
   }
 };
 
@@ -95,6 +124,7 @@ bool convolve(const void* address, const float* x, const float* w, const void* p
   if (plan.direction != Direction::kForward || plan.isa != kernels().isa ||
       (kept && !plan.takes(*kept)))
     return false;
+  if (plan.refuses(x, w)) return false;
   const Epilogue epilogue = {bias, nullptr, plan.activation, plan.slope, plan.pooled};
   const Call call = {x, kept ? kept->memory.get() : w, y, epilogue, nullptr, omp_get_max_threads()};
   return compute(*plan.pass, plan.direction, plan.problem, call, !kept && plan.pass->pack) ==
@@ -128,7 +158,7 @@ unsigned long long fingerprint_of(std::size_t memory, long bytes) {
 void bind_plan(nb::module_& m) {
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const Problem&, const std::string&, const std::string&, const std::string&,
-                    float, bool>())
+                    float, bool, bool>())
       .def("run", &Plan::run)
       .def("run_packed", &Plan::run_packed)
       .def_prop_ro("address", [](const Plan& plan) { return address_of(&plan); });

@@ -4,6 +4,7 @@
 #include "attention/forward.h"
 #include "conv/algorithm.h"
 #include "conv/fingerprint.h"
+#include "conv/outliers.h"
 #include "frozen_norm/frozen_norm.h"
 #include "gemm/algorithm.h"
 #include "gemm/peak.h"
@@ -26,6 +27,8 @@ struct Kernels {
   int product_count;
   void (*transpose_blocked)(const float* x, const JoinedAxes& axes, float* y, int threads);
   unsigned long long (*fingerprint)(const void* memory, long bytes, int threads);
+  bool (*has_outliers)(const float* x, long images, long height, long width, long channels,
+                       int threads);
   PoolForward* pool_forward;
   PoolBackward* pool_backward;
   FocalLoss* focal_loss;

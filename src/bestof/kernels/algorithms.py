@@ -35,6 +35,8 @@ class Algorithm:
     accuracy: the strictest level of `bestof.torch` that allows it.
     transforms: whether it multiplies transformed operands. Results of the others are plain sums of
     products, so each element also obeys a bound of its own.
+    reach: how far NaN, infinity or the rounding of one huge element can reach: "own", the results
+        that read it, or "tile", the results of a tile or of some rows.
     pools: whether its forward pass can yield the largest of each 2x2 results.
     dtypes: the tensors that it takes.
     parts: whether it multiplies float32 as parts of bfloat16, for tile registers.
@@ -54,6 +56,7 @@ class Algorithm:
     rounding: ErrorBound
     accuracy: Literal["float32", "relaxed"]
     transforms: bool
+    reach: Literal["own", "tile"]
     pools: bool
     dtypes: tuple[str, ...]
     parts: bool
@@ -111,6 +114,7 @@ def _algorithm(row: _native.Row) -> Algorithm:
         rounding=ErrorBound(row.rounding.rms, row.rounding.maximum),
         accuracy=row.accuracy,
         transforms=row.transforms,
+        reach="tile" if row.transforms else "own",
         pools=row.pools,
         dtypes=("float32", "bfloat16") if row.bfloat16 else ("float32",),
         parts=row.parts,

@@ -206,6 +206,8 @@ class Conv2dPlan:
     pool: y holds the largest of each 2x2 results, NaN if one of them is NaN. The last row or column
     of an odd number is left out. It needs an algorithm with `pools`, an activation that never
     falls, and no residual.
+    looks: an algorithm whose `reach` is a tile looks at its operands first. If an element stands
+        out, `run` returns False and writes nothing: another algorithm should compute the call.
     Construction raises KernelError for a problem that cannot be computed.
     """
 
@@ -225,6 +227,7 @@ class Conv2dPlan:
         activation: Activation = None,
         dtype: str = "float32",
         pool: bool = False,
+        looks: bool = False,
     ) -> None:
         problem = problem_of(
             shape_tuple(x_shape, "x_shape"),
@@ -237,7 +240,13 @@ class Conv2dPlan:
         )
         name, slope = activation_of(activation)
         self._plan = _native.Plan(
-            problem, direction_of(direction), algorithm_of(algorithm), name, slope, bool(pool)
+            problem,
+            direction_of(direction),
+            algorithm_of(algorithm),
+            name,
+            slope,
+            bool(pool),
+            bool(looks),
         )
         self.algorithm, self.direction = algorithm, direction
         self.x_shape, self.w_shape, self.y_shape = problem.x_shape, problem.w_shape, problem.y_shape
@@ -247,8 +256,10 @@ class Conv2dPlan:
 
     def run(
         self, first: int, second: int | PackedWeights, out: int, bias: int = 0, residual: int = 0
-    ) -> None:
+    ) -> bool:
         """Run it on addresses; 0 leaves out the bias or the residual.
+
+        Return whether it ran. It always does unless the plan `looks`.
 
         first, second and out are x, w, y forward; grad, w, x for the input gradient; grad, x, w for
         the weight gradient.
@@ -262,9 +273,8 @@ class Conv2dPlan:
                     f"addresses: expected three that are not 0; got {first!r}, {second!r}, {out!r}"
                 )
             if isinstance(second, PackedWeights):
-                self._plan.run_packed(first, second, out, bias, residual)
-            else:
-                self._plan.run(first, second, out, bias, residual)
+                return self._plan.run_packed(first, second, out, bias, residual)
+            return self._plan.run(first, second, out, bias, residual)
         except KernelError:
             raise
         except (TypeError, ValueError, RuntimeError):  # arrays have no truth value

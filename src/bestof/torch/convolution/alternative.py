@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +13,12 @@ from torch import Tensor
 from bestof.accuracy import Accuracy
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.shim import NativeConvolution
+
+Reach = Literal["own", "tile", "image"]
+"""How far NaN, infinity or the rounding of one huge element can reach by an algorithm: the results
+that read the element, those of a tile, or those of an image. At the default accuracy, a row that
+reaches beyond its own results looks at its operands first, and leaves the call to PyTorch's own
+kernel if an element stands out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ class Alternative:
         alternative is always tried.
     accuracy: the strictest level that allows it.
     compiled: makes a kernel that computes a problem without Python, if there is one.
+    reach: how far one element could reach; unless it is "own", the function looks first.
     """
 
     name: str
@@ -87,3 +95,4 @@ class Alternative:
     estimate: Callable[[ConvProblem], float] | None = None
     accuracy: Accuracy = "float32"
     compiled: Callable[[ConvProblem], NativeConvolution] | None = None
+    reach: Reach = "own"

@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from bestof.torch.convolution import as_is
 from bestof.torch.convolution.estimate import SMALL, touched
 from bestof.torch.convolution.lowered import MATRIX_LIMIT
 from bestof.torch.convolution.memory_format import in_format
@@ -20,6 +21,7 @@ from bestof.torch.convolution.problem import ConvProblem
 
 # The cost of an element of a spectrum: 17 ns. 27 to 60 were measured.
 _ELEMENT = 3500.0
+_FAR = 2.0**12  # as in native/conv/outliers.cpp
 
 
 @lru_cache(maxsize=1024)
@@ -123,10 +125,30 @@ def _image(products: Tensor, groups: int, problem: ConvProblem) -> Tensor:
     return image
 
 
+def _stands_out(images: Tensor) -> bool:
+    """Return whether an element stands out: its rounding would reach all results of its image.
+
+    It does if it is not finite, or if the sum of squares of a pixel is more than _FAR times the
+    geometric mean over the pixels that are not zero. If more than half of the pixels are zero, the
+    few others do.
+    """
+    energies = images.detach().square().sum(1).double()
+    filled = energies[energies > 0]
+    if not filled.numel():
+        return not bool((energies == 0).all())
+    return bool(
+        ~torch.isfinite(energies).all()
+        | (2 * filled.numel() < energies.numel())
+        | (filled.max() > _FAR * filled.log().mean().exp())
+    )
+
+
 def forward(
-    _originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
+    originals: Originals, input: Tensor, weight: Tensor, bias: Tensor | None, problem: ConvProblem
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
+    if _stands_out(input):
+        return as_is.forward(originals, input, weight, bias, problem)
     p, q = problem.output_size
     kernel = _weight_spectrum(weight, problem).transpose(1, 2).conj_physical()
     output = _image(
@@ -139,9 +161,11 @@ def forward(
 
 
 def input_gradient(
-    _originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+    originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
 ) -> Tensor:
     """Return the gradient of the input (N, C, H, W)."""
+    if _stands_out(grad_output):
+        return as_is.input_gradient(originals, grad_output, weight, problem)
     _, _, h, w = problem.input_shape
     top, left = problem.padding
     kernel = _weight_spectrum(weight, problem)
@@ -152,9 +176,11 @@ def input_gradient(
 
 
 def weight_gradient(
-    _originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
+    originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
 ) -> Tensor:
     """Return the gradient of the weight (K, C/g, R, S)."""
+    if _stands_out(grad_output) or _stands_out(input):
+        return as_is.weight_gradient(originals, grad_output, input, problem)
     g, (k, c, r, s), (step_h, step_w) = problem.groups, problem.weight_shape, problem.dilation
     outer = _spectrum(grad_output, g, problem).transpose(1, 2).conj_physical()
     taps = _image(torch.bmm(outer, _spectrum(input, g, problem)), g, problem).roll(

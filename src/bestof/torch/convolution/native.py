@@ -2,6 +2,10 @@
 
 A kernel takes tensors in channels last, of float32 unless its row has another dtype. Other tensors
 are copied first; the time of an alternative includes these conversions.
+
+Winograd's algorithms transform tiles, so the rounding of one huge element, or NaN, would reach all
+results of a tile. They look at the operands first. If an element stands out, PyTorch's own kernel
+computes the call.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from torch import Tensor
 
 from bestof.kernels import Conv2dPlan, algorithms, conv2d_algorithms, isa
 from bestof.kernels.addresses import c_calls, plan_address
+from bestof.torch.convolution import as_is
 from bestof.torch.convolution.estimate import (
     Estimate,
     in_channels_last,
@@ -104,13 +109,15 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
         output = torch.empty(
             problem.output_shape, dtype=x.dtype, device="cpu", memory_format=torch.channels_last
         )
-        bias = None if bias is None else bias.float().contiguous()
-        _plan(algorithm, "forward", problem, dtype).run(
+        terms = None if bias is None else bias.float().contiguous()
+        ran = _plan(algorithm, "forward", problem, dtype).run(
             x.data_ptr(),
             packed if w is None else w.data_ptr(),  # type: ignore[arg-type]  # one of them is there
             output.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
+            0 if terms is None else terms.data_ptr(),
         )
+        if not ran:  # an element stands out
+            return as_is.forward(originals, input, weight, bias, problem)
         return _finished(output, problem)
 
     return run
@@ -145,7 +152,7 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
     of_input = direction == "backward_input"
 
     def run(
-        _originals: Originals, grad_output: Tensor, operand: Tensor, problem: ConvProblem
+        originals: Originals, grad_output: Tensor, operand: Tensor, problem: ConvProblem
     ) -> Tensor:
         grad, other = _rows(grad_output), _rows(operand)
         gradient = torch.empty(
@@ -154,9 +161,12 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
             device="cpu",
             memory_format=torch.channels_last,
         )
-        _plan(algorithm, direction, problem).run(
+        ran = _plan(algorithm, direction, problem).run(
             grad.data_ptr(), other.data_ptr(), gradient.data_ptr()
         )
+        if not ran:  # an element stands out
+            by_pytorch = as_is.input_gradient if of_input else as_is.weight_gradient
+            return by_pytorch(originals, grad_output, operand, problem)
         return _finished(gradient, problem)
 
     return run
@@ -209,6 +219,7 @@ def _geometry_plan(
         algorithm=algorithm,
         direction=direction,
         dtype=dtype,
+        looks=True,
     )
 
 

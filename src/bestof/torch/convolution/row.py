@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.alternative import Alternative, ErrorBound
+from bestof.torch.convolution.alternative import Alternative, ErrorBound, Reach
 from bestof.torch.convolution.estimate import Estimate
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.shim import NativeConvolution
@@ -37,7 +37,8 @@ class Way:
 class Row:
     """One implementation. A pass that it does not have is None.
 
-    `bound` and `accuracy` are those of `Alternative`. `kinds` are the devices that it is tried on.
+    `bound`, `accuracy` and `reach` are those of `Alternative`. `kinds` are the devices that it is
+    tried on.
     Estimates hold for the processor only: on CUDA a race drops at its second call what is far
     behind.
     """
@@ -49,6 +50,7 @@ class Row:
     bound: ErrorBound | None = None
     accuracy: Accuracy = "float32"
     kinds: tuple[Kind, ...] = ("cpu",)
+    reach: Reach = "own"
 
     def alternative(self, direction: Direction, kind: Kind) -> Alternative | None:
         """Return this row's alternative for one pass on one kind of device; None if it has none."""
@@ -64,4 +66,5 @@ class Row:
             way.estimate if kind == "cpu" else None,
             self.accuracy,
             way.compiled if kind == "cpu" else None,
+            self.reach,
         )

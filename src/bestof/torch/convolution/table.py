@@ -73,6 +73,7 @@ def _native(row: Algorithm, dtype: str = "float32") -> Row:
         way(native.gradient(row.name, "backward_weight"), "backward_weight"),
         ErrorBound(row.error.rms, row.error.maximum),
         row.accuracy if plain else "float32",
+        reach=row.reach,
     )
 
 
@@ -132,6 +133,7 @@ ROWS = (
         Way(fft.weight_gradient, fft.supports, fft.estimate),
         SPECTRAL,
         kinds=_BOTH,
+        reach="image",
     ),
     Row(
         "swap: weight gradient",

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from bestof.torch.plan.algorithms.algorithm import Bound, Runner, Site
-from bestof.torch.plan.algorithms.table import algorithm, applicable
+from bestof.torch.plan.algorithms.table import PYTORCH, algorithm, applicable
 from bestof.torch.plan.choice import Choice
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.layer import Layer
@@ -103,9 +103,28 @@ class ConvolutionStep:
     def _select(self) -> None:
         selector()(self)
 
+    def _guarded(self, run: Runner, pools: bool) -> Runner:
+        """Return a function that lets PyTorch compute a call if an element of it stands out.
+
+        pools: whether `run` pools what it computes.
+        """
+        by_pytorch: list[Runner] = []
+
+        def guarded() -> None:
+            if run() is not False:
+                return
+            if not by_pytorch:
+                other = self._bind(PYTORCH.name) if pools else PYTORCH.bind(self.site)
+                by_pytorch.append(other.run)
+            by_pytorch[0]()
+
+        return guarded
+
     def _bind(self, name: str) -> Bound:
         row, site = algorithm(name), self.site
         bound = row.bind(site)
+        if row.reach != "own":
+            bound = Bound(self._guarded(bound.run, row.pools(site.problem)), bound.packed)
         second: Runner
         if site.layer.pooled and not row.pools(site.problem):
             second = pooling_runner(MAX_2X2, site.unpooled, site.out)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from bestof.accuracy import Accuracy
-from bestof.torch.convolution.alternative import ErrorBound, summation_bound
+from bestof.torch.convolution.alternative import ErrorBound, Reach, summation_bound
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.shim import NativeProduct
 
@@ -31,6 +31,7 @@ class Row:
     shapes: the most problems of a process that it is tried for, because its library keeps a kernel
         for each of them; None if nothing is kept.
     packs: the algorithm for which B is packed and kept; "" if the row reads B itself.
+    reach: how far one element can reach: the results that read it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Row:
     compiled: Callable[[ProductProblem, Strides, Strides], NativeProduct | None] | None = None
     packs: str = ""
     shapes: int | None = None
+    reach: Reach = "own"
 
     def bound_of(self, problem: ProductProblem) -> ErrorBound:
         """Return the error that this row promises for a problem."""

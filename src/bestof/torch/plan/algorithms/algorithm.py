@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bestof.errors import TorchError
+from bestof.torch.convolution.alternative import Reach
 from bestof.torch.plan.frozen_weights import Packed
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.problem import FusedProblem
@@ -112,11 +113,14 @@ class Algorithm(ABC):
     name: for reports, the store and files of plans.
     trusted: whether it is PyTorch's own kernel, against which the others are verified.
     rounds: the operands that it rounds to bfloat16.
+    reach: how far one element could reach. Unless it is "own", a bound algorithm looks at its
+        input first. It returns False, and has written nothing, if an element stands out.
     """
 
     name: str
     trusted: bool = False
     rounds: Literal["nothing", "weights", "both"] = "nothing"
+    reach: Reach = "own"
 
     @abstractmethod
     def supports(self, problem: FusedProblem) -> bool:

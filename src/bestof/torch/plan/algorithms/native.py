@@ -29,6 +29,7 @@ class Native(Algorithm):
         self.kernel, self._packs = kernel, packs
         self.name = kernel if packs else f"{kernel}{UNPACKED}"
         self.rounds = algorithms()[kernel].rounds
+        self.reach = algorithms()[kernel].reach
 
     def supports(self, problem: FusedProblem) -> bool:
         """Return whether the kernel applies, and may be the fastest."""
@@ -71,6 +72,7 @@ class Native(Algorithm):
             activation=(layer.activation, layer.slope) if layer.activation else None,
             pool=pooled,
             dtype=problem.convolution.dtype,
+            looks=True,
         )
         packed = self._weights(site)
         bias, residual = layer.weights.float_bias, site.residual
