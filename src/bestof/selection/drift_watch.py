@@ -157,7 +157,11 @@ class DriftWatch:
             if winner is not knowledge.winner(problem):
                 return  # replaced meanwhile
             policy = self.agreed(self._choice.current(), problem, True)
-            tuning = open_tuning(problem, knowledge.alternatives, knowledge.stages, policy)
+            tuning = open_tuning(
+                problem,
+                *(knowledge.alternatives, knowledge.stages),
+                *(policy, knowledge.refused),
+            )
             seconds = decision.seconds or 0.0
             tuning.continues(decision, EarlierRace(decision.alternative, seconds, seconds))
             if not tuning.disqualify(decision.position, reason):

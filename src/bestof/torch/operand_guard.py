@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
+
+from bestof.selection.outside import reraise_from_outside
 
 # Operands of more bytes are not copied: of these, only changes that PyTorch counts are noticed.
 _COPIED_BYTES = 64 * 2**20
@@ -22,8 +23,10 @@ class OperandGuard:
         size = sum(one.numel() * one.element_size() for one in self._operands)
         self._copies: list[Tensor] = []
         if size <= _COPIED_BYTES:
-            with suppress(RuntimeError):  # memory is short
+            try:
                 self._copies = [one.clone() for one in self._operands]
+            except RuntimeError:  # memory is short
+                reraise_from_outside()
 
     def complaint(self, results: Sequence[Tensor | None]) -> str | None:
         """Return how an alternative has treated its operands, in words; None if it left them alone.

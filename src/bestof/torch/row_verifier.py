@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bestof.selection import Verdict, Verifier
+from bestof.selection.outside import reraise_from_outside
 from bestof.torch.comparison import Finding, made_up
 from bestof.torch.cuda.events import is_capturing
 from bestof.torch.operand_guard import OperandGuard
@@ -82,6 +83,7 @@ class RowVerifier(Verifier):
                 by_row = self.run(alternative, stage, numbers)
                 found = self.compare(alternative, stage, numbers, by_pytorch, by_row)
         except (RuntimeError, MemoryError):  # memory is short: the next result is compared
+            reraise_from_outside()
             return Verdict(right, tells=False)
         answer = got if found.wrong is None else right
         return Verdict(answer, found.wrong, found.reference_wrong)
