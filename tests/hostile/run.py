@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "benchmarks")]
 
 import held  # noqa: E402  beside this file
+import interrupted_selector  # noqa: E402
 import mutations  # noqa: E402
 import plan_mutations  # noqa: E402
 import shim  # noqa: E402
@@ -116,6 +117,18 @@ def interrupted(figures: Figures, folder: Path, count: int, seed: int) -> None:
         figures.note(what, number, bad=number != 0 and what not in counted)
 
 
+def lines(figures: Figures, name: str, every: int) -> None:
+    """Interrupt a scenario at every so many lines of the engine, and at every instruction."""
+    for instructions in (False, True):
+        tried, found = interrupted_selector.faults(
+            name, instructions=instructions, every=every * (1 + 6 * instructions)
+        )
+        unit = "instructions" if instructions else "lines"
+        figures.note(f"interrupted {unit} of {name!r}", tried)
+        for fault in found:
+            figures.note("fault", fault, bad=True)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for; 0 if nothing was bad."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -123,6 +136,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--writers", type=int, default=200)
     parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
     parser.add_argument("--signals", type=int, default=2000)
+    parser.add_argument("--every", type=int, default=7, help="line of the engine is interrupted")
     parser.add_argument("--calls", type=int, default=500, help="whose wait is measured, a store")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=90.0, help="at most")
@@ -144,6 +158,10 @@ def main(argv: list[str] | None = None) -> int:
                 figures, folder / "signals", options.signals, options.seed
             ),
         }
+        for scenario in interrupted_selector.SCENARIOS:
+            parts[f"interrupted: {scenario}"] = lambda name=scenario: lines(
+                figures, name, options.every
+            )
         for kind in (
             *(mutations.stores, mutations.lock_files, mutations.plans),
             plan_mutations.plan_graphs,

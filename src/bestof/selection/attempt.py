@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Token
 from types import CoroutineType
 from typing import Any
 
@@ -18,11 +17,12 @@ from bestof.selection.failure import (
 )
 from bestof.selection.group_pass import Pass
 from bestof.selection.guard import Guard
+from bestof.selection.hot_path import timed
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.outside import comes_from_outside, registered_handlers
 from bestof.selection.reference import UNKNOWN, Reference
 from bestof.selection.timer import Timing
-from bestof.selection.trial import Trial, current_trial, detours, leave_trial
+from bestof.selection.trial import Trial, current_trial, detours, timed_later
 from bestof.selection.tuning import Tuning
 from bestof.selection.verifier import Verdict, Verifier
 
@@ -101,22 +101,15 @@ class Attempt(Trial):
         if late is not None and self.timed:
             self.timing = late.start(args)
             self.timed = self.timing is not None
-        token: Token[Trial | None] | None = None
         failure: Exception | None = None
         handlers = registered_handlers()
-        try:  # from here on, an interrupt finds a trial that it can end
-            token = current_trial.set(self)
-            detours.append(self)
-            started = clock()
-            result = function(*args, **kwargs)
-            seconds = clock() - started
+        try:
+            seconds, result = timed(detours, current_trial, self, clock, function, args, kwargs)
         except BaseException as error:
             if not isinstance(error, Exception) or comes_from_outside(error, handlers):
                 self.withdraw()
                 raise
             failure = error
-        finally:
-            leave_trial(self, token)
         if late is not None and self.timing is not None and failure is None:
             # A coroutine starts its work on the device only when it is awaited.
             self.timing = None if type(result) is CoroutineType else late.stop(self.timing)
@@ -151,22 +144,15 @@ class Attempt(Trial):
         if compared is not None and type(compared.expected) is CoroutineType:
             await self._expected_later(compared, undo)
         trial = Trial(knowledge, self.tuning.problem, self.position, self.parent)
-        token: Token[Trial | None] | None = None
         failure: Exception | None = None
         handlers = registered_handlers()
         try:
-            token = current_trial.set(trial)
-            detours.append(trial)
-            started = self.guard.clock()
-            result = await coroutine
-            seconds = self.guard.clock() - started
+            seconds, result = await timed_later(trial, self.guard.clock, coroutine)
         except BaseException as error:
             if not isinstance(error, Exception) or comes_from_outside(error, handlers):
                 self.withdraw()
                 raise
             failure = error
-        finally:
-            leave_trial(trial, token)
         if failure is None:
             answer = self._accept(trial, seconds, result, undo, compared, args, kwargs)
             return await answer if type(answer) is CoroutineType else answer

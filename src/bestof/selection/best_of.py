@@ -153,6 +153,7 @@ class BestOf(Original, HotPath):
             verifier=guard.verifier,
             max_problems=settings.max_problems,
             journal=self.journal,
+            plain=guard.is_plain,
         )
         self._watch = DriftWatch(knowledge, choice, guard.clock)
         new_problems = NewProblems(
@@ -162,7 +163,6 @@ class BestOf(Original, HotPath):
             neighbours,
             settings.patience,
             forced(self.name, settings.names),
-            asks_ahead=guard.is_plain and not knowledge.grouped,
             max_searches=settings.max_searches,
         )
         self._settled = knowledge.settled

@@ -20,7 +20,7 @@ from bestof.selection.hot_path import timed
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.new_problem import NewProblems
 from bestof.selection.outside import comes_from_outside, registered_handlers
-from bestof.selection.trial import Trial, current_trial, detours, innermost_trial
+from bestof.selection.trial import Trial, call_inside, current_trial, detours, innermost_trial
 from bestof.selection.tuning import Tuning
 from bestof.selection.winner import PythonWinner
 
@@ -105,6 +105,10 @@ class Chooser:
         """
         knowledge = self._knowledge
         tuning = knowledge.tunings.get(problem)
+        if tuning is not None and tuning.decision is not None:
+            decided = tuning.candidates[tuning.decision.position]
+            if not decided.remains:  # an interrupt came between its disqualification and this
+                knowledge.reopen(tuning)
         if tuning is not None and not (
             tuning.awaits_store and self._new_problems.may_begin_anew(tuning, stage)
         ):
@@ -125,7 +129,7 @@ class Chooser:
         if stage > 0:
             begun = tuning.passes.take(stage)
             return tuning.orphan() if begun is None else begun.position, begun
-        position = tuning.search.ask()
+        position = tuning.ask()
         if position is None or not self._knowledge.grouped:
             return position, None
         return position, tuning.passes.begin(position, self._knowledge.stage_count, timed=True)
@@ -279,12 +283,9 @@ class Chooser:
         """Call a settled winner inside a trial; choices inside it are its own children."""
         parent.meets(self._knowledge.name, problem, settled=True)
         trial = Trial(self._knowledge, problem, -1, parent)
-        token = current_trial.set(trial)
         try:
-            return function(*args, **kwargs)
+            return call_inside(trial, function, args, kwargs)
         finally:
-            current_trial.reset(token)
-            trial.done = True
             if not trial.clean:
                 parent.clean = False
             if trial.children is not None:
@@ -359,9 +360,9 @@ class Chooser:
         return position
 
     def _ask(self, tuning: Tuning) -> int:
-        asked = tuning.search.ask()
+        asked = tuning.ask()
         if asked is None:
-            winner = tuning.search.winner
+            winner = tuning.winner
             asked = tuning.remaining()[0] if winner is None else winner
             # Three cases lead here. An interrupt kept the last trial from deciding. A window of
             # steps has ended. Or the only alternative that the policy knows was dropped, so nothing

@@ -20,7 +20,7 @@ from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.sample_interval import calls_between
-from bestof.selection.trial import Trial, current_trial
+from bestof.selection.trial import Trial, call_inside
 from bestof.selection.verifier import Verdict, Verifier
 from bestof.selection.winner import NEVER, PythonWinner
 
@@ -94,19 +94,22 @@ class DriftWatch:
             return self._compare(verifier, winner, problem, stage, args, kwargs)
         # It is a trial, so that unsettled choices inside can mark it as not clean. It is not put
         # into `detours`, so that settled calls stay on the hot path.
-        trial = Trial(self._knowledge, problem, -1, None)
-        token = current_trial.set(trial)
         clock, seconds, result = self._clock, -1.0, None
-        try:
+
+        def timed() -> Any:
+            nonlocal seconds
             # Since the last sample, the code of this loop has left the caches: its first call took
             # 5 us more than the next one. So an empty function is called twice first.
             for function in (_nothing, _nothing, winner.functions[stage]):
                 seconds, started = -1.0, clock()
-                result = function(*args, **kwargs)
+                answer = function(*args, **kwargs)
                 seconds = clock() - started
+            return answer
+
+        try:
+            trial = Trial(self._knowledge, problem, -1, None)
+            result = call_inside(trial, timed, (), {})
         finally:
-            current_trial.reset(token)
-            trial.done = True
             winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
         # For a coroutine, the clock has timed its creation only.
         if trial.clean and 0.0 <= seconds < inf and type(result) is not CoroutineType:
@@ -131,22 +134,23 @@ class DriftWatch:
     ) -> Any:
         """Answer a settled call and compare its result. Its time tells nothing."""
         function, decision = winner.functions[stage], self._knowledge.decisions.get(problem)
-        trial = Trial(self._knowledge, problem, -1, None)
-        token = current_trial.set(trial)
-        try:
+
+        def compared() -> Verdict:
             expected = verifier.expect(stage, args)
             if type(expected) is Verdict or decision is None:
-                return function(*args, **kwargs)
+                return Verdict(function(*args, **kwargs), tells=False)
             result = function(*args, **kwargs)
-            verdict = verifier.judge(decision.alternative, stage, args, expected, result)
+            if len(self._compared) >= _REMEMBERED:
+                self._compared.clear()
+            self._compared[problem] = winner.calls
+            return verifier.judge(decision.alternative, stage, args, expected, result)
+
+        try:
+            trial = Trial(self._knowledge, problem, -1, None)
+            verdict: Verdict = call_inside(trial, compared, (), {})
         finally:
-            current_trial.reset(token)
-            trial.done = True
             winner.sample_at = winner.calls + calls_between(-1.0, winner.calls)
-        if len(self._compared) >= _REMEMBERED:
-            self._compared.clear()
-        self._compared[problem] = winner.calls
-        if verdict.wrong is not None:
+        if verdict.wrong is not None and decision is not None:
             self._take_out(decision, winner, f"wrong result: {verdict.wrong}")
         return verdict.answer
 
@@ -181,9 +185,12 @@ class DriftWatch:
 
     def _observe(self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float) -> None:
         """Take one sampled time, or drop it if another thread has the lock."""
-        if not self._knowledge.lock.acquire(blocking=False):
-            return
+        lock = self._knowledge.lock
+        if lock._is_owned():  # type: ignore[attr-defined]  # RLock has it, for Condition
+            return  # called by a finalizer, or a signal handler, while this thread had the lock
         try:
+            if not lock.acquire(blocking=False):
+                return
             decision = self._knowledge.decisions.get(problem)
             if decision is None or winner is not self._knowledge.winner(problem):
                 return  # replaced while it ran
@@ -200,7 +207,9 @@ class DriftWatch:
                 f"{type(error).__name__}: {error}"
             )
         finally:
-            self._knowledge.lock.release()
+            # Asked, not remembered: an interrupt may come just after the lock was taken.
+            if lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
         if self._knowledge.notices:
             self._knowledge.tell()
         if self._knowledge.journal.undelivered:

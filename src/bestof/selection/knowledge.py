@@ -58,6 +58,7 @@ class Knowledge:
         verifier: Verifier | None,
         max_problems: int,
         journal: Journal,
+        plain: bool,
     ) -> None:
         self.name = name
         self.alternatives = alternatives
@@ -77,6 +78,7 @@ class Knowledge:
         self.stage_count = len(self.functions[0]) if self.grouped else 0
         self.check_every = check_every
         self.verifier = verifier
+        self._asks_ahead = plain and not self.grouped  # trials are timed calls, and nothing else
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
         self._max_problems = max_problems
@@ -99,7 +101,7 @@ class Knowledge:
         """Return the winner of a problem; one from `older` moves back to `settled`."""
         winner = self.settled.get(problem)
         if winner is None:
-            winner = self.older.pop(problem, None)
+            winner = self.older.get(problem)
             if winner is not None:
                 self.remember(problem, winner)
         return winner
@@ -110,16 +112,18 @@ class Knowledge:
         There are two generations, so that the hot path need not write. When `settled` is full, it
         becomes `older`, and the problems of the previous `older` are evicted.
         """
-        self.older.pop(problem, None)
         if len(self.settled) >= self._max_problems // 2 and problem not in self.settled:
-            for forgotten, old in self.older.items():
-                self._retire(forgotten, old)
-                self.decisions.pop(forgotten, None)
+            for forgotten, old in list(self.older.items()):
+                if forgotten != problem:
+                    self._retire(forgotten, old)
+                    self.decisions.pop(forgotten, None)
+                self.older.pop(forgotten, None)
             # The hot path holds this dictionary, so it is emptied in place. A call that misses it
             # meanwhile waits for the lock and finds the winner in `older`.
             self.older = dict(self.settled)
             self.settled.clear()
         self.settled[problem] = winner
+        self.older.pop(problem, None)
 
     def _retire(self, problem: Hashable, winner: PythonWinner) -> None:
         """Book what a winner did. A call that another thread makes now may not be counted."""
@@ -141,12 +145,17 @@ class Knowledge:
     # Searches
 
     def hold(self, tuning: Tuning) -> None:
-        """Add a search; if there are too many, evict the oldest and save its evidence."""
+        """Add a search that is complete; calls may use it from now on.
+
+        If there are too many, evict the oldest and save its evidence.
+        """
         while len(self.tunings) >= self._max_problems:
             oldest = next(iter(self.tunings))
             evicted = self.tunings.pop(oldest)
             self.decisions.pop(oldest, None)
             self._keep(evicted)
+        ahead = self._asks_ahead and not tuning.awaits_store
+        tuning.asks_ahead = ahead and bool(getattr(tuning.search, "asks_ahead", False))
         self.tunings[tuning.problem] = tuning
 
     def searches(self) -> dict[Hashable, Tuning]:
@@ -163,20 +172,24 @@ class Knowledge:
         Called with the lock held.
         """
         problem = tuning.problem
-        winner = self.settled.pop(problem, None) or self.older.pop(problem, None)
-        if winner is not None:
-            self._retire(problem, winner)
-            decision = self.decisions.get(problem)
-            if self.grouped and decision is not None:
-                earlier = winner.earlier
-                tuning.passes = earlier if isinstance(earlier, OpenPasses) else tuning.passes
-                tuning.passes.retire(winner, decision.position)
+        winner = self.settled.get(problem) or self.older.get(problem)
+        decision = self.decisions.get(problem)
+        if winner is not None and self.grouped and decision is not None:
+            earlier = winner.earlier
+            passes = earlier if isinstance(earlier, OpenPasses) else tuning.passes
+            passes.retire(winner, decision.position)
+            tuning.passes = passes
         tuning.decision = None
         tuning.unverified.clear()
         tuning.retries.clear()
-        self.decisions.pop(problem, None)
         if self.tunings.get(problem) is not tuning:
             self.hold(tuning)
+        # Only now: an interrupt must find the winner or the search.
+        if winner is not None:
+            self._retire(problem, winner)
+            self.settled.pop(problem, None)
+            self.older.pop(problem, None)
+        self.decisions.pop(problem, None)
 
     def conclude(self, tuning: Tuning) -> None:
         """Settle the problem if its search has a winner. Called with the lock held."""
@@ -186,13 +199,11 @@ class Knowledge:
         ):
             return  # evicted meanwhile; another search has taken its place, and its decision holds
         if tuning.decision is None:
-            winner = tuning.search.winner
+            winner = tuning.winner
             if winner is not None:
-                self.settle(
-                    tuning, winner, "measured" if tuning.candidates[winner].samples else "only"
-                )
-            elif tuning.lone is not None:
-                self.settle(tuning, tuning.lone, "only")
+                measured = winner != tuning.lone or tuning.search.winner == winner
+                measured = measured and bool(tuning.candidates[winner].samples)
+                self.settle(tuning, winner, "measured" if measured else "only")
         elif (
             self.tunings.get(tuning.problem) is tuning
         ):  # else it was published, and perhaps forgotten since
@@ -247,10 +258,10 @@ class Knowledge:
                     tuning.unsaved = True
                     search.tell(position, total)
         if tuning.asks_ahead and tuning.lone is None:
-            tuning.asked = search.ask()
+            tuning.asked = tuning.ask()
             if tuning.asked is not None:  # so there is no winner: most trials need not ask for it
                 return
-        if search.winner is not None or tuning.lone is not None:
+        if tuning.winner is not None:
             self.conclude(tuning)
 
     def settle(self, tuning: Tuning, position: int, source: str) -> None:
@@ -265,10 +276,10 @@ class Knowledge:
         decision = Decision(
             tuning.problem, winner.alternative.name, position, source, evidence, tuning.history
         )
-        tuning.decision = decision
         tuning.asked = None
         tuning.calls = 0
         tuning.unverified |= self.uncompared(tuning, position)
+        tuning.decision = decision
         self.decisions[tuning.problem] = decision
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
         best = decision.seconds
@@ -296,7 +307,10 @@ class Knowledge:
         return set(self.stages[position]) - candidate.trusted
 
     def publish(self, tuning: Tuning) -> None:
-        """Move a settled problem to the hot path, unless its calls must stay on the long way."""
+        """Move a settled problem to the hot path, unless its calls must stay on the long way.
+
+        Each step leaves the problem with its search or its winner, whole.
+        """
         decision, problem = tuning.decision, tuning.problem
         assert decision is not None
         held = self.tunings.get(problem)
@@ -304,15 +318,16 @@ class Knowledge:
             held is not None or problem in self.settled or problem in self.older
         ):
             return  # another search has replaced this one
+        self.decisions[problem] = decision
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
                 self._save(tuning)
-            self.tunings.pop(problem, None)
             winner = self.new_winner(decision)
             tuning.passes.prune()
             if tuning.passes:
                 winner.earlier = tuning.passes
             self.remember(problem, winner)
+            self.tunings.pop(problem, None)
         elif held is None:
             self.hold(tuning)  # its calls stay on the long way until they are verified
 

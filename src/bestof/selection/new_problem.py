@@ -51,8 +51,6 @@ class NewProblems:
         neighbours: Neighbours | None,
         patience: int,
         forced: ForcedChoice | None,
-        *,
-        asks_ahead: bool,
         max_searches: int | None = None,
     ) -> None:
         self._knowledge = knowledge
@@ -62,7 +60,6 @@ class NewProblems:
         self._neighbours_failed = False
         self._patience = patience
         self._forced = forced
-        self._asks_ahead = asks_ahead
         self._refused: set[ForcedChoice] = set()  # orders that could not be obeyed
         self._max_searches = max_searches
         self._waiting = None if max_searches is None else WaitingProblems(max_searches)
@@ -144,10 +141,11 @@ class NewProblems:
         elif always(policy) is not None and tuning.search.winner is not None:
             self._knowledge.settle(tuning, tuning.search.winner, "forced")
         else:
-            self._knowledge.hold(tuning)
             self._recall(tuning)
-            tuning.awaits_store = self._knowledge.stored.overdue and tuning.decision is None
-            tuning.asks_ahead = self._asks_ahead and tuning.asks_ahead and not tuning.awaits_store
+            if tuning.decision is None:
+                # Last: whatever a call, a thread or an interrupt finds is complete.
+                tuning.awaits_store = self._knowledge.stored.overdue
+                self._knowledge.hold(tuning)
         return tuning
 
     def may_begin_anew(self, tuning: Tuning, stage: int) -> bool:
@@ -179,7 +177,6 @@ class NewProblems:
                     f"{self._knowledge.where(tuning.problem)}: {order.refused(refusal)}"
                 )
             return False
-        self._knowledge.hold(tuning)
         if record is not None:
             tuning.replay(record)
         tuning.unverified = set(self._knowledge.stages[0])

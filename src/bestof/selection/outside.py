@@ -73,6 +73,9 @@ def comes_from_outside(error: BaseException, handlers: Handlers = _NO_HANDLERS) 
     Call this in the function that has caught the exception. `handlers` are those that were
     registered before the call that raised it.
     """
+    if isinstance(error, RecursionError):
+        # A handler has no reason to raise it, and each of a thousand frames would search them all.
+        return False
     code_owners = _code_owners((*handlers, *map(getsignal, _SIGNALS)))
     return any(_has_handler(link, code_owners) or _is_set_by_thread(link) for link in _links(error))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from contextvars import Token
 from types import CoroutineType
 from typing import Any
 
 from bestof.selection.hot_path import timed
 from bestof.selection.outside import registered_handlers, reraise_from_outside
-from bestof.selection.trial import Trial, current_trial, detours, leave_trial
+from bestof.selection.trial import Trial, current_trial, detours, timed_later
 
 UNKNOWN = object()  # the expected result, if there is none to compare with
 
@@ -44,18 +43,13 @@ class Reference(Trial):
 
     async def wait(self, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         """Return the result of a coroutine, or UNKNOWN if it failed."""
-        token: Token[Trial | None] | None = None
         handlers = registered_handlers()
         try:
-            token = current_trial.set(self)
-            detours.append(self)
-            return await coroutine
+            return (await timed_later(self, _no_clock, coroutine))[1]
         except Exception as error:
             reraise_from_outside(handlers)
             self.failure = error
             return UNKNOWN
-        finally:
-            leave_trial(self, token)
 
 
 def _no_clock() -> float:

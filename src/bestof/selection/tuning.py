@@ -65,7 +65,7 @@ class Tuning:
         # The alternative to call next. It is asked for after the last trial, while the lock is held
         # anyway, so that the next trial does not take the lock. This saves 0.15 us.
         self.asked: int | None = None
-        self.asks_ahead = bool(getattr(search, "asks_ahead", False))
+        self.asks_ahead = False  # `Knowledge.hold` says whether it may be asked for so early
         self.awaits_store = False  # the evidence did not come in time: the next calls ask again
         self.passes = OpenPasses()
         self.out: LateTrial | None = None  # a trial whose time is not known yet
@@ -82,6 +82,23 @@ class Tuning:
         self.retries: list[int] = []
         self.retried: set[int] = set()  # positions that answer such a call, or have answered one
         self.unsaved = False  # whether there is evidence that the store does not have
+
+    def ask(self) -> int | None:
+        """Return the alternative to call next; None if the search is over."""
+        position = self.search.ask()
+        while position is not None and not self.candidates[position].remains:
+            self._drop(position)  # an interrupt came into `disqualify`
+            position = self.search.ask()
+        return position
+
+    @property
+    def winner(self) -> int | None:
+        """The winner of the search, or the last alternative that is left."""
+        position = self.search.winner
+        while position is not None and not self.candidates[position].remains:
+            self._drop(position)
+            position = self.search.winner
+        return self.lone if position is None else position
 
     def tell(self, position: int, seconds: float) -> None:
         self.asked = None
@@ -100,12 +117,16 @@ class Tuning:
         self.asked = None
         if self.remaining() == [position] or not self.candidates[position].remains:
             return False
-        self.candidates[position].disqualified = reason
         self.unsaved = True
-        self.search.drop(position)
+        self.candidates[position].disqualified = reason
+        self._drop(position)
+        return True
+
+    def _drop(self, position: int) -> None:
+        """Take an alternative that does not remain out of the search."""
         remaining = self.remaining()
         self.lone = remaining[0] if len(remaining) == 1 else None
-        return True
+        self.search.drop(position)
 
     @property
     def trials_begun(self) -> int:
@@ -162,7 +183,6 @@ class Tuning:
         kept until this search has decided.
         """
         self.search = search
-        self.asks_ahead = bool(getattr(search, "asks_ahead", False))
         for position, candidate in enumerate(self.candidates):
             if not candidate.remains:
                 search.drop(position)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
 
 import pytest
 
 from bestof import Alternative, BestOf
 from bestof.selection.knowledge import Knowledge
+from bestof.selection.new_problem import NewProblems
 from bestof.selection.policies import Race, Rounds, Window
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.tuning import Tuning
@@ -142,3 +145,44 @@ def test_a_decision_that_an_interrupt_delayed_is_measured_and_kept(
     assert (selector.explain(1).decision, selector.explain(1).source) == ("b", "measured")
     (kept,) = store.records()
     assert kept.decision == "b"
+
+
+@pytest.mark.parametrize(
+    "owner", [(NewProblems, "_recall"), (Tuning, "replay"), (Knowledge, "publish")]
+)
+@pytest.mark.parametrize("check", [None, 1e-5])
+def test_a_search_is_seen_by_calls_only_once_it_is_complete(
+    monkeypatch: pytest.MonkeyPatch, owner: tuple[type, str], check: float | None
+) -> None:
+    """An interrupt as a problem is first met: later calls are compared, and know their stage."""
+    store = MemoryStore()
+
+    def stages(name: str, factor: float) -> Alternative:
+        group = [lambda x: factor * x, lambda x, y: factor * (x + y)]
+        return Alternative(name, group, depends=[name])
+
+    def made() -> BestOf:
+        pairs = [stages("first", 2.0), stages("second", 2.0 if check is None else 3.0)]
+        return BestOf(
+            "met", pairs, lambda *_: 0, check=check, store=store, policy="rounds:rounds=3"
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = made()
+        first(0, 1.0), first(1, 1.0, 2.0), first.flush()
+        second = made()
+        with monkeypatch.context() as patched:
+            before = getattr(*owner)
+
+            def interrupted(*args: object) -> object:
+                before(*args)
+                raise Stop
+
+            patched.setattr(*owner, interrupted)
+            for _ in range(3):
+                with contextlib.suppress(Stop):
+                    second(0, 1.0)
+        for _ in range(50):
+            assert second(0, 1.0) == 2.0
+            assert second(1, 1.0, 2.0) == 6.0
