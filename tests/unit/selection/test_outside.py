@@ -157,7 +157,7 @@ def test_what_a_signal_handler_raises_reaches_the_program(
     args = (3.0,) if function is time.sleep else ()
     selector = made(function, function)
     for _ in range(2):
-        with alarm(chosen), pytest.raises(TimeLimit):
+        with pytest.raises(TimeLimit), alarm(chosen):
             selector(*args)
     is_as_it_was(selector)
 
@@ -167,7 +167,7 @@ def test_an_error_raised_from_it_passes_too(
     function: Callable[[], str], kind: type[Exception]
 ) -> None:
     selector = made(function, function)
-    with alarm(seconds=0.0), pytest.raises(kind) as raised:
+    with pytest.raises(kind) as raised, alarm(seconds=0.0):
         selector()
     assert isinstance(raised.value.__context__, TimeLimit)
     is_as_it_was(selector)
@@ -185,7 +185,7 @@ def test_in_every_part_of_a_call(options: dict[str, Any]) -> None:
     selector = made(lambda: "busy", sometimes, policy="rounds:rounds=3", **options)
     selector()
     quick.clear()
-    with alarm(), pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit), alarm():
         [selector() for _ in range(5)]
     is_as_it_was(selector)
     quick.append("fast")
@@ -198,12 +198,12 @@ def test_in_the_reference_in_a_check_and_in_supports() -> None:
     selector = made(lambda: 1 if quick else busy(), lambda: 1, check=0.0)
     selector()
     quick.clear()
-    with alarm(), pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit), alarm():
         selector()
     is_as_it_was(selector)
     selector = made(lambda: 1, lambda: 1, check=lambda expected, got: bool(busy()))
     selector()
-    with alarm(), pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit), alarm():
         selector()
     is_as_it_was(selector)
     selector = BestOf(
@@ -212,7 +212,7 @@ def test_in_the_reference_in_a_check_and_in_supports() -> None:
         lambda: 0,
         store="off",
     )
-    with alarm(), pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit), alarm():
         selector()
     is_as_it_was(selector)
 
@@ -232,7 +232,7 @@ def test_in_both_stages_of_a_group() -> None:
     )
     for number in (0, 1):
         slow[number] = True
-        with alarm(), pytest.raises(TimeLimit):
+        with pytest.raises(TimeLimit), alarm():
             selector(0), selector(1)
         slow[number] = False
         is_as_it_was(selector)
@@ -246,7 +246,7 @@ def test_in_a_coroutine() -> None:
         return busy()
 
     selector = made(waits, waits)
-    with alarm(), pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit), alarm():
         asyncio.run(selector())
     is_as_it_was(selector)
 
@@ -305,9 +305,9 @@ def test_its_own_error_while_the_program_handles_one_from_outside() -> None:
         raise OSError("own")
 
     selector = made(broken, lambda: "quick")
-    with alarm():
+    with alarm(seconds=0.0):
         try:
-            busy()
+            alarmed()
         except TimeLimit:
             with pytest.warns(match="'0' was disqualified: raised OSError"):
                 assert selector() == "quick"
