@@ -19,7 +19,7 @@ PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
-.PHONY: demo test test-all check cross memcheck sanitize hostile format clean
+.PHONY: demo test test-all check cross memcheck sanitize hostile sweep format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -54,6 +54,11 @@ sanitize:
 # Six minutes of kills, crowds, signals, and damaged files; the tests do the same for a minute.
 hostile: .venv/installed
 	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
+
+# Every alternative that hands calls to a library, on 4,000 problems of each operation, in processes
+# with checked memory: about an hour. The tests do the same for some seconds.
+sweep: .venv/installed
+	$(PY) tests/sweep/run.py --shapes 4000
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .

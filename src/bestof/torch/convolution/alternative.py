@@ -80,7 +80,8 @@ class Alternative:
         the forward pass, (originals, grad_output, weight, problem) for the input gradient, and
         (originals, grad_output, input, problem) for the weight gradient.
     supports: whether the function answers a problem; it refuses no other way.
-    bound: the promised error; None if PyTorch's own kernels do the sums (`summation_bound`).
+    bound: the promised error; None if PyTorch's own kernels or its matrix products do the sums
+        (`summation_bound`).
     estimate: the cost before the first call, in the unit of `estimate.py`. Without an estimate the
         alternative is always tried.
     accuracy: the strictest level that allows it.

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution import as_is
+from bestof.torch.convolution import as_is, onednn
 from bestof.torch.convolution.estimate import in_channels_last, input_gradient_in_channels_last
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
-from bestof.torch.convolution.other_dtype import is_sound
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.row import Direction
+from bestof.torch.convolution.weight_format import in_weight_format
 
 
-def supports(problem: ConvProblem) -> bool:
-    """Return whether PyTorch would compute in channels first, and the two formats differ."""
-    return not problem.empty and not problem.channels_last and problem.input_shape[1] > 1
+def supports(direction: Direction) -> Callable[[ConvProblem], bool]:
+    """Return the test for problems that differ in channels last, and that oneDNN computes there."""
 
+    def answer(problem: ConvProblem) -> bool:
+        return (
+            not problem.empty
+            and not problem.channels_last
+            and problem.input_shape[1] > 1
+            and onednn.serves(_converted(problem), direction)
+        )
 
-def supports_weight_gradient(problem: ConvProblem) -> bool:
-    """Return the same, if PyTorch's weight gradient is correct there (`is_sound`)."""
-    return supports(problem) and (problem.dtype != "bfloat16" or is_sound(problem))
+    return answer
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -65,4 +72,4 @@ def weight_gradient(
         input.contiguous(memory_format=torch.channels_last),
         _converted(problem),
     )
-    return in_format(gradient, problem.channels_last)
+    return in_weight_format(gradient, problem)

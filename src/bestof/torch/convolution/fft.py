@@ -18,6 +18,7 @@ from bestof.torch.convolution.lowered import MATRIX_LIMIT
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.weight_format import in_weight_format
 
 # The cost of an element of a spectrum: 17 ns. 27 to 60 were measured.
 _ELEMENT = 3500.0
@@ -188,4 +189,4 @@ def weight_gradient(
     )
     taps = taps[:, :, : step_h * (r - 1) + 1 : step_h, : step_w * (s - 1) + 1 : step_w]
     gradient = taps.reshape(k // g, g, c, r, s).transpose(0, 1).reshape(k, c, r, s)
-    return in_format(gradient, problem.channels_last)
+    return in_weight_format(gradient, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution import onednn
 from bestof.torch.convolution.estimate import direct
 from bestof.torch.convolution.memory_format import in_format, placeholder
 from bestof.torch.convolution.originals import Originals
@@ -19,6 +20,18 @@ def supports(problem: ConvProblem) -> bool:
         and problem.dtype in ("float32", "float64")
         and problem.stride == (1, 1)
         and min(side for axis in _complement(problem) for side in axis) >= 0
+        and (not problem.channels_last or onednn.serves(_input_gradient(problem), "input gradient"))
+    )
+
+
+def _input_gradient(problem: ConvProblem) -> ConvProblem:
+    """Return the problem of PyTorch's input gradient, whose image is the output."""
+    k, c, r, s = problem.weight_shape
+    (vertical, _), (horizontal, _) = _complement(problem)
+    return problem._replace(
+        input_shape=problem.output_shape,
+        weight_shape=(c * problem.groups, k // problem.groups, r, s),
+        padding=(vertical, horizontal),
     )
 
 

@@ -22,6 +22,7 @@ from bestof.torch.convolution.lowered import matrix_bytes
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.weight_format import in_weight_format
 
 
 def supports(problem: ConvProblem) -> bool:
@@ -101,4 +102,4 @@ def weight_gradient(
     total = torch.bmm(gradients[0], columns[0].transpose(1, 2))
     for image in range(1, n):
         total.baddbmm_(gradients[image], columns[image].transpose(1, 2))
-    return in_format(total.reshape(k, c, r, s), problem.channels_last)
+    return in_weight_format(total.reshape(k, c, r, s), problem)

@@ -14,6 +14,7 @@ from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import has_bfloat16
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.weight_format import in_weight_format
 
 
 def supports(problem: ConvProblem) -> bool:
@@ -64,7 +65,7 @@ def weight_product(lowered: Tensor, grad_output: Tensor, problem: ConvProblem) -
     k, c, r, s = problem.weight_shape
     rows = gradient_rows(grad_output, problem).transpose(1, 2)
     gradient = torch.bmm(rows, lowered) if len(rows) > 1 else torch.mm(rows[0], lowered[0])
-    return in_format(gradient.reshape(k, r, s, c).permute(0, 3, 1, 2), problem.channels_last)
+    return in_weight_format(gradient.reshape(k, r, s, c).permute(0, 3, 1, 2), problem)
 
 
 def forward(

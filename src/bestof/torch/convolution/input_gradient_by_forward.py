@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bestof.torch.convolution import onednn
 from bestof.torch.convolution.estimate import direct_input_gradient
 from bestof.torch.convolution.memory_format import in_format, placeholder
 from bestof.torch.convolution.originals import Originals
@@ -24,7 +25,41 @@ def supports(problem: ConvProblem) -> bool:
         not problem.empty
         and problem.dtype in ("float32", "float64")
         and problem.stride[0] * problem.stride[1] <= 4
+        and (
+            "channels_last"
+            not in (problem.input_layout, problem.weight_layout, problem.grad_layout)
+            or onednn.serves(_forward(problem), "forward")
+        )
     )
+
+
+def _forward(problem: ConvProblem) -> ConvProblem:
+    """Return the problem of PyTorch's forward pass, whose image is the gradient with zeros."""
+    (_, c, r, s), (n, k, p, q) = problem.weight_shape, problem.output_shape
+    stride, pads = problem.stride, symmetric(problem.padding)
+    sides = _pads((p, q), (r, s), problem.input_shape[2:], pads, stride, problem.dilation)
+    padding = max(0, min(sides[0])), max(0, min(sides[1]))
+    height, width = (
+        step * (size - 1) + 1 + sum(side) - 2 * both
+        for step, size, side, both in zip(stride, (p, q), sides, padding, strict=True)
+    )
+    return problem._replace(
+        input_shape=(n, k, height, width),
+        weight_shape=(c * problem.groups, k // problem.groups, r, s),
+        stride=(1, 1),
+        padding=padding,
+    )
+
+
+def _pads(
+    outputs: Pair, kernel: Pair, image: Pair, pads: Pads, stride: Pair, dilation: Pair
+) -> Pads:
+    """Return the pads of the gradient with zeros in it, for an image of this height and width."""
+    (top, bottom), (left, right) = complement(pads, kernel, dilation)
+    read = extents(outputs, kernel, stride, dilation)
+    bottom += image[0] + pads[0][0] + pads[0][1] - read[0]
+    right += image[1] + pads[1][0] + pads[1][1] - read[1]
+    return (top, bottom), (left, right)
 
 
 def estimate(problem: ConvProblem) -> float:
@@ -58,13 +93,10 @@ def gradient(
     channels_last: bool,
 ) -> Tensor:
     """Return the gradient of the input (N, C, *image), whatever its strides, for one-sided pads."""
-    kernel = (weight.shape[2], weight.shape[3])
-    (top, bottom), (left, right) = complement(pads, kernel, dilation)
-    read = extents((grad_output.shape[2], grad_output.shape[3]), kernel, stride, dilation)
-    bottom += image[0] + pads[0][0] + pads[0][1] - read[0]
-    right += image[1] + pads[1][0] + pads[1][1] - read[1]
+    outputs, kernel = grad_output.shape[2:], weight.shape[2:]
     spread, padding = symmetric_remainder(
-        _spread(grad_output, stride, channels_last), ((top, bottom), (left, right))
+        _spread(grad_output, stride, channels_last),
+        _pads((outputs[0], outputs[1]), (kernel[0], kernel[1]), image, pads, stride, dilation),
     )
     result: Tensor = originals.convolution(
         spread,

@@ -34,6 +34,7 @@ from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import DTYPES, back
 from bestof.torch.convolution.packed_weights import lending_key
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.weight_format import in_weight_format
 from bestof.torch.shim import NativeConvolution
 
 
@@ -167,7 +168,8 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
         if not ran:  # an element stands out
             by_pytorch = as_is.input_gradient if of_input else as_is.weight_gradient
             return by_pytorch(originals, grad_output, operand, problem)
-        return _finished(gradient, problem)
+        result = _finished(gradient, problem)
+        return result if of_input else in_weight_format(result, problem)
 
     return run
 

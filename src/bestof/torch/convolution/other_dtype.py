@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.convolution import as_is
+from bestof.torch.convolution import as_is, onednn
 from bestof.torch.convolution.memory_format import in_format, torch_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.row import Direction
+from bestof.torch.convolution.weight_format import in_weight_format
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -30,7 +32,7 @@ def has_bfloat16() -> bool:
     return bool(backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
+def supports(given: str, inside: str, direction: Direction) -> Callable[[ConvProblem], bool]:
     """Return the test for non-empty problems of dtype `given` that `inside` can compute."""
 
     def answer(problem: ConvProblem) -> bool:
@@ -38,18 +40,10 @@ def supports(given: str, inside: str) -> Callable[[ConvProblem], bool]:
             problem.dtype == given
             and not problem.empty
             and (inside != "bfloat16" or has_bfloat16())
+            and onednn.serves(_converted(problem)._replace(dtype=inside), direction)
         )
 
     return answer
-
-
-def is_sound(problem: ConvProblem) -> bool:
-    """Return whether PyTorch's weight gradient in bfloat16 is right.
-
-    If images are no wider than the horizontal stride, oneDNN reads memory that was never written
-    (torch 2.13): in channels last nearly always, sometimes NaN.
-    """
-    return problem.input_shape[3] > problem.stride[1] or problem.weight_shape[3] == 1
 
 
 def forward(inside: str) -> Callable[..., Tensor]:
@@ -74,25 +68,33 @@ def forward(inside: str) -> Callable[..., Tensor]:
 
 def input_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, grad_output, weight, problem) -> gradient of the input (N, C, H, W)."""
-    return _gradient(inside, as_is.input_gradient)
+    dtype = DTYPES[inside]
+
+    def run(
+        originals: Originals, grad_output: Tensor, weight: Tensor, problem: ConvProblem
+    ) -> Tensor:
+        there = _there(grad_output, dtype), _there(weight, dtype)
+        return back(as_is.input_gradient(originals, *there, _converted(problem)), problem)
+
+    return run
 
 
 def weight_gradient(inside: str) -> Callable[..., Tensor]:
     """Return (originals, grad_output, input, problem) -> gradient of the weight (K, C/g, R, S)."""
-    return _gradient(inside, as_is.weight_gradient)
-
-
-def _gradient(inside: str, of: Callable[..., Tensor]) -> Callable[..., Tensor]:
     dtype = DTYPES[inside]
 
     def run(
-        originals: Originals, grad_output: Tensor, operand: Tensor, problem: ConvProblem
+        originals: Originals, grad_output: Tensor, input: Tensor, problem: ConvProblem
     ) -> Tensor:
-        converted = problem._replace(input_layout="channels_last", weight_layout="channels_last")
-        gradient = of(originals, _there(grad_output, dtype), _there(operand, dtype), converted)
-        return back(gradient, problem)
+        there = _there(grad_output, dtype), _there(input, dtype)
+        gradient = as_is.weight_gradient(originals, *there, _converted(problem))
+        return in_weight_format(back(gradient, problem), problem)
 
     return run
+
+
+def _converted(problem: ConvProblem) -> ConvProblem:
+    return problem._replace(input_layout="channels_last", weight_layout="channels_last")
 
 
 def _there(tensor: Tensor, dtype: torch.dtype) -> Tensor:

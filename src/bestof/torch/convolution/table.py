@@ -30,7 +30,7 @@ from bestof.torch.convolution.estimate import (
     in_float32,
     input_gradient_in_channels_last,
 )
-from bestof.torch.convolution.row import Kind, Row, Way
+from bestof.torch.convolution.row import DIRECTIONS, Kind, Row, Way
 from bestof.torch.cuda import cudnn_benchmark
 
 NATIVE: tuple[Algorithm, ...] = tuple(row for row in algorithms().values() if row.eager)
@@ -77,8 +77,8 @@ def _native(row: Algorithm, dtype: str = "float32") -> Row:
     )
 
 
-_in_bfloat16 = other_dtype.supports("float32", "bfloat16")
-_in_float32 = other_dtype.supports("bfloat16", "float32")
+_in_bfloat16 = [other_dtype.supports("float32", "bfloat16", one) for one in DIRECTIONS]
+_in_float32 = [other_dtype.supports("bfloat16", "float32", one) for one in DIRECTIONS]
 
 ROWS = (
     Row(
@@ -91,15 +91,15 @@ ROWS = (
     ),
     Row(
         "channels last",
-        Way(channels_last.forward, channels_last.supports, channels_last.estimate),
+        Way(channels_last.forward, channels_last.supports("forward"), channels_last.estimate),
         Way(
             channels_last.input_gradient,
-            channels_last.supports,
+            channels_last.supports("input gradient"),
             channels_last.estimate_input_gradient,
         ),
         Way(
             channels_last.weight_gradient,
-            channels_last.supports_weight_gradient,
+            channels_last.supports("weight gradient"),
             channels_last.estimate,
         ),
         kinds=_BOTH,
@@ -116,14 +116,12 @@ ROWS = (
         Way(im2row.forward, im2row.supports, im2row.estimate),
         Way(im2row.input_gradient, im2row.supports, im2row.estimate),
         Way(im2row.weight_gradient, im2row.supports_weight_gradient, im2row.estimate),
-        DIRECT,
     ),
     Row(
         "im2col",
         Way(im2col.forward, im2col.supports, im2col.estimate),
         Way(im2col.input_gradient, im2col.supports, im2col.estimate),
         Way(im2col.weight_gradient, im2col.supports, im2col.estimate),
-        DIRECT,
         kinds=_BOTH,
     ),
     Row(
@@ -175,24 +173,21 @@ ROWS = (
     *(_native(row) for row in NATIVE),
     Row(
         "bfloat16",
-        Way(other_dtype.forward("bfloat16"), _in_bfloat16),
-        Way(other_dtype.input_gradient("bfloat16"), _in_bfloat16),
-        Way(
-            other_dtype.weight_gradient("bfloat16"),
-            lambda problem: _in_bfloat16(problem) and other_dtype.is_sound(problem),
-        ),
+        Way(other_dtype.forward("bfloat16"), _in_bfloat16[0]),
+        Way(other_dtype.input_gradient("bfloat16"), _in_bfloat16[1]),
+        Way(other_dtype.weight_gradient("bfloat16"), _in_bfloat16[2]),
         BFLOAT16_INSIDE,
         "relaxed",
     ),
     Row(
         "float32",
-        Way(other_dtype.forward("float32"), _in_float32, in_float32(in_channels_last)),
+        Way(other_dtype.forward("float32"), _in_float32[0], in_float32(in_channels_last)),
         Way(
             other_dtype.input_gradient("float32"),
-            _in_float32,
+            _in_float32[1],
             in_float32(input_gradient_in_channels_last),
         ),
-        Way(other_dtype.weight_gradient("float32"), _in_float32, in_float32(in_channels_last)),
+        Way(other_dtype.weight_gradient("float32"), _in_float32[2], in_float32(in_channels_last)),
     ),
     *(_native(row, "bfloat16") for row in NATIVE),
     *(

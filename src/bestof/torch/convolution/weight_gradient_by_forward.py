@@ -9,11 +9,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from bestof.torch.convolution.estimate import direct, outputs_by_taps
-from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.pads import Pads, symmetric, symmetric_remainder, trimmed
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.swapped_operands import Pair, batch_as_channels, extents
+from bestof.torch.convolution.weight_format import in_weight_format
 
 
 def supports(problem: ConvProblem) -> bool:
@@ -63,4 +63,4 @@ def weight_gradient(
         problem.dilation,
         problem.groups,
     )
-    return in_format(result, problem.channels_last)
+    return in_weight_format(result, problem)

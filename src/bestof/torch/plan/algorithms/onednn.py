@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from bestof.torch.convolution import onednn
 from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.plan.activations import activation_of
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
@@ -12,9 +13,11 @@ from bestof.torch.plan.problem import FusedProblem
 
 
 def has_onednn(problem: FusedProblem) -> bool:
-    """Return whether PyTorch runs a problem by oneDNN."""
+    """Return whether oneDNN computes a problem, and is known to do so rightly."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if problem.linear or not available:
+        return False
+    if not onednn.serves(problem.convolution, "forward"):
         return False
     return problem.convolution.dtype == "float32" or _has_bfloat16()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bestof.torch.convolution import onednn
 from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.algorithms.onednn import has_onednn
@@ -18,7 +19,7 @@ class PyTorch(Algorithm):
     trusted = True
 
     def supports(self, problem: FusedProblem) -> bool:
-        """Return whether oneDNN, which PyTorch would call as well, does not take part."""
+        """Return whether oneDNN does not take part, which PyTorch would call as well."""
         return not has_onednn(problem)
 
     def can_run(self, problem: FusedProblem) -> bool:  # noqa: ARG002  # any
@@ -26,13 +27,25 @@ class PyTorch(Algorithm):
         return True
 
     def bind(self, site: Site) -> Bound:
-        """Bind the operator to memory."""
+        """Bind the operator to memory.
+
+        If oneDNN is not known to compute the layer in channels last, the operator gets copies in
+        channels first, as in the model.
+        """
         if site.layer.linear:
             packed = site.layer.weights.folded_kept()
             return Bound(_linear(site, packed.layout), packed)
         layer, x, out, residual = site.layer, site.images, site.unpooled, site.residual
         weight = layer.weights.folded()
-        return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
+        if onednn.serves(site.problem.convolution, "forward"):
+            return Bound(lambda: out.copy_(layer.apply(x, residual, weight)))
+        weight = weight.clone(memory_format=torch.contiguous_format)
+
+        def run_in_channels_first() -> None:
+            given = x.clone(memory_format=torch.contiguous_format)
+            out.copy_(layer.apply(given, residual, weight))
+
+        return Bound(run_in_channels_first)
 
     def error(self, problem: FusedProblem) -> float:
         """Return the rms error of a plain sum, which is rounded to the type of the layer."""
