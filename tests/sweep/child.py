@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -274,11 +275,9 @@ def faults(_seed: int, index: int) -> Iterator[Case]:
 
 
 def _write_behind() -> str:
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    block = ctypes.c_void_p(libc.malloc(ctypes.c_size_t(40)))
-    ctypes.memset(block, 0, 41)
-    libc.free(block)
+    block = torch.empty(1000)
+    ctypes.memset(block.data_ptr(), 7, block.nbytes + 1)
+    del block
     return ""
 
 
@@ -296,12 +295,11 @@ OPERATIONS = {
 }
 
 
-def main(operation: str, seed: int, indices: range, skipped: list[str]) -> None:
-    """Run all cases of these indices; at the first index, without the skipped names."""
+def main(operation: str, seed: int, indices: range, done: int) -> None:
+    """Run all cases of these indices, without the first `done` cases of the first index."""
     for index in indices:
-        for name, run in OPERATIONS[operation](seed, index):
-            if index == indices.start and name in skipped:
-                continue
+        cases = OPERATIONS[operation](seed, index)
+        for name, run in islice(cases, done if index == indices.start else 0, None):
             print(json.dumps({"run": [index, name]}), flush=True)
             try:
                 told = run()
@@ -312,7 +310,5 @@ def main(operation: str, seed: int, indices: range, skipped: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1], int(sys.argv[2]), range(int(sys.argv[3]), int(sys.argv[4])),
-        json.loads(sys.argv[5]),
-    )  # fmt: skip
+    seed, first, last, done = map(int, sys.argv[2:])
+    main(sys.argv[1], seed, range(first, last), done)

@@ -50,9 +50,9 @@ def sweep(operation: str, first: int, last: int, seed: int = 0, patience: float 
     The sweep goes on behind that case in a new process.
     """
     found = Found(last - first)
-    index, skipped = first, list[str]()
+    index, done = first, 0
     while index < last:
-        arguments = [operation, str(seed), str(index), str(last), json.dumps(skipped)]
+        arguments = [operation, str(seed), str(index), str(last), str(done)]
         child = subprocess.Popen(
             [sys.executable, str(CHILD), *arguments],
             env=environment(),
@@ -65,6 +65,8 @@ def sweep(operation: str, first: int, last: int, seed: int = 0, patience: float 
             told = json.loads(line)
             if "run" in told:
                 at = told["run"][0], told["run"][1]
+                done = done + 1 if at[0] == index else 1
+                index = at[0]
                 found.cases[at[1]] += 1
             else:
                 number, name, why = told["wrong"]
@@ -78,8 +80,6 @@ def sweep(operation: str, first: int, last: int, seed: int = 0, patience: float 
         last_words = error.strip().splitlines()[-1:] or [""]
         why = f"the process ended with {child.returncode} {last_words[0][:120]}"
         found.failures.append(_failure(operation, seed, *at, why))
-        skipped = [*skipped, at[1]] if at[0] == index else [at[1]]
-        index = at[0]
     return found
 
 
@@ -93,8 +93,8 @@ def _failure(operation: str, seed: int, index: int, name: str, why: str) -> str:
     text = ""
     if drawn is not None:
         problem = drawn(seed, index)
-        text = f" {problem}, {problem.threads} threads"
-    return f"{operation} {seed}:{index} {name}:{text}: {why}"
+        text = f": {problem}, {problem.threads} threads"
+    return f"{operation} {seed}:{index} {name}{text}: {why}"
 
 
 def _lines(child: subprocess.Popen[str], patience: float) -> Iterator[str]:
