@@ -13,6 +13,7 @@ import random
 import resource
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -340,8 +341,11 @@ def _exchange(places: list[tuple[Any, Any]], chance: random.Random) -> None:
     holder[key] = copy.deepcopy(there[at])
 
 
-def _watch(told: list[str]) -> None:
-    """Note every piece of code that runs, and every file and process that is made, from now on."""
+def _watch(told: list[str], files: bool = False) -> None:
+    """Note every piece of code that runs, and every process and file that is made, from now on.
+
+    files: those who call may make and remove files.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -352,16 +356,36 @@ def _watch(told: list[str]) -> None:
             bad = not _is_file(args[0].co_filename)
         elif event == "open":
             path, mode, flags = args
-            written = isinstance(mode, str) and any(one in mode for one in "wxa+")
-            bad = (written or bool(flags and flags & 3)) and str(path) != "/dev/null"
+            written = not files and isinstance(mode, str) and any(one in mode for one in "wxa+")
+            bad = (written or bool(not files and flags and flags & 3)) and str(path) != "/dev/null"
         else:
-            bad = event.startswith((*_STARTING, *_CHANGING, *_READING_CODE))
-        if bad:
-            told.append(f"{event} {args!r}"[:300])
+            bad = event.startswith((*_STARTING, *_READING_CODE))
+            bad = bad or (not files and event.startswith(_CHANGING))
+        if bad and not _by_pytorchs_schemas():
+            told.append(f"{event} {args!r}"[:300] + _callers())
 
     sys.addaudithook(hook)
+
+
+def _by_pytorchs_schemas() -> bool:
+    """Return whether PyTorch evaluates the types in the schema of one of its own operators.
+
+    It does so once for an operator whose arguments it orders by name.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("/torch/fx/operator_schemas.py"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_file(name: Any) -> bool:
     text = name.decode() if isinstance(name, bytes) else str(name)
     return text.startswith("<frozen ") or Path(text).is_file()
+
+
+def _callers() -> str:
+    """Return where an event comes from, innermost last."""
+    frames = traceback.extract_stack()[-12:-2]
+    return " by " + ", ".join(f"{Path(one.filename).name}:{one.lineno}" for one in frames)

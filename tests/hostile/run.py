@@ -28,6 +28,7 @@ import held  # noqa: E402  beside this file
 import interrupted_selector  # noqa: E402
 import mutations  # noqa: E402
 import plan_mutations  # noqa: E402
+import reader_mutations  # noqa: E402
 import shim  # noqa: E402
 import signals  # noqa: E402
 import store_stress  # noqa: E402
@@ -164,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
             )
         for kind in (
             *(mutations.stores, mutations.lock_files, mutations.plans),
-            plan_mutations.plan_graphs,
+            *(plan_mutations.plan_graphs, reader_mutations.readers),
         ):
             place = folder / kind.__name__
             place.mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 import mutations
 import plan_mutations
 import pytest
+import reader_mutations
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -23,6 +24,10 @@ def test_mutated_files_give_a_clear_error_or_a_good_answer(
 
 def test_changed_graphs_of_plans_run_no_code_and_never_crash(tmp_path: Path) -> None:
     expect_good(plan_mutations.plan_graphs(tmp_path, 150, seed=7), 150)
+
+
+def test_changed_reports_profiles_recipes_and_logs_are_read_or_refused(tmp_path: Path) -> None:
+    expect_good(reader_mutations.readers(tmp_path, 300, seed=1), 300)
 
 
 def expect_good(found: Counter[str], count: int) -> None:

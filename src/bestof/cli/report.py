@@ -76,7 +76,7 @@ def _saved(path: str) -> Report:
             content = json.load(file)
     except OSError as error:
         raise InvalidArgument(f"cannot read {path!r}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(
             f"{path!r} is not a report: {error}; save one by `bestof run --report FILE.json`"
         ) from error

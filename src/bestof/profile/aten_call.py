@@ -99,7 +99,7 @@ class AtenCall:
         try:
             name, *rows = json.loads(text)
             return cls(name, tuple(_Argument(*row) for row in rows))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return None
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bestof.errors import ProfileError
+from bestof.escaped import escaped
 from bestof.profile import mkl, onednn
 from bestof.profile.line import Line
 
@@ -46,7 +47,7 @@ class Log:
         # Threads and processes may write at the same time. A line then begins inside another one.
         foreign, *own = _PREFIX.split(text.rstrip("\r\n"))
         self.foreign += bool(foreign.strip()) and not own
-        for one in own:
+        for one in map(escaped, own):
             if mkl.is_mkl(one):
                 self._mkl(one)
             else:

@@ -7,7 +7,6 @@ projection read it. Times are seconds since the start of the capture.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from bestof.errors import ProfileError
+from bestof.escaped import escaped
 from bestof.profile.mark import Mark
 from bestof.profile.peak import Peak
 from bestof.profile.span import Span
 from bestof.whole_file import write_whole
 
+_LARGEST = 1e25  # of FLOP/s, bytes and seconds
 _FORMAT = "bestof profile 1"
 _ANEW = "write one by bestof profile --keep FILE.json"
 
@@ -105,8 +106,13 @@ def _from_content(content: Any, path: str) -> Profile:
         content["marks"] = tuple(_built(Mark, one) for one in content["marks"])
         content["steps"] = tuple(_built(Step, one) for one in content["steps"])
         for name in ("examples", "refusals", "notes"):
-            content[name] = tuple(_texts(name, content[name], list))
-        _texts("host", list(_texts("host", content["host"], dict).values()), list)
+            content[name] = tuple(map(escaped, _texts(name, content[name], list)))
+        host = _texts("host", content["host"], dict)
+        texts = map(escaped, _texts("host", list(host.values()), list))
+        content["host"] = dict(zip(map(escaped, host), texts, strict=True))
+        steps = range(-1, len(content["steps"]))
+        if any(one.step not in steps for one in (*content["spans"], *content["between"])):
+            raise ValueError("step: expected one of the steps, or -1")
         return _built(Profile, content)
     except KeyError as error:
         raise ProfileError(f"{path!r} is a damaged profile: {error} is missing; {_ANEW}") from error
@@ -116,13 +122,19 @@ def _from_content(content: Any, path: str) -> Profile:
 
 def _built(kind: type[_Value], content: Mapping[str, Any]) -> _Value:
     """Return a dataclass from fields of JSON. Raises TypeError for a value of another type."""
-    value = kind(**content)
+    if not isinstance(content, Mapping):
+        raise TypeError(f"{kind.__name__}: expected a dict; got {content!r:.60}")
+    # Names are printed in tables, and a terminal obeys control characters.
+    texts = {name: escaped(one) for name, one in content.items() if isinstance(one, str)}
+    value = kind(**{**content, **texts})
     for name, types in _plain_fields(cast("Hashable", kind)):
         found = getattr(value, name)
         if not isinstance(found, types) or isinstance(found, bool):
-            raise TypeError(f"{name}: expected {types[0].__name__}; got {found!r}")
-        if isinstance(found, float) and not math.isfinite(found):
-            raise ValueError(f"{name}: expected a finite number; got {found!r}")
+            raise TypeError(f"{name}: expected {types[0].__name__}; got {found!r:.60}")
+        if (
+            isinstance(found, int | float) and not -_LARGEST < found < _LARGEST
+        ):  # false for NaN, too
+            raise ValueError(f"{name}: expected a finite number; got {found!r:.60}")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import BestofError, InvalidArgument
+from bestof.escaped import escaped
 from bestof.recipe.settings import Settings, parse_settings
 from bestof.selection.host import host
 from bestof.selection.paired import speedup
@@ -180,10 +181,10 @@ def _comparison(values: Mapping[str, Any], where: str) -> Comparison:
     if kept is not None and not isinstance(kept, bool):
         raise ValueError(f"kept: expected true, false or null; got {kept!r}")
     return Comparison(
-        part=str(values["part"]),
+        part=escaped(str(values["part"])),
         standing=parse_settings(values["standing"], f"{where}: standing"),
         candidate=parse_settings(values["candidate"], f"{where}: candidate"),
         ratios=[float(ratio) for ratio in values["ratios"]],
         kept=kept,
-        why=str(values["why"]),
+        why=escaped(str(values["why"])),
     )

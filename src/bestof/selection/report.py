@@ -6,8 +6,8 @@ Tables and pictures are made from these values, and compute nothing themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeVar, get_args
 
 from bestof.errors import InvalidArgument
 from bestof.selection.duration import duration
@@ -155,6 +155,11 @@ class Report:
         return "\n".join(line for selector in self.selectors for line in selector.lines())
 
 
+_Value = TypeVar("_Value", AlternativeReport, ProblemReport, SelectorReport, EarlierRace)
+_TYPES: dict[str, type] = {"str": str, "bool": bool}
+_LARGEST = 1e18  # of seconds and counts
+
+
 def report_from_dict(content: Any) -> Report:
     """Return the report that `to_dict` was made from, also after a round trip through JSON.
 
@@ -170,24 +175,50 @@ def report_from_dict(content: Any) -> Report:
 
 def _selector(content: dict[str, Any]) -> SelectorReport:
     problems = tuple(_problem(problem) for problem in content["problems"])
-    return SelectorReport(**{**content, "problems": problems})
+    return _checked(SelectorReport(**{**content, "problems": problems}))
 
 
 def _problem(content: dict[str, Any]) -> ProblemReport:
     alternatives = tuple(_alternative(alternative) for alternative in content["alternatives"])
+    if not alternatives:
+        raise ValueError("a problem has at least one alternative")
     history = tuple(_reopening(reopening) for reopening in content.get("history", ()))
-    return ProblemReport(**{**content, "alternatives": alternatives, "history": history})
+    return _checked(ProblemReport(**{**content, "alternatives": alternatives, "history": history}))
 
 
 def _reopening(content: dict[str, Any]) -> EarlierRace:
     populations = content.get("populations")
-    return EarlierRace(
-        **{**content, "populations": None if populations is None else tuple(populations)}
-    )
+    if populations is not None:
+        low, high = populations
+        populations = _number("populations", low), _number("populations", high)
+    return _checked(EarlierRace(**{**content, "populations": populations}))
 
 
 def _alternative(content: dict[str, Any]) -> AlternativeReport:
     if content["status"] not in get_args(Status):
         raise ValueError(f"no alternative has the status {content['status']!r}")
     children = tuple((selector, problem) for selector, problem in content.get("children", ()))
-    return AlternativeReport(**{**content, "children": children})
+    if not all(isinstance(one, str) for child in children for one in child):
+        raise TypeError("children: expected pairs of texts")
+    return _checked(AlternativeReport(**{**content, "children": children}))
+
+
+def _checked(value: _Value) -> _Value:
+    """Return a part of a report. Raises TypeError or ValueError for a field of another type."""
+    for one in fields(value):
+        found, kinds = getattr(value, one.name), str(one.type).split(" | ")
+        if found is None and "None" in kinds:
+            continue
+        if kinds[0] in ("int", "float"):
+            _number(one.name, found)
+        elif kinds[0] in _TYPES and not isinstance(found, _TYPES[kinds[0]]):
+            raise TypeError(f"{one.name}: expected {kinds[0]}; got {found!r:.60}")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number; got {value!r:.60}")
+    if not -_LARGEST < value < _LARGEST:  # false for NaN, too
+        raise ValueError(f"{name}: expected a finite number; got one of another size")
+    return value

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 from zlib import crc32
 
+from bestof.escaped import escaped
 from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 
@@ -24,17 +25,11 @@ def printable(text: _Text, most: int | None = _MOST) -> _Text:
     """
     if text is None:
         return text
-    shown = text if text.isprintable() else "".join(map(_escaped, text))
+    shown = escaped(text)
     if most is None or len(shown) <= most:
         return shown
     middle = f" …({len(text):,} characters, crc {crc32(shown.encode()):08x})… "
     return shown[: most * 3 // 5] + middle + shown[-most // 4 :]
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def printable_json(text: str) -> str:

@@ -57,5 +57,5 @@ def parse_place(text: bytes | str) -> list[tuple[str, Entry]]:
     """Return the keys and entries of one place; ValueError for anything else."""
     try:
         return [(str(key), Entry.parse(fields)) for key, *fields in json.loads(text)]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"expected a place of the log; got {text!r}") from error
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise ValueError(f"expected a place of the log; got {text!r:.200}") from error
