@@ -17,6 +17,7 @@ from bestof.configuration import (
 )
 from bestof.errors import InvalidArgument
 from bestof.selection.registry import Defaults
+from bestof.selection.store import import_default_store
 from bestof.torch.allocator import hand_back_freed, keep_freed
 from bestof.torch.attention.attention_pass import Backward, Forward
 from bestof.torch.attention.override import AttentionOverride
@@ -190,6 +191,8 @@ def _apply() -> None:
         _remove_all()
         return
     try:
+        if not Defaults.store_named:
+            import_default_store()
         if _State.override is None:
             _State.cuda = ConvolutionOverride(CUDA) if is_built() else None
             _State.override = ConvolutionOverride()

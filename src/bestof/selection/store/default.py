@@ -12,7 +12,7 @@ from bestof.selection.notice import warn
 from bestof.selection.store.lifetime import FORK_SECONDS
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
-from bestof.selection.store.url import open_file, open_store
+from bestof.selection.store.url import import_store, open_file, open_store
 
 # reentrant: a signal handler may call a selector while this thread opens the store
 _lock = threading.RLock()
@@ -45,6 +45,14 @@ def default_store() -> Store | None:
             "BESTOF_STORE to a path for them, or to 'off'"
         )
     return store
+
+
+def import_default_store() -> None:
+    """Import what the default store needs, so that the first call of a selector imports nothing.
+
+    Nothing is opened.
+    """
+    import_store(os.environ.get("BESTOF_STORE", ""))
 
 
 def close_default_store() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from importlib import import_module
 
 from bestof.errors import StoreError
 from bestof.selection.store.memory import MemoryStore
@@ -59,6 +61,16 @@ def open_store(url: str | os.PathLike[str]) -> Store | None:
     if not path or is_misspelt:
         raise StoreError(f"there is no store {without_password(text)!r}; accepted are {_ACCEPTED}")
     return open_file(path)
+
+
+def import_store(url: str) -> None:
+    """Import what `open_store` imports for this URL. What is missing is told when it is opened."""
+    word = url.strip().lower()
+    if word == "off" or word in _MEMORY:
+        return
+    name = "postgresql" if is_server_url(url) else "sqlite"
+    with suppress(ImportError):
+        import_module(f"bestof.selection.store.{name}")
 
 
 def open_file(path: str | os.PathLike[str], *, claimed: bool = False) -> Store:
