@@ -7,19 +7,26 @@ not count the writes of `torch._fused_adam_` and its like, which optimizers with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
+from itertools import count
+from typing import Any, ClassVar, TypeAlias
+from weakref import ref
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+Steps: TypeAlias = dict[ref[Optimizer], int]
+"""The number of the last fused step of each optimizer."""
+
+_numbers = count(1)
+
 
 class _State:
     handle: RemovableHandle | None = None
-    total = 0
-    # How many fused steps each optimizer has taken.
-    steps: ClassVar[WeakKeyDictionary[Optimizer, int]] = WeakKeyDictionary()
+    last = 0  # the number of the last step, or of the last end of an optimizer
+    ended = 0  # the number of the last end of an optimizer, whose parameters are not known then
+    # A plain dict, because threads may step while another copies it.
+    steps: ClassVar[Steps] = {}
 
 
 def follow() -> None:
@@ -30,8 +37,14 @@ def follow() -> None:
 
 def _stepped(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
     if any(group.get("fused") for group in optimizer.param_groups):
-        _State.steps[optimizer] = _State.steps.get(optimizer, 0) + 1
-        _State.total += 1
+        number = next(_numbers)
+        _State.steps[ref(optimizer, _forget)] = number
+        _State.last = number
+
+
+def _forget(ended: ref[Optimizer]) -> None:
+    _State.ended = _State.last = next(_numbers)  # first: who misses the entry sees this
+    _State.steps.pop(ended, None)
 
 
 class FusedSteps:
@@ -39,36 +52,32 @@ class FusedSteps:
 
     def __init__(self) -> None:
         follow()
-        self._total = _State.total
-        self._steps = _counts()
+        self._last, self._steps, self._ended = _State.last, _State.steps.copy(), _State.ended
 
     def have_changed(self, tensors: Iterable[Tensor], are_unchanged: Callable[[], bool]) -> bool:
         """Return whether a later step has changed one of the tensors.
 
         are_unchanged: reads all their memory. It is called if an optimizer with one of them has
-        taken a step since.
+        taken a step since, or an optimizer that took steps was freed.
         """
-        total = _State.total
-        if total == self._total:
+        last = _State.last
+        if last == self._last:
             return False
-        steps = _counts()  # before the memory is read, which later steps may write to
-        stepped = [one for one in steps if self._steps.get(one) != steps[one]]
+        steps = _State.steps.copy()  # before the memory is read, which later steps may write to
+        ended = _State.ended
+        stepped = [one() for one in steps if self._steps.get(one) != steps[one]]
         memory = set(map(_address, tensors))
-        concerned = any(
+        concerned = ended != self._ended or any(
             _address(parameter) in memory
             for optimizer in stepped
+            if optimizer is not None  # else it has ended, which the next question sees
             for group in optimizer.param_groups
             for parameter in group["params"]
         )
         if concerned and not are_unchanged():
             return True
-        self._steps, self._total = steps, total
+        self._last, self._steps, self._ended = last, steps, ended
         return False
-
-
-def _counts() -> WeakKeyDictionary[Optimizer, int]:
-    """Return a copy of the counts of all optimizers."""
-    return _State.steps.copy()
 
 
 def _address(tensor: Tensor) -> int:

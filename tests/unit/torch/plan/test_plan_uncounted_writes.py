@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -75,6 +76,51 @@ def test_a_fused_step_of_elements_that_are_not_sampled(
     step(one, fused, words)
     with pytest.raises(TorchError, match="call optimize again"):
         plan(words)
+
+
+def _steps_and_ends(one: nn.Module, words: Tensor) -> None:
+    step(one, torch.optim.SGD(one.parameters(), lr=0.1, fused=True), words)
+
+
+def _steps_in_a_thread(one: nn.Module, words: Tensor) -> None:
+    thread = threading.Thread(target=_steps_and_ends, args=(one, words))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("train", [_steps_and_ends, _steps_in_a_thread])
+def test_a_fused_step_of_an_optimizer_that_was_freed(
+    train: Callable[[nn.Module, Tensor], None],
+) -> None:
+    one, words = Words().eval(), torch.tensor([30])
+    plan = bt.optimize(one, words, tune=False)
+    train(one, words)
+    gc.collect()
+    with pytest.raises(TorchError, match="call optimize again"):
+        plan(words)
+
+
+def test_plans_of_many_threads_notice_a_fused_step() -> None:
+    one, words = Words().eval(), torch.tensor([30])
+    plan = bt.optimize(one, words, tune=False)
+    plan(words)
+    noticed: list[bool] = []
+    barrier = threading.Barrier(8)
+
+    def call() -> None:
+        barrier.wait()
+        try:
+            plan(words)
+        except TorchError:
+            noticed.append(True)
+
+    step(one, torch.optim.SGD(one.parameters(), lr=0.1, fused=True), words)
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert noticed == [True] * 8
 
 
 def test_a_fused_step_of_another_model_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
