@@ -39,7 +39,7 @@ def plan(tmp_path: Path) -> Path:
     """A plan of two batches."""
     file = tmp_path / "small.plan"
     made = bt.optimize(nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), torch.randn(1, 8))
-    made(torch.randn(3, 8))
+    made.prepare([(3, 8)])
     made.save(file)
     return file
 
@@ -67,7 +67,7 @@ def test_the_table_has_all_settings_and_the_best_keeps_the_bound(tmp_path: Path)
         *("scale", "--serve", str(file), "--latency", "100s", "--seconds", "1800", "--json")
     )
     assert done.returncode == 0, done.stderr
-    assert "other batches are not tried: call the plan with them" in done.stderr
+    assert "other batches are not tried: call plan.prepare for them" in done.stderr
     told = json.loads(done.stdout)
     found = told["settings"]
     assert [(one["batch"], one["instances"], one["processors"]) for one in found] == [
@@ -213,7 +213,7 @@ def test_a_latency_without_number_or_unit_is_refused(
     assert "expected a time such as 50ms or 0.2s" in capsys.readouterr().err
 
 
-def test_the_batches_of_a_plan_are_those_that_it_was_called_with(plan: Path) -> None:
+def test_the_batches_of_a_plan_are_those_that_it_was_prepared_for(plan: Path) -> None:
     assert batches_of(str(plan)) == ([1, 3], "float32 (8)")
     loaded, args, kwargs = load_for(str(plan), 3)
     assert [tuple(one.shape) for one in args] == [(3, 8)]
@@ -234,8 +234,7 @@ def test_other_kinds_of_inputs_are_built_as_they_were_planned(tmp_path: Path) ->
         return torch.randn(5, batch).t(), torch.ones(batch, dtype=torch.int64)
 
     made = bt.optimize(Scaled().eval(), inputs(2), {"factor": 2.0})
-    made(*inputs(6), factor=2.0)
-    made(torch.randn(4, 7), torch.ones(4, dtype=torch.int64), factor=2.0)
+    made.prepare([inputs(6), ((4, 7), (4,))])
     file = tmp_path / "scaled.plan"
     made.save(file)
     assert batches_of(str(file)) == ([2, 6], "float32 (5), int64 ()")

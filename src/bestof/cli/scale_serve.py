@@ -42,7 +42,7 @@ def serve(options: argparse.Namespace, cores: Cores) -> int:
     tell(f"{file} serves inputs of {kind} in the batches {', '.join(map(str, batches))}")
     if len(batches) == 1:
         tell(
-            f"other batches are not tried: call the plan with them before plan.save, and {file} "
+            f"other batches are not tried: call plan.prepare for them before plan.save, and {file} "
             "will hold them"
         )
     measurement = ServingMeasurement(

@@ -30,7 +30,7 @@ def load_for(file: str, batch: int) -> tuple[OptimizedModel, tuple[Any, ...], di
     accuracy, planned = read_plan(file)
     plan = OptimizedModel(None, accuracy)
     for one in planned:
-        plan.keep(one)
+        plan.keep(one, fixed=True)
     chosen = _main_kind(planned)[1][batch]
     args, kwargs = pytree.tree_unflatten([_made_up(leaf) for leaf in chosen.leaves], chosen.spec)
     return plan, args, kwargs

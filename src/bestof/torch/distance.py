@@ -59,3 +59,12 @@ def differences(got: Tensor, right: Tensor) -> tuple[bool, Tensor]:
 def _single(values: Tensor) -> Tensor:
     """Return values as float32, or as they are if wider: bfloat16 would round what is summed."""
     return values if values.dtype is torch.float64 else values.float()
+
+
+def are_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether tensors have the same type, shape and elements; NaN is the same as NaN."""
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or bool(
+        ((one == other) | (torch.isnan(one) & torch.isnan(other))).all()
+    )

@@ -11,31 +11,50 @@ from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.model_copy import copied_model
+from bestof.torch.plan.strides import copied
 
 
 def eager_outputs(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: str = ""
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    known: str = "",
+    grad: bool = False,
 ) -> tuple[list[Any], list[Tensor]]:
     """Return (the flattened outputs of the model, its input tensors as it leaves them).
+
+    grad: run with gradients, which some of PyTorch's operators answer by other kernels.
 
     The model runs on copies of its arguments and buffers, so that a model that writes to them
     leaves the originals unchanged. If the model raises, raise TorchError with the first line of
     its error; `known` describes inputs that are known to work.
     """
     given = described(pytree.tree_leaves((args, kwargs)))
-    args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    args, kwargs = pytree.tree_map_only(Tensor, _cloned, (args, kwargs))
     memo: dict[int, Any] = {id(one): one for one in model.parameters()}
     memo |= {id(one): one.detach().clone() for one in model.buffers()}
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         try:
             outputs = pytree.tree_leaves(copied_model(model, memo)(*args, **kwargs))
+            outputs = [one.detach() if isinstance(one, Tensor) else one for one in outputs]
         except Exception as error:
             raise TorchError(
                 f"optimize: {type(model).__name__} does not run on {given}: {first_line(error)}"
                 f"{known and f'; the plan was made for {known}'}"
             ) from error
     leaves = pytree.tree_leaves((args, kwargs))
-    return outputs, [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return outputs, [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _cloned(one: Tensor) -> Tensor:
+    """Return a copy with the same strides, which some kernels are chosen by."""
+    one = one.detach()
+    if one.layout is not torch.strided or one.is_conj() or one.is_neg():
+        return one.clone()
+    try:
+        return copied(one, one.stride())
+    except RuntimeError:  # elements share memory, as after `unfold`
+        return one.clone()
 
 
 def described(leaves: Sequence[Any]) -> str:

@@ -34,13 +34,14 @@ def write_plan(file: str | Path | BinaryIO, accuracy: str, planned: list[Planned
     weights = _Weights(tensors)
     programs = [
         {
-            "inputs": [_encoded_leaf(leaf) for leaf in leaves],
-            "spec": _encoded_structure(_filled(spec)),
-            "structure": _encoded_structure(_filled(structure)),
-            "nodes": encoded_graph(program, tensors, weights.number),
-            "decisions": program.decisions(),
+            "inputs": [_encoded_leaf(leaf) for leaf in one.leaves],
+            "spec": _encoded_structure(_filled(one.spec)),
+            "structure": _encoded_structure(_filled(one.structure)),
+            "nodes": encoded_graph(one.program, tensors, weights.number),
+            "decisions": one.program.decisions(),
+            "grad": one.grad,
         }
-        for leaves, spec, program, structure in planned
+        for one in planned
     ]
     content = {
         "accuracy": accuracy,
@@ -78,7 +79,10 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             if here:
                 check_decisions(program, one["decisions"])
                 program.settle(one["decisions"])
-            planned.append(Planned(leaves, spec, program, structure))
+            grad = one.get("grad")  # files from before 0.2 serve both modes
+            if grad not in (None, True, False):
+                raise ValueError(f"grad is {grad!r}")
+            planned.append(Planned(leaves, spec, program, structure, grad))
         return content["accuracy"], planned
     except Exception as error:
         raise TorchError(

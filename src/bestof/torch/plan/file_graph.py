@@ -133,3 +133,10 @@ def _check_output(node: Node) -> None:
     for one in outputs:
         plain = one is None or isinstance(one, bool | int | float | complex | str)
         expect(plain or isinstance(one, Node), "the output")
+    described = node.meta["val"]
+    if described is None:
+        return
+    expect(isinstance(described, list) and len(described) == len(outputs), "the output")
+    for one, value in zip(described, outputs, strict=True):
+        alike = isinstance(one, Tensor) and isinstance(value, Node)
+        expect(one is None or (alike and one.shape == val(value).shape), "the output")

@@ -26,6 +26,14 @@ class ForkLock:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def take(self) -> bool:
+        """Take the lock if no other thread has it; return whether `release` must follow."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Release what `take` took."""
+        self._lock.release()
+
     def renew(self) -> None:
         """Replace the lock in a forked child, unless it is free or the forking thread's own."""
         if self._lock.acquire(blocking=False):

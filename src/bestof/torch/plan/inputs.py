@@ -17,8 +17,12 @@ _PLAIN = (
 )
 
 
-def key_of(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable, ...]:
-    """Return (leaves, how they nest, threads) as a key of the planned programs.
+def key_of(
+    leaves: list[Any], spec: Any, known: bool = False, grad: bool | None = None
+) -> tuple[Hashable, ...]:
+    """Return (leaves, how they nest, threads, grad) as a key of the planned programs.
+
+    grad: whether gradients are on, where the programs depend on it.
 
     TorchError for leaves that no plan takes; leaves that are `known` may lie on another device.
     """
@@ -41,7 +45,7 @@ def key_of(leaves: list[Any], spec: Any, known: bool = False) -> tuple[Hashable,
         extents = zip(leaf.shape, leaf.stride(), strict=True)
         strides = tuple(step if extent != 1 else 0 for extent, step in extents)
         described.append((leaf.shape, strides, leaf.dtype))
-    return tuple(described), spec, torch.get_num_threads()
+    return tuple(described), spec, torch.get_num_threads(), grad
 
 
 def refuse_tracing(args: tuple[Any, ...]) -> None:

@@ -11,10 +11,12 @@ class Planned(NamedTuple):
     """A program, and the inputs that it is for.
 
     leaves: the flattened inputs, tensors without data. spec: how inputs nest. structure: how
-    outputs nest.
+    outputs nest. grad: whether it computes what the model does with gradients on, or off; None if
+    it serves both.
     """
 
     leaves: list[Any]
     spec: Any
     program: Program
     structure: Any
+    grad: bool | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
@@ -31,6 +31,7 @@ def plan_inputs(
     pure: bool,
     known: str,
     joins: bool,
+    grad: bool | None,
 ) -> Planned:
     """Return the program of a model for inputs like these.
 
@@ -38,11 +39,12 @@ def plan_inputs(
     accuracy is "exact"); values get their layouts. `weights` holds the layers of earlier shapes.
     pure: refuse models that change their inputs. known: describes inputs planned before.
     joins: products of the same value may become one.
+    grad: whether gradients are on, where the accuracy is "exact"; else None.
     """
-    traced = trace(model, leaves, spec, known)
+    traced = trace(model, leaves, spec, known, grad)
     _refuse_unknown_shapes(traced.graph.graph, model)
     eager_bytes = model_bytes(model) + peak_of_values(traced.graph.graph)
-    traced = _without_changes(traced, model, leaves, spec, pure)
+    traced = _without_changes(traced, model, leaves, spec, pure, grad)
     refuse_state(traced.graph.graph)
     if accuracy != "exact":
         fuse(traced.graph, weights, joins)
@@ -56,7 +58,7 @@ def plan_inputs(
         else leaf
         for leaf in leaves
     ]
-    return Planned(kept, spec, program, traced.structure)
+    return Planned(kept, spec, program, traced.structure, grad)
 
 
 def _refuse_unknown_shapes(graph: Graph, model: nn.Module) -> None:
@@ -76,8 +78,18 @@ def _is_unknown(value: Any) -> bool:
     return any(isinstance(one, symbols) for one in extents)
 
 
+def _output(graph: Graph) -> Node:
+    output: Node = next(iter(reversed(graph.nodes)))
+    return output
+
+
 def _without_changes(
-    traced: Trace, model: nn.Module, leaves: list[Any], spec: Any, pure: bool
+    traced: Trace,
+    model: nn.Module,
+    leaves: list[Any],
+    spec: Any,
+    pure: bool,
+    grad: bool | None,
 ) -> Trace:
     """Return the trace by operators that change none of their arguments."""
     try:
@@ -87,7 +99,14 @@ def _without_changes(
             raise TorchError(
                 "optimize: the model changes a view, perhaps of its inputs; a plan never does"
             ) from None
-        return without_mutation(trace(model, leaves, spec))
+        again = trace(model, leaves, spec, grad=grad)
+        pure_trace = without_mutation(again)
+        # Views have become copies, whose strides are not those of the model's outputs.
+        _output(pure_trace.graph.graph).meta["val"] = [
+            one.meta["val"] if isinstance(one, Node) else None
+            for one in _output(again.graph.graph).args[0]  # type: ignore[union-attr]
+        ]
+        return pure_trace
     if pure and changes_inputs:
         raise TorchError("optimize: the model changes its inputs, which a plan never does")
     return traced

@@ -31,7 +31,7 @@ from bestof.torch.plan.torch_step import torch_step
 from bestof.torch.shim import watch
 
 # What a step raises that cannot run. Not LookupError: a call may give an index beyond a table.
-_FAILURES = ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError
+FAILURES = ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError
 
 
 class Program:
@@ -64,7 +64,10 @@ class Program:
                 self.choices[node] = Choice(raced)
         self.changed = ChangedInputs(self.nodes)
         outputs: tuple[Any, ...] = tuple(self.output.args[0])
-        self._finders = [self._finder(output) for output in outputs]
+        described = self.output.meta.get("val") or [None] * len(outputs)
+        self._finders = [
+            self._finder(output, one) for output, one in zip(outputs, described, strict=True)
+        ]
         self._lock = ForkLock()
         self._idle: list[Binding] = []
 
@@ -78,7 +81,7 @@ class Program:
         """
         try:
             return self._run(inputs, after_step)
-        except _FAILURES as error:
+        except FAILURES as error:
             if self.eager_bytes is not None or isinstance(error, TorchError):
                 raise
             raise TorchError(
@@ -244,10 +247,11 @@ class Program:
             if isinstance(one, Tensor) and not one.is_inference() and not one.is_meta
         ]
 
-    def _finder(self, output: Any) -> Callable[[list[Any]], Any]:
+    def _finder(self, output: Any, described: Any) -> Callable[[list[Any]], Any]:
         """Return the function that takes an output from the slots.
 
         An output has the strides that PyTorch would give it, and never lies in the arena.
+        described: a tensor with these strides, if the node's own differ.
         """
         if not isinstance(output, Node):
             return lambda _: output
@@ -259,6 +263,8 @@ class Program:
         while root is not None and root not in self._memory.buffers:
             root = aliased_argument(root)
         strides, shape, dtype = value.stride(), value.shape, value.dtype
+        if isinstance(described, Tensor) and described.shape == shape:
+            strides = described.stride()
         if root is None:
             return lambda slots: with_strides(slots[slot], strides)
         if 0 in strides:

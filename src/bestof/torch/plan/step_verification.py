@@ -206,4 +206,4 @@ def _stands_out(values: Tensor) -> float:
 
 def _warn(message: str) -> None:
     # Of the caller of `optimize`.
-    warnings.warn(f"optimize: {message}", BestofWarning, stacklevel=7)
+    warnings.warn(f"optimize: {message}", BestofWarning, stacklevel=10)

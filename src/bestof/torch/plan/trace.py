@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.modules import activation
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
 from bestof.torch.plan.eager_run import eager_outputs, first_line
 from bestof.torch.plan.fork_lock import ForkLock
-from bestof.torch.plan.model_copy import copied_model
+from bestof.torch.plan.twin import state_of, twin_of
 
 Values = Sequence[Any]
 
@@ -40,8 +41,14 @@ class Trace:
     structure: Any
 
 
-def trace(model: nn.Module, inputs: Values, spec: Any, known: str = "") -> Trace:
+def trace(
+    model: nn.Module, inputs: Values, spec: Any, known: str = "", grad: bool | None = None
+) -> Trace:
     """Return the trace of a model for `inputs`: the leaves of (args, kwargs), nested as `spec`.
+
+    grad: None for composite operators, which fusion recognises. True or False for the very
+    operators that eager mode runs with gradients on or off: composite operators choose among them
+    by strides, by whether a weight requires a gradient, and by whether gradients are on.
 
     torch.fx follows the operators, and evaluates conditions on shapes. If it cannot, torch.export
     reads the program. Tensors carry no data meanwhile: a model that branches on values gives a
@@ -49,21 +56,21 @@ def trace(model: nn.Module, inputs: Values, spec: Any, known: str = "") -> Trace
     inputs that work.
     """
     with _State.lock:
-        return _trace(model, inputs, spec, known)
+        return _trace(model, inputs, spec, known, grad)
 
 
-def _trace(model: nn.Module, inputs: Values, spec: Any, known: str) -> Trace:
+def _trace(model: nn.Module, inputs: Values, spec: Any, known: str, grad: bool | None) -> Trace:
     try:
-        return _by_fx(model, inputs, spec)
+        return _by_fx(model, inputs, spec, grad)
     except TorchError:
         raise
     except Exception as by_fx:
         # Inputs that the model refuses are no limit of the tracer, and torch.export logs 100 lines.
         args, kwargs = pytree.tree_unflatten(list(inputs), spec)
-        outputs, _ = eager_outputs(model, args, kwargs, known)
+        outputs, _ = eager_outputs(model, args, kwargs, known, bool(grad))
         _refuse_objects(model, (*inputs, *outputs), by_fx)
         try:
-            return _by_export(model, inputs, spec)
+            return _by_export(model, inputs, spec, grad)
         except Exception as by_export:
             raise TorchError(
                 f"optimize: {type(model).__name__} cannot be traced, neither by torch.fx "
@@ -97,12 +104,13 @@ def _refuse_objects(model: nn.Module, values: Values, cause: Exception) -> None:
     ) from cause
 
 
-def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+def _by_fx(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Trace:
+    composite = grad is None
     structures: list[Any] = []
     tensors = [value for value in inputs if isinstance(value, Tensor)]
-    twin = _twin(model)
+    twin = twin_of(model)
     state = list(
-        {id(one): one for module in twin.modules() for one in _state(module).values()}.values()
+        {id(one): one for module in twin.modules() for one in state_of(module).values()}.values()
     )
 
     def run(*given: Tensor) -> tuple[Any, ...]:
@@ -113,29 +121,43 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any) -> Trace:
         remaining = iter(given)
         leaves = [next(remaining) if isinstance(value, Tensor) else value for value in inputs]
         args, kwargs = pytree.tree_unflatten(leaves, spec)
-        outputs, structure = pytree.tree_flatten(twin(*args, **kwargs))
+        with nullcontext() if composite else _fast_paths():
+            outputs, structure = pytree.tree_flatten(twin(*args, **kwargs))
         structures.append(structure)
         return tuple(outputs)
 
-    with torch.no_grad(), silent("torch._subclasses.fake_tensor"):
-        tracer = make_fx(run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True)
-        graph = tracer(*(tensor.detach() for tensor in (*tensors, *state)))
+    with torch.set_grad_enabled(bool(grad)), silent("torch._subclasses.fake_tensor"):
+        tracer = make_fx(
+            run, tracing_mode="fake", pre_dispatch=composite, _allow_non_fake_inputs=True
+        )
+        stand_ins = [one.detach() if composite else one for one in state]
+        graph = tracer(*(tensor.detach() for tensor in tensors), *stand_ins)
     _make_attributes(graph, len(tensors), state)
+    _drop_detached(graph)
     return Trace(graph, structures[-1])
 
 
-def _twin(model: nn.Module) -> nn.Module:
-    """Return a copy of the model around the same tensors, whose attributes tracing may change."""
-    memo: dict[int, Any] = {
-        id(one): one for module in model.modules() for one in _state(module).values()
-    }
-    return copied_model(model, memo)
+@contextmanager
+def _fast_paths() -> Iterator[None]:
+    """Let PyTorch's layers of transformers take the operators that they take in eager mode.
+
+    They look for tracers: for functions that intercept calls, and for make_fx by a function of
+    their own, which any thread may replace, since no thread but this one is followed.
+    """
+    is_traced = activation._is_make_fx_tracing
+    activation._is_make_fx_tracing = lambda: False
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        activation._is_make_fx_tracing = is_traced
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a module itself, not of its submodules."""
-    own = {**module._parameters, **module._buffers}
-    return {name: one for name, one in own.items() if one is not None}
+def _drop_detached(traced: GraphModule) -> None:
+    """Drop the values that autograd would have kept for a backward pass."""
+    for node in reversed(traced.graph.nodes):
+        if node.target is torch.ops.aten.detach.default and not node.users:
+            traced.graph.erase_node(node)
 
 
 def _put(model: nn.Module, stand_ins: dict[int, Tensor]) -> None:
@@ -166,11 +188,11 @@ def _make_attributes(traced: GraphModule, first: int, state: Sequence[Tensor]) -
     traced.recompile()
 
 
-def _by_export(model: nn.Module, inputs: Values, spec: Any) -> Trace:
+def _by_export(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Trace:
     args, kwargs = pytree.tree_unflatten(list(inputs), spec)
     with silent("torch.export._trace"), silent("torch._subclasses.fake_tensor"):
         exported = torch.export.export(model, args, kwargs, strict=True).module(check_guards=False)
-    return _by_fx(exported, inputs, spec)
+    return _by_fx(exported, inputs, spec, grad)
 
 
 def without_mutation(traced: Trace) -> Trace:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.distance import peak
+from bestof.torch.distance import are_equal, peak
 from bestof.torch.plan.algorithms.algorithm import Runner
 from bestof.torch.plan.bounds import Bounds
 from bestof.torch.plan.graph import argument
@@ -22,6 +22,7 @@ from bestof.torch.plan.raced_problem import NATIVE, RacedProblem
 from bestof.torch.plan.raced_problem import PYTORCH as RACED_BY_PYTORCH
 from bestof.torch.plan.raced_step import RacedStep
 from bestof.torch.plan.step_verification import verify_steps
+from bestof.torch.plan.strides import copied
 from bestof.torch.plan.telling_inputs import are_usual, finite_inputs, normal_inputs
 
 _REMEDY = "accuracy='exact' runs the model's own operators; the model is untouched"
@@ -44,6 +45,9 @@ def verify_examples(
     """
     if _is_random(program):
         return
+    if program.accuracy == "exact":
+        verify_bits(program, inputs, expected, run)
+        return
     tells = False
     numbers = finite_inputs(inputs)
     if numbers is not None:  # first, for what they show of a kernel
@@ -52,6 +56,40 @@ def verify_examples(
     others = None if tells else normal_inputs(inputs)
     if others is not None:
         _verify_others(program, others, run)
+
+
+def verify_bits(
+    program: Program,
+    inputs: Sequence[Tensor],
+    expected: Results,
+    run: Callable[[Sequence[Tensor]], Results],
+) -> None:
+    """Raise TorchError if a plan has other bits than its model, where the model repeats its own."""
+    rights = _flat(program, expected)
+    got = results_of(program, [copied(one, one.stride()) for one in inputs])
+    if same_bits(got, rights) or not same_bits(_flat(program, run(inputs)), rights):
+        return
+    raise TorchError(
+        "optimize: with accuracy='exact', the plan and the model differ in some bits: an operator "
+        "runs another kernel when it is traced; run the model itself, or choose "
+        "accuracy='float32', which keeps within rounding errors"
+    )
+
+
+def _flat(program: Program, results: Results) -> list[Any]:
+    """Return the outputs, then the inputs that the program changes."""
+    outputs, changed = results
+    return [*outputs, *(changed[place] for place in program.changed.places)]
+
+
+def same_bits(got: Sequence[Any], rights: Sequence[Any]) -> bool:
+    """Return whether tensors are equal, NaN being equal to NaN; other values are not compared."""
+    pairs = zip(got, rights, strict=True)
+    return all(
+        are_equal(one, right)
+        for one, right in pairs
+        if isinstance(one, Tensor) and isinstance(right, Tensor)
+    )
 
 
 def _verify_others(
@@ -121,7 +159,7 @@ def _complaint_of_kernels(
         f"optimize: {difference}, with norms and attentions by native kernels; PyTorch's "
         "operators take their place",
         BestofWarning,
-        stacklevel=5,
+        stacklevel=8,
     )
     for choice in raced:
         choice.settle(RACED_BY_PYTORCH)

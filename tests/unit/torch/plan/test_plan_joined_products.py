@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.plan import optimize as optimizing
+from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.table import algorithm, table
 from bestof.torch.plan.container import read, write
 from bestof.torch.plan.operations.checks import operation_of
@@ -250,7 +250,7 @@ def test_a_part_of_another_size_is_refused(
 
     PyTorch's attention, which could win the race, would take fewer heads of keys.
     """
-    monkeypatch.setattr(optimizing, "tune_program", settle_natively)
+    monkeypatch.setattr(optimizing, "tune", settle_natively)
     file = io.BytesIO()
     bt.optimize(Attended(4).eval(), X).save(file)
     content, tensors = read(io.BytesIO(file.getvalue()))

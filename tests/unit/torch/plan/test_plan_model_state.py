@@ -50,7 +50,7 @@ def test_weights_that_are_read_where_they_lie_may_move_to_shared_memory(
     x = torch.randn(shape)
     read = read.eval()
     plan = bt.optimize(read, x, tune=False)
-    (_, _, program, _) = next(iter(plan._programs.values()))
+    program = next(iter(plan._programs.values())).program
     program.settle(dict.fromkeys((node.meta["name"] for node in program.choices), "matvec"))
     program.bind_anew()
     before = plan(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
-from bestof.torch.plan import optimize as optimizing
+from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.problem import FusedProblem
 from bestof.torch.plan.program import Program
@@ -21,7 +21,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @pytest.fixture(autouse=True)
 def native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "tune_program", settle_natively)
+    monkeypatch.setattr(optimizing, "tune", settle_natively)
 
 
 def verified(name: str, regime: str, dtype: str) -> tuple[OptimizedModel, list[str], Tensor]:

@@ -287,7 +287,7 @@ def test_a_policy_without_an_end_leaves_the_rest_to_the_calls(
     plan = bt.optimize(model, x)
     with torch.no_grad():
         torch.testing.assert_close(plan(x), model(x), rtol=1e-4, atol=1e-5)
-    (_, _, program, _) = next(iter(plan._programs.values()))
+    program = next(iter(plan._programs.values())).program
     assert program.decisions() == {}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.distance import differences, finite, peak, rms
-from bestof.torch.plan import optimize as optimizing
+from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan import verification
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
@@ -31,7 +31,7 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.fixture(autouse=True)
 def native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "tune_program", settle_natively)
+    monkeypatch.setattr(optimizing, "tune", settle_natively)
 
 
 def chosen(plan: bt.OptimizedModel) -> list[str | None]:
@@ -154,7 +154,7 @@ def test_nan_reaches_no_tile_of_winograds(monkeypatch: pytest.MonkeyPatch) -> No
         for choice in program.choices.values():
             choice.settle("winograd4")
 
-    monkeypatch.setattr(optimizing, "tune_program", settle)
+    monkeypatch.setattr(optimizing, "tune", settle)
     model, x = nn.Conv2d(8, 8, 3).eval(), torch.randn(1, 8, 18, 18)
     x[0, 0, 9, 9] = NAN
     plan = bt.optimize(model, x)
