@@ -246,6 +246,15 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Given]]] = {
 }
 
 
+# Their operators take sizes and weights without a check, and so a file may not name them.
+NOT_IN_FILES = {
+    *("encoder layer", "encoder layer, gelu", "encoder layer, norm first", "bfloat16", "float64"),
+    *("encoder", "encoder, masked", "encoder, padded", "decoder layer", "transformer"),
+    *("attention", "attention, weights", "attention, each head", "lstm", "lstm, both ways"),
+    *("embedding bag", "bilinear"),
+}
+
+
 def results(run: Callable[..., Any], given: Given) -> list[Tensor]:
     """The outputs, and the inputs as they are left."""
     copies = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
@@ -282,6 +291,10 @@ def test_each_layer_has_the_models_bits(name: str) -> None:
     with torch.inference_mode():
         check(plan, model, given, grad=False)
     file = io.BytesIO()
+    if name in NOT_IN_FILES:
+        with pytest.raises(TorchError, match="which a file cannot name"):
+            plan.save(file)
+        return
     plan.save(file)
     file.seek(0)
     loaded = bt.load(file)
@@ -311,17 +324,16 @@ def test_shapes_that_are_not_planned_have_the_models_bits(grad: bool) -> None:
 
 
 def test_a_plan_with_other_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced as for fusion, the fast path of this layer is not found."""
+    """It is off by one unit."""
     by_fx = trace._by_fx
+    more = Of(lambda _, x: x * (1 + 2**-23))
 
-    def composite(model: nn.Module, inputs: Any, spec: Any, _: Any) -> Any:
-        return by_fx(model, inputs, spec, None)
+    def wrong(model: nn.Module, *given: Any) -> Any:
+        return by_fx(nn.Sequential(model, more), *given)
 
-    monkeypatch.setattr(trace, "_by_fx", composite)
-    torch.manual_seed(0)
-    model = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
-    with torch.inference_mode(), pytest.raises(TorchError, match="differ in some bits"):
-        bt.optimize(model, normal(2, 10, 64), accuracy="exact")
+    monkeypatch.setattr(trace, "_by_fx", wrong)
+    with pytest.raises(TorchError, match="differ in some bits"):
+        bt.optimize(nn.Linear(8, 8).eval(), normal(2, 8), accuracy="exact")
 
 
 def test_equal_results_may_hold_nan() -> None:

@@ -77,7 +77,8 @@ _COMPUTING_TEXT = """
     upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_trilinear3d var var_mean vdot view view_as view_as_complex view_as_complex_copy
     view_as_real view_as_real_copy view_copy vsplit vstack where xlogy zeros zeros_like
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _aminmax _assert_tensor_metadata _conj _conj_copy
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _aminmax _assert_tensor_metadata _cdist_forward
+    _conj _conj_copy _euclidean_dist log_sigmoid_forward
     _conj_physical _convolution _fused_rms_norm _log_softmax
     _native_batch_norm_legit_no_training _neg_view _neg_view_copy _prelu_kernel _reshape_copy
     _safe_softmax _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -133,7 +134,9 @@ def _by_fx(model: nn.Module, inputs: Values, spec: Any, grad: bool | None) -> Tr
         stand_ins = [one.detach() if composite else one for one in state]
         graph = tracer(*(tensor.detach() for tensor in tensors), *stand_ins)
     _make_attributes(graph, len(tensors), state)
-    _drop_detached(graph)
+    if not composite:
+        _drop_detached(graph)
+        _compose_norms(graph)
     return Trace(graph, structures[-1])
 
 
@@ -158,6 +161,25 @@ def _drop_detached(traced: GraphModule) -> None:
     for node in reversed(traced.graph.nodes):
         if node.target is torch.ops.aten.detach.default and not node.users:
             traced.graph.erase_node(node)
+
+
+def _compose_norms(traced: GraphModule) -> None:
+    """Replace batch norms by the operator that checks its operands, and runs the same kernel."""
+    aten = torch.ops.aten
+    for node in traced.graph.nodes:
+        if node.target is not aten.native_batch_norm.default:
+            continue
+        parts = [one for one in node.users if one.target is operator.getitem]
+        used = [one for one in parts if one.users or one.args[1] == 0]
+        if len(parts) != len(node.users) or [one.args[1] for one in used] != [0]:
+            continue
+        with traced.graph.inserting_before(node):
+            norm = traced.graph.call_function(aten.batch_norm.default, (*node.args, False))
+        norm.meta = used[0].meta
+        used[0].replace_all_uses_with(norm)
+        for one in (*parts, node):
+            traced.graph.erase_node(one)
+    traced.recompile()
 
 
 def _put(model: nn.Module, stand_ins: dict[int, Tensor]) -> None:
