@@ -11,7 +11,7 @@ namespace {
 constexpr long kSide = 4;
 // A float's bits in units of 2^-15 of its exponent are its binary logarithm, to 0.09.
 constexpr int kUnit = 15;
-constexpr long long kFar = 12LL << kUnit;
+constexpr long long kFar = 8LL << kUnit;
 constexpr unsigned kInfinity = 0x7F800000u;
 // Reading so many floats takes about as long as waking a thread.
 constexpr long kAlone = 1 << 15;
@@ -70,7 +70,8 @@ bool has_outliers(const float* x, long images, long height, long width, long cha
     }
   }
   if (filled == 0) return false;
-  if (most >= kInfinity || 2 * filled < images * down * across) return true;
+  const long blocks = images * down * across;
+  if (most >= kInfinity || 8 * filled < blocks || (filled == 1 && blocks > 1)) return true;
   return (static_cast<long long>(most >> (23 - kUnit)) - kFar) * filled > logarithms;
 }
 

@@ -21,7 +21,7 @@ from bestof.torch.plan import optimize as optimizing
 from bestof.torch.plan.program import Program
 from bestof.torch.product.table import ROWS as PRODUCTS
 
-FAULTS = {"NaN": torch.nan, "infinity": torch.inf, "1e9": 1e9, "-1e6": -1e6}
+FAULTS = {"NaN": torch.nan, "infinity": torch.inf, "1e9": 1e9, "-1e6": -1e6, "700": 700.0}
 GEOMETRIES = {
     "3x3": ((2, 16, 23, 23), (16, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "3x3 without padding": ((1, 16, 26, 24), (24, 16, 3, 3), (1, 1), (0, 0), (1, 1), 1),
