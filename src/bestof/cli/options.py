@@ -11,6 +11,8 @@ from typing import Any
 from bestof.errors import InvalidArgument
 from bestof.whole_file import check_replaceable
 
+_PROBLEMS_SHOWN = 1000  # a table of 100,000 took 35 s to draw, and no one reads it
+
 
 def parser_of(command: str, description: str, epilog: str, **more: Any) -> argparse.ArgumentParser:
     """Return the parser of `bestof COMMAND`; the lines of its help stay as they are written."""
@@ -78,6 +80,24 @@ def add_number(
 def add_rows(parser: argparse.ArgumentParser) -> None:
     """Add the option for the length of the tables."""
     add_number(parser, "--rows", 15, "rows of a table")
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the number of problems that tables show; see `limit_of`."""
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        default=_PROBLEMS_SHOWN,
+        help="show at most N problems; 0: all (default: %(default)s)",
+    )
+
+
+def limit_of(options: argparse.Namespace) -> int | None:
+    """Return the number of problems to show, or None for all; InvalidArgument below 0."""
+    if options.limit < 0:
+        raise InvalidArgument(f"--limit: expected 0 or more; got {options.limit}")
+    return options.limit or None
 
 
 def add_json(parser: Any, what: str = "JSON, times in seconds") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bestof import selection
 from bestof.cli.kept import kept
-from bestof.cli.options import add_json
+from bestof.cli.options import add_json, add_limit, limit_of
 from bestof.cli.report_file import ReportFile
 from bestof.errors import InvalidArgument, StoreError
 from bestof.selection.report import Report, report_from_dict
@@ -21,6 +21,7 @@ def call(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     if options.file is not None and options.store is not None:
         raise InvalidArgument("a report file and --store were both given; pass one of them")
+    most = limit_of(options)
     page = None if options.html is None else ReportFile.at(_page_name(options.html))
     report = (
         _saved(options.file)
@@ -36,9 +37,9 @@ def call(argv: Sequence[str]) -> int:
     elif options.json:
         print(render(report, "json"))
     elif options.tree:
-        print_chosen(report)
+        print_chosen(report, most)
     else:
-        print_report(report)
+        print_report(report, most)
     return 0
 
 
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a report that `bestof run --report FILE.json` wrote",
     )
     parser.add_argument("--store", metavar="URL", help="another store, such as sqlite:///PATH")
+    add_limit(parser)
     form = parser.add_mutually_exclusive_group()
     add_json(form, "JSON")
     form.add_argument("--tree", action="store_true", help="print only the tree of decisions")

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from time import time
 
 from bestof.cli.kept import kept
-from bestof.cli.options import add_json
+from bestof.cli.options import add_json, add_limit, limit_of
 from bestof.cli.store_action import Action
 from bestof.cli.store_explain import EXPLAIN
 from bestof.cli.store_lock_file import EXPORT, IMPORT, MERGE
@@ -56,19 +56,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--selector", metavar="NAME", help="only this selector")
+    add_limit(parser)
     add_json(parser, "JSON")
 
 
 def _show(store: Store, options: argparse.Namespace) -> int:
+    most = limit_of(options)
     records, pins = _chosen(store, options.selector)
     if options.json:
         content = {
-            "records": [asdict(record) for record in records],
+            "records": [record.to_dict() for record in records],
             "pins": [asdict(pin) for pin in pins],
         }
         print(printable_json(json.dumps(content, indent=2, ensure_ascii=False)))
         return 0
-    print_records(records, store.url, time())
+    print_records(records, store.url, time(), most)
     for pin in pins:
         print(f"pinned: {pin_text(pin)}")
     return 0

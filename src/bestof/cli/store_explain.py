@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import groupby
 from time import time
 
-from bestof.cli.options import add_json
+from bestof.cli.options import add_json, add_limit, limit_of
 from bestof.cli.store_action import Action
 from bestof.errors import StoreError
 from bestof.selection.explanation import Explanation, explain
@@ -18,7 +18,8 @@ from bestof.selection.store.memory import MemoryStore
 from bestof.selection.store.protocol import Store
 from bestof.view import print_report
 from bestof.view.printable import printable, printable_json
-from bestof.view.quantity import age
+from bestof.view.quantity import age, plural
+from bestof.view.words import not_shown
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +29,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "problem", nargs="?", metavar="PROBLEM", help="only this problem, as `show` prints it"
     )
+    add_limit(parser)
     add_json(parser, "JSON")
 
 
 def _explain(store: Store, options: argparse.Namespace) -> int:
+    most = limit_of(options)
     found = explain(*store.contents(), options.selector, options.problem)
     if not found:
         what = (
@@ -48,10 +51,14 @@ def _explain(store: Store, options: argparse.Namespace) -> int:
         print(printable_json(text))
         return 0
     now = time()
-    hosts = groupby(sorted(found, key=lambda one: one.record.host), key=lambda one: one.record.host)
+    hosts = groupby(
+        sorted(found[:most], key=lambda one: one.record.host), key=lambda one: one.record.host
+    )
     for number, (host, explanations) in enumerate(hosts):
         print(f"{'' if number == 0 else chr(10)}host: {printable(host)}")
         _print_host(list(explanations), now)
+    if most is not None and len(found) > most:
+        print(not_shown(plural(len(found) - most, "problem")))
     return 0
 
 

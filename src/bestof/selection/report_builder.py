@@ -96,9 +96,12 @@ def report_selector(
 
 
 def store_report(store: Store) -> Report:
-    """Return the report of every selector in a store. Alternatives keep the order of the store."""
+    """Return the report of every selector in a store. Alternatives keep the order of the store.
+
+    Raises StoreError if the store cannot be read.
+    """
     selectors = []
-    for name, records in groupby(store.records(), key=lambda record: record.selector):
+    for name, records in groupby(store.contents()[0], key=lambda record: record.selector):
         selectors.append(SelectorReport(name, 0, tuple(_stored(record) for record in records)))
     return Report(tuple(selectors))
 

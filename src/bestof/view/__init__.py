@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Literal
 
@@ -19,6 +20,7 @@ from bestof.selection.report import Report
 from bestof.view.html import html
 from bestof.view.printable import printable_json, printable_record, printable_report
 from bestof.view.quantity import age, plural
+from bestof.view.words import not_shown
 
 _HINT = "(install bestof[view] for tables and colours)"
 
@@ -28,11 +30,13 @@ def render(
     format: Literal["text", "json", "html"] = "text",
     width: int | None = None,
     color: bool = False,
+    most: int | None = None,
 ) -> str:
     """Return the report as text, JSON or an HTML page.
 
-    `width` in columns and `color` apply to text only. `report_from_dict` reads the JSON back. Text
-    shortens names of more than 400 characters; JSON and HTML hold them whole.
+    `width` in columns, `color`, and `most`, the number of problems shown, apply to text only.
+    `report_from_dict` reads the JSON back. Text shortens names of more than 400 characters; JSON
+    and HTML hold them whole.
     """
     if format == "json":
         content = json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
@@ -41,12 +45,11 @@ def render(
         return html(printable_report(report, most=None))
     if format != "text":
         raise InvalidArgument(f"there is no format {format!r}; take text, json or html")
-    shown = printable_report(report)
     if not _rich():
-        return f"{shown}\n{_HINT}"
+        return _plain(report, most)
     from bestof.view.text import text  # noqa: PLC0415  optional and slow
 
-    return text(shown, width, color)
+    return text(report, width, color, most)
 
 
 def report(format: Literal["text", "json", "html"] = "text") -> str:
@@ -54,45 +57,67 @@ def report(format: Literal["text", "json", "html"] = "text") -> str:
     return render(report_all(), format)
 
 
-def print_report(report: Report) -> None:
-    """Print the report to the standard output. A terminal gets colours and full width."""
+def print_report(report: Report, most: int | None = None) -> None:
+    """Print the report to the standard output. A terminal gets colours and full width.
+
+    most: the number of problems that are shown; None: all.
+    """
     if _rich() and sys.stdout.isatty():
         from bestof.view.text import print_text, terminal  # noqa: PLC0415  optional and slow
 
-        print_text(printable_report(report), terminal())
+        print_text(report, terminal(), most)
     else:
-        print(render(report))
+        print(render(report, most=most))
 
 
-def print_chosen(report: Report) -> None:
+def print_chosen(report: Report, most: int | None = None) -> None:
     """Print the tree of decisions to the standard output, for all selectors that nest.
 
     A line shows the chosen alternative, its time, and its speed-up over the first alternative.
-    Without rich, the whole report is printed.
+    Without rich, the whole report is printed. most: as for `print_report`, of trees.
     """
     if _rich():
         from bestof.view.text import print_chosen, terminal  # noqa: PLC0415  optional and slow
 
-        print_chosen(printable_report(report), terminal())
+        print_chosen(report, terminal(), most)
     else:
-        print(render(report))
+        print(render(report, most=most))
 
 
-def print_records(records: Sequence[Record], url: str, now: float) -> None:
-    """Print the content of the store at this URL. `now` is seconds since the epoch."""
-    records = [printable_record(one) for one in records]
+def print_records(records: Sequence[Record], url: str, now: float, most: int | None = None) -> None:
+    """Print the content of the store at this URL. `now` is seconds since the epoch.
+
+    most: the number of records that are shown; None: all.
+    """
+    title = f"{url}: {plural(len(records), 'problem')}"
+    hidden = 0 if most is None else max(0, len(records) - most)
+    shown = [printable_record(one) for one in records[:most]]
     if _rich():
         from bestof.view.text import print_records, terminal  # noqa: PLC0415  optional and slow
 
-        print_records(records, url, now, terminal())
-        return
-    print(f"{url}: {plural(len(records), 'problem')}")
-    for one in records:
-        samples = sum(len(evidence.samples) for evidence in one.evidence)
-        decision = one.decision or "unsettled"
-        counted, old = plural(samples, "sample"), age(now - one.updated)
-        print(f"{one.selector}  {one.problem}  {decision}  {counted}  {old}")
-    print(_HINT)
+        print_records(shown, title, now, terminal())
+    else:
+        print(title)
+        for one in shown:
+            samples = sum(len(evidence.samples) for evidence in one.evidence)
+            decision = one.decision or "unsettled"
+            counted, old = plural(samples, "sample"), age(now - one.updated)
+            print(f"{one.selector}  {one.problem}  {decision}  {counted}  {old}")
+        print(_HINT)
+    if hidden:
+        print(f"{not_shown(plural(hidden, 'problem'))}; --selector NAME shows one selector")
+
+
+def _plain(report: Report, most: int | None) -> str:
+    """Return the report as text without rich."""
+    used = sum(bool(one.problems) for one in report.selectors)
+    share = None if most is None else max(1, most // max(1, used))
+    cut = [replace(one, problems=one.problems[:share]) for one in report.selectors]
+    counts = [len(one.problems) for one in report.selectors]
+    hidden = sum(counts) - sum(len(one.problems) for one in cut)
+    text = str(printable_report(Report(tuple(cut))))
+    more = f"{not_shown(plural(hidden, 'problem'))}\n" if hidden else ""
+    return f"{text}\n{more}{_HINT}"
 
 
 def _rich() -> bool:

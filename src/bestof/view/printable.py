@@ -41,7 +41,7 @@ def printable_json(text: str) -> str:
 
 def printable_report(report: Report, most: int | None = _MOST) -> Report:
     """Return the report with every name and reason made printable."""
-    return Report(tuple(_selector(one, most) for one in report.selectors))
+    return Report(tuple(printable_selector(one, most) for one in report.selectors))
 
 
 def printable_record(record: Record) -> Record:
@@ -54,7 +54,8 @@ def printable_record(record: Record) -> Record:
     )
 
 
-def _selector(one: SelectorReport, most: int | None) -> SelectorReport:
+def printable_selector(one: SelectorReport, most: int | None = _MOST) -> SelectorReport:
+    """Return the report of one selector with every name and reason made printable."""
     problems = tuple(_problem(problem, most) for problem in one.problems)
     return replace(one, selector=printable(one.selector, most), problems=problems)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -16,6 +17,7 @@ from rich.tree import Tree
 from bestof.selection.duration import duration
 from bestof.selection.record import Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
+from bestof.view.printable import printable, printable_selector
 from bestof.view.quantity import age, plural, ratio
 from bestof.view.tree import Branch, Node, decision_trees
 from bestof.view.words import (
@@ -23,6 +25,7 @@ from bestof.view.words import (
     NOTHING,
     node_facts,
     node_state,
+    not_shown,
     problem_state,
     selector_line,
     status_text,
@@ -37,9 +40,11 @@ _PIPE_WIDTH = 240
 _HEADINGS = ("time", "spread", "trials", "speed-up")
 
 
-def text(report: Report, width: int | None, color: bool) -> str:
+def text(report: Report, width: int | None, color: bool, most: int | None = None) -> str:
     """Return the report in lines of at most `width` columns (None: 100), with colours if
     `color`.
+
+    most: as for `print_text`.
     """
     file = io.StringIO()
     console = Console(
@@ -51,7 +56,7 @@ def text(report: Report, width: int | None, color: bool) -> str:
         legacy_windows=False,
         _environ={},
     )
-    print_text(report, console)
+    print_text(report, console, most)
     lines = file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
@@ -61,40 +66,62 @@ def terminal() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
-def print_text(report: Report, console: Console) -> None:
-    """Print the report to a console: a table for each selector, then the tree of decisions."""
+def print_text(report: Report, console: Console, most: int | None = None) -> None:
+    """Print the report to a console: a table for each selector, then the tree of decisions.
+
+    most: of all problems and of all trees, so many are shown; None: all. Of each selector, an equal
+    share is shown, at least one problem.
+    """
     used = [selector for selector in report.selectors if selector.problems]
     if not used:
         console.print(NOTHING)
         return
+    share = None if most is None else max(1, most // len(used))
+    hidden = 0
     for number, selector in enumerate(used):
         if number:
             console.print()
-        console.print(_selector(selector))
+        shown = replace(selector, problems=selector.problems[:share])
+        console.print(_selector(printable_selector(shown), selector_line(selector)))
+        if left := len(selector.problems) - len(shown.problems):
+            hidden += left
+            console.print(Text(f"… {left:,} more", style="dim"))
     trees = decision_trees(report)
     if trees:
         console.print()
         console.print(_rule("decision tree"))
-        for tree in trees:
+        for tree in trees[:most]:
             console.print(_tree(tree))
+    _print_hidden(console, hidden, len(trees[most:]) if most is not None else 0)
 
 
-def print_chosen(report: Report, console: Console) -> None:
-    """Print the tree of decisions with the chosen alternatives only."""
+def print_chosen(report: Report, console: Console, most: int | None = None) -> None:
+    """Print the tree of decisions with the chosen alternatives only.
+
+    most: so many trees are shown; None: all.
+    """
     trees = decision_trees(report)
     if not trees:
         used = any(selector.problems for selector in report.selectors)
         console.print(NOT_NESTED if used else NOTHING, soft_wrap=True)
-    for tree in trees:
+    for tree in trees[:most]:
         drawn = Tree(_chosen_label(tree), guide_style="dim")
         _grow_chosen(drawn, tree)
         console.print(drawn)
+    _print_hidden(console, 0, len(trees[most:]) if most is not None else 0)
 
 
-def print_records(records: Sequence[Record], url: str, now: float, console: Console) -> None:
+def _print_hidden(console: Console, problems: int, trees: int) -> None:
+    counts = ((problems, "problem"), (trees, "tree"))
+    told = " and ".join(plural(count, name) for count, name in counts if count)
+    if told:
+        console.print()
+        console.print(Text(not_shown(told), style="bold"), soft_wrap=True)
+
+
+def print_records(records: Sequence[Record], title: str, now: float, console: Console) -> None:
     """Print what a store holds: a line for each problem; `now` is seconds since the epoch."""
-    title = Text(f"{url}: {plural(len(records), 'problem')}", style="bold")
-    console.print(title, soft_wrap=True)
+    console.print(Text(title, style="bold"), soft_wrap=True)
     if not records:
         return
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
@@ -123,7 +150,7 @@ def _rule(title: str) -> Rule:
     return Rule(Text(title, style="bold"), align="left", style="dim", characters="─")
 
 
-def _selector(selector: SelectorReport) -> RenderableType:
+def _selector(selector: SelectorReport, line: str) -> RenderableType:
     alternatives = [one for problem in selector.problems for one in problem.alternatives]
     rows = [_cells(one) for one in alternatives]
     # A column has the same width for all problems of the selector, so that times are aligned.
@@ -133,7 +160,7 @@ def _selector(selector: SelectorReport) -> RenderableType:
     ]
     parts: list[RenderableType] = [
         _rule(selector.selector),
-        Text(selector_line(selector), style="dim"),
+        Text(line, style="dim"),
         Text(),
         _columns(
             name, widths, [("", Text("alternative"), *_HEADINGS, Text("status"))], style="dim"
@@ -228,7 +255,7 @@ def _grow_chosen(tree: Tree, node: Node) -> None:
 def _chosen_label(node: Node) -> Text:
     label = _node_label(node)
     for fact in node_facts(node):
-        label.append(f"  {fact}", "dim")
+        label.append(f"  {printable(fact)}", "dim")
     return label
 
 
@@ -236,7 +263,7 @@ def _branch_label(branch: Branch, aside: bool) -> Text:
     style = "dim" if aside else "bold green" if branch.chosen else ""
     words = " ".join(_facts(branch))
     return Text(
-        f"{'* ' if branch.chosen else ''}{branch.alternative.name}  {words}".rstrip(),
+        f"{'* ' if branch.chosen else ''}{printable(branch.alternative.name)}  {words}".rstrip(),
         style,
         overflow="fold",
     )
@@ -252,8 +279,8 @@ def _facts(branch: Branch) -> Iterator[str]:
 def _node_label(node: Node, aside: bool = False) -> Text:
     state = "dim" if aside else "green" if node.settled else "yellow"
     return Text.assemble(
-        (node.selector, "dim" if aside else "bold"),
-        (f" {node.problem} → ", "dim" if aside else ""),
-        (node_state(node), state),
+        (printable(node.selector), "dim" if aside else "bold"),
+        (f" {printable(node.problem)} → ", "dim" if aside else ""),
+        (printable(node_state(node)), state),
         overflow="fold",
     )

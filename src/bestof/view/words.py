@@ -16,6 +16,11 @@ NOT_NESTED = (
 )
 
 
+def not_shown(what: str) -> str:
+    """Return the hint below a table that is cut; `what` is such as `7 problems`."""
+    return f"{what} not shown; --limit 0 shows all, --json too"
+
+
 def selector_line(selector: SelectorReport) -> str:
     """Return the number of problems, how many of them are settled, and the cost of the search."""
     count = len(selector.problems)

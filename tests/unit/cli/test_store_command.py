@@ -14,6 +14,7 @@ from bestof.cli import main
 from bestof.selection.record import Evidence, Record
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport
 from bestof.selection.store.memory import MemoryStore
+from bestof.selection.store.sqlite import SqliteStore
 from bestof.view import render
 
 LONG = "x " + ", ".join(f"axis {i}" for i in range(40))
@@ -186,3 +187,34 @@ def test_report_of_a_file(
     path.write_text(render(other, "json"))
     assert main(["report", str(path)]) == 0
     assert capsys.readouterr().out == render(other) + "\n"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> str:
+    """The URL of a store with 1,500 problems of two selectors."""
+    store = SqliteStore(tmp_path / "many.sqlite")
+    evidence = (Evidence("a", "1", (1.0,)), Evidence("b", "1", (2.0,)))
+    store.unite([Record(f"s{n % 2}", f"({n},)", "h", "a", evidence, 1.0) for n in range(1500)])
+    store.close()
+    return str(tmp_path / "many.sqlite")
+
+
+@pytest.mark.parametrize("command", [["store", "show"], ["report"], ["store", "explain", "s0"]])
+def test_tables_of_many_problems_are_cut_and_say_so(
+    command: list[str], many: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = 750 if "explain" in command else 1500
+
+    def shown(*more: str) -> str:
+        assert main([*command, "--store", many, *more]) == 0
+        return capsys.readouterr().out
+
+    assert len(shown("--json").splitlines()) > total
+    few = shown("--limit", "10")
+    assert f"{total - 10} problems not shown; --limit 0 shows all" in few.replace(",", "")
+    assert sum(f"({n},)" in few for n in range(1500)) == 10
+    whole = shown("--limit", "0")
+    assert "not shown" not in whole
+    assert sum(f"({n},)" in whole for n in range(1500)) == total
+    assert ("not shown" in shown()) == (total > 1000)
+    assert main([*command, "--store", many, "--limit", "-1"]) == 2

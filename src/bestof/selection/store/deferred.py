@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 
 READ_SECONDS = 10.0  # how long the thread retries to read a busy store
 ORDER_SECONDS = 60.0  # how long an order of a user waits
+_LONG_ORDER_SECONDS = 1800.0  # an order that was begun, such as the import of 100,000 records
 _ANSWERS_KEPT = 1024
 _ANSWER_SECONDS = 10.0  # how long a late answer stays valid
 
@@ -241,9 +242,16 @@ class DeferredStore:
         job = Job(order, ORDER_SECONDS)
         self._worker.submit(job)
         job.wait(2 * ORDER_SECONDS)
+        if job.begun and not job.finished:  # 100,000 records take 25 s, on a busy machine minutes
+            job.wait(_LONG_ORDER_SECONDS)
         self._announce()
         if isinstance(job.error, StoreError):
             raise job.error
+        if job.begun and not job.finished:
+            raise StoreError(
+                f"{self._database.title} has not finished in {_LONG_ORDER_SECONDS / 60:.0f} "
+                "minutes; the order may still be carried out while this process runs"
+            )
         if job.error is not None or not job.finished:
             reason = job.error or "it does not answer"
             raise StoreError(f"{self._database.title} {failure.format(reason)}") from job.error

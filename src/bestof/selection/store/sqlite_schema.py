@@ -20,6 +20,7 @@ from bestof.selection.store.sqlite_file import (
 )
 from bestof.selection.store.storable import storable
 
+_COMPACT = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_SHOWN = 200  # characters of a name in a message
 
 # Evidence is read in the order of its ids. An upsert keeps the id of a row.
@@ -206,7 +207,7 @@ def _evidence_row(item: Evidence) -> _EvidenceRow:
     return _EvidenceRow(
         storable(item.alternative),
         storable(item.version),
-        json.dumps(item.samples, separators=(",", ":")),
+        _COMPACT(item.samples),
         None if item.disqualified is None else storable(item.disqualified),
         json.dumps(children) if children else "[]",
     )

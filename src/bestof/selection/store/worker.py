@@ -27,7 +27,7 @@ class Job:
 
     __slots__ = (
         *("_action", "_done", "_finished", "_patient"),
-        *("deadline", "error", "result", "since"),
+        *("begun", "deadline", "error", "result", "since"),
     )
 
     def __init__(self, action: Callable[[], Any], seconds: float, *, patient: bool = False) -> None:
@@ -41,11 +41,13 @@ class Job:
         self.result: Any = None
         self.error: Exception | None = None
         self.since = 0.0
+        self.begun = False  # whether a thread has taken it up
 
     def attempt(self) -> bool:
         """Run the action. Return whether the job is finished. One thread at a time calls this."""
         if self._finished:
             return True
+        self.begun = True
         try:
             self.result = self._action()
         except Unavailable as error:
