@@ -32,7 +32,7 @@ def parser_of_script(
 
     or_else: the arguments of another use of the command, for the usage.
     """
-    usage = f"bestof {command} [options] (script.py | -m MODULE) [arguments]"
+    usage = f"bestof {command} [options] (script.py | FOLDER | -m MODULE) [arguments]"
     if or_else:
         usage += f"\n       bestof {command} {or_else}"
     parser = parser_of(command, description, epilog, usage=usage, allow_abbrev=False)

@@ -13,6 +13,7 @@ import builtins
 import importlib.util
 import io
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Script:
     """A program that was found and has not started.
 
     `compiled` returns its code, and may raise as the program would. `path_entry` becomes
-    `sys.path[0]`, or is None if the interpreter was told to add none (`-P`).
+    `sys.path[0]`, or is None if the interpreter was told to add none (`-P`) for a script.
     """
 
     name: str
@@ -51,7 +52,8 @@ class Script:
         sys.modules["__main__"] = main
         sys.argv = list(self.argv)
         if self.path_entry is not None:
-            sys.path[0] = self.path_entry
+            # With -P there is no entry to replace. A folder or a zip file is added all the same.
+            sys.path[: 0 if _safe_path() else 1] = [self.path_entry]
         prepare()
         try:
             code = self.compiled()
@@ -92,11 +94,11 @@ def split_arguments(
 
 
 def find_script(path: str, arguments: Sequence[str]) -> Script:
-    """Return the program in a file. Raises InvalidArgument if it cannot be read."""
-    if os.path.isdir(path):
-        raise InvalidArgument(
-            f"cannot run {path!r}: it is a directory; name the script in it, or use -m PACKAGE"
-        )
+    """Return the program in a file, a folder or a zip file. Raises InvalidArgument if there is
+    none."""
+    importer = _importer(path)
+    if importer is not None:
+        return _find_main(path, importer, arguments)
     try:
         with io.open_code(os.path.abspath(path)) as file:
             source = file.read()
@@ -120,6 +122,34 @@ def find_script(path: str, arguments: Sequence[str]) -> Script:
     )
 
 
+def _importer(path: str) -> Any:
+    """Return what finds modules in a folder or a zip file; None for another file.
+
+    The interpreter asks the same hooks.
+    """
+    if not (os.path.isdir(path) or os.path.isfile(path)):
+        return None
+    return pkgutil.get_importer(os.path.join(os.getcwd(), path))  # as the interpreter joins them
+
+
+def _find_main(path: str, importer: Any, arguments: Sequence[str]) -> Script:
+    """Return the program `__main__` in a folder or a zip file, as `python FOLDER` runs it."""
+    spec = importer.find_spec("__main__")
+    get_code = None if spec is None else getattr(spec.loader, "get_code", None)
+    if spec is None or get_code is None:
+        raise InvalidArgument(
+            f"cannot run {path!r}: it has no file __main__.py; name the script in it, or use -m "
+            "PACKAGE"
+        )
+    return Script(
+        name=path,
+        argv=(path, *arguments),
+        path_entry=os.path.join(os.getcwd(), path),
+        attributes=_attributes_of(spec),
+        compiled=partial(_module_code, get_code, "__main__"),
+    )
+
+
 def find_module(name: str, arguments: Sequence[str]) -> Script:
     """Return the program that `python -m name` would run. Raises InvalidArgument if none exists."""
     entry = None if _safe_path() else os.getcwd()
@@ -135,20 +165,25 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
     get_code = getattr(loader, "get_code", None)
     if get_code is None or not _has_code(get_code, spec.name):
         raise InvalidArgument(f"cannot run the module {name!r}: it has no Python code")
-    attributes = {
-        "__loader__": loader,
-        "__builtins__": builtins,
-        "__file__": spec.origin,
-        "__cached__": spec.cached,
-        "__package__": spec.parent,
-        "__spec__": spec,
-    }
     return Script(
         name=f"-m {name}",
         argv=(spec.origin or name, *arguments),
         path_entry=entry,
-        attributes=_with_annotations(attributes),
+        attributes=_attributes_of(spec),
         compiled=partial(_module_code, get_code, spec.name),
+    )
+
+
+def _attributes_of(spec: ModuleSpec) -> dict[str, Any]:
+    return _with_annotations(
+        {
+            "__loader__": spec.loader,
+            "__builtins__": builtins,
+            "__file__": spec.origin,
+            "__cached__": spec.cached,
+            "__package__": spec.parent,
+            "__spec__": spec,
+        }
     )
 
 

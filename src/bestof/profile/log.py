@@ -22,6 +22,9 @@ _SHOWN = 5
 # The beginning of every line of oneDNN and MKL. Text before it belongs to other programs.
 _PREFIX = re.compile(f"(?=(?:{'|'.join((*onednn.PREFIXES, mkl.PREFIX))})[, ])")
 
+# Colours and other orders to a terminal, as MKL_VERBOSE=2 and loggers write them, also cut ones.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[@-_]|$)")
+
 # A timestamp after the prefix. It is removed, so that equal refusals are listed once.
 _STAMP = re.compile(r"(verbose,(?:v\d+,)?)\d+\.\d+,")
 
@@ -45,13 +48,13 @@ class Log:
     def add(self, text: str) -> bool:
         """Read one line. Return whether oneDNN, MKL or bestof wrote it."""
         # Threads and processes may write at the same time. A line then begins inside another one.
-        foreign, *own = _PREFIX.split(text.rstrip("\r\n"))
+        foreign, *own = _PREFIX.split(_without_escapes(text).rstrip("\r\n"))
         self.foreign += bool(foreign.strip()) and not own
         for one in map(escaped, own):
             if mkl.is_mkl(one):
                 self._mkl(one)
             else:
-                self._onednn(one)
+                self._onednn(onednn.with_points(one))
         return bool(own)
 
     def _onednn(self, text: str) -> None:
@@ -99,7 +102,11 @@ class Log:
 
 def contains_line(text: str) -> bool:
     """Return whether oneDNN, MKL or bestof wrote the text or a part of it."""
-    return _PREFIX.search(text) is not None
+    return _PREFIX.search(_without_escapes(text)) is not None
+
+
+def _without_escapes(text: str) -> str:
+    return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def read_lines(texts: Iterable[str]) -> Log:

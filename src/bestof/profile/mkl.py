@@ -14,9 +14,10 @@ PREFIX = "MKL_VERBOSE"
 
 _CALL = re.compile(
     r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) "
-    r"(?P<time>[\d.]+)(?P<unit>ns|us|ms|s)\b(?P<rest>.*)"
+    r"(?P<time>[\d.,]+)(?P<unit>[num]?s\b|[num]\Z)(?P<rest>.*)"  # a cut line may end in the unit
 )
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "s": 1.0}
+_HEADERS = (f"{PREFIX} oneMKL", f"{PREFIX} Intel(R)")
 # The data type by the first letter of a BLAS or LAPACK name.
 _DTYPES = {"S": "f32", "D": "f64", "C": "c64", "Z": "c128"}
 _GEMM = re.compile(r"([SDCZ])GEMM\Z")
@@ -29,8 +30,8 @@ def is_mkl(text: str) -> bool:
 
 
 def is_header(text: str) -> bool:
-    """Return whether the line describes the library, not a call."""
-    return text.startswith((f"{PREFIX} oneMKL", f"{PREFIX} Intel(R)"))
+    """Return whether the line, or what is left of a cut one, describes the library, not a call."""
+    return text.startswith(_HEADERS) or any(one.startswith(text.rstrip()) for one in _HEADERS)
 
 
 def parse(text: str) -> Line:
@@ -39,7 +40,8 @@ def parse(text: str) -> Line:
     if found is None:
         raise ValueError("not a call of MKL")
     name, arguments = found["name"].upper(), found["arguments"].split(",")
-    seconds = float(found["time"]) * _UNITS[found["unit"]]
+    # A program that sets a locale, such as German, has MKL write a decimal comma.
+    seconds = float(found["time"].replace(",", ".")) * _UNITS[found["unit"][0]]
     if seconds > MOST_MS / 1e3:
         raise ValueError(f"the time is impossible: {found['time']!r}")
     return Line(

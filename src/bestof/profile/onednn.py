@@ -21,10 +21,20 @@ FIELDS = (
 )
 _TEMPLATE = re.compile(r"(?:prim_)?template:(.*)")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?\Z")
+_STAMP = re.compile(r"(\w+_verbose,(?:v\d+,)?\d+),(\d+,)")
+_FRACTION = re.compile(r"\d+(e[+-]?\d+)?\Z")
 # No clock and no call reaches 30,000 years. Sums of such times would not be finite.
 MOST_MS = 1e15
 # The level of the line, which is printed since 3.2. The template does not name it.
 _COMPONENTS = ("primitive", "graph", "ukernel", "common")
+
+
+def with_points(text: str) -> str:
+    """Return a line with the decimal comma of its timestamp as a point.
+
+    Programs that set a locale, such as German, have oneDNN write numbers with commas.
+    """
+    return _STAMP.sub(r"\1.\2", text, count=1)
 
 
 def words_of(text: str) -> list[str]:
@@ -58,6 +68,9 @@ def parse(text: str, words: Sequence[str], fields: Sequence[str]) -> Line:
     names = [name for name in fields if name != "timestamp"]
     if not set(FIELDS[1:]) <= set(names):
         raise ValueError(f"the template lacks one of {', '.join(FIELDS[1:])}")
+    place = names.index("exec_time")
+    if len(rest) == len(names) + 1 and rest[place].isdecimal() and _FRACTION.match(rest[place + 1]):
+        rest[place : place + 2] = [f"{rest[place]}.{rest[place + 1]}"]  # a decimal comma
     if len(rest) != len(names):
         raise ValueError(f"expected {len(names)} fields, got {len(rest)}")
     field = dict(zip(names, rest, strict=True))

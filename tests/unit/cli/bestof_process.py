@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 # The console script, with the parts that stand below the command line replaced.
@@ -86,13 +87,15 @@ class Bestof:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run `bestof` with these arguments."""
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", flags: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run `bestof` with these arguments, and the interpreter with these flags."""
         driver = DRIVER.replace("{selectors}", str(self.selectors)).replace(
             "{trials}", str(self.trials)
         )
         path = self.write(".driver/bestof", driver)
-        return self._run([sys.executable, str(path), *arguments], stdin)
+        return self._run([sys.executable, *flags, str(path), *arguments], stdin)
 
     def python(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run the interpreter with these arguments."""

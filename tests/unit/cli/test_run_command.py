@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from bestof_process import Bestof
@@ -197,6 +198,41 @@ def test_a_module_runs_as_under_python(bestof: Bestof) -> None:
         same(bestof("run", "-m", module, "-m", "a"), bestof.python("-m", module, "-m", "a"))
 
 
+SHOWN = """
+import sys, helper
+assert sys.modules["__main__"].__dict__ is globals()
+print(sys.argv, sys.path[0], sys.path[1].endswith(".zip"), helper.__file__)
+print(__name__, __file__, repr(__package__), __cached__, type(__loader__).__name__, __doc__)
+print(__spec__.name, __spec__.origin, repr(__spec__.parent), __spec__.loader is __loader__)
+if sys.argv[1:] == ["fail"]:
+    raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("flag", ["", "-P"])
+@pytest.mark.parametrize("path", ["app", "app/", "./app", "sub/../app", "app.zip", "run", "/app"])
+def test_a_folder_or_a_zip_file_runs_as_under_python(bestof: Bestof, path: str, flag: str) -> None:
+    if flag and sys.version_info < (3, 11):
+        pytest.skip("-P came with Python 3.11")
+    files = {"__main__.py": SHOWN, "helper.py": "", "torch.py": "enabled = False\n"}
+    (bestof.folder / "sub").mkdir()
+    for name, text in files.items():
+        bestof.write(f"app/{name}", text)
+    with zipfile.ZipFile(bestof.folder / "app.zip", "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    # An executable zip file begins with a line for the shell.
+    bestof.write("run", b"#!/usr/bin/env python3\n" + (bestof.folder / "app.zip").read_bytes())
+    path = str(bestof.folder / "app") if path == "/app" else path
+    flags = [flag] if flag else []
+    for arguments in ((path, "a", "-m"), (path, "fail")):
+        plain = bestof.python(*flags, *arguments)
+        ours = bestof("run", *arguments, flags=flags)
+        assert ours.stdout.decode() == plain.stdout.decode()
+        assert ours.returncode == plain.returncode == (7 if "fail" in arguments else 0)
+    assert path in ours.stderr.decode()
+
+
 def test_a_module_may_have_any_loader_of_code(bestof: Bestof) -> None:
     """Loaders of editable installs wrap another one."""
     bestof.write("real.py", "print(__name__, __spec__.name)\n")
@@ -236,7 +272,7 @@ def test_a_reader_that_leaves_is_python_s_matter(bestof: Bestof) -> None:
     [
         ((), "nothing to run"),
         (("nowhere.py",), "'nowhere.py': No such file or directory"),
-        (("folder",), "directory"),
+        (("folder",), "'folder': it has no file __main__.py"),
         (("-m", "nowhere.to.be"), "'nowhere.to.be'"),
         (("-m", "sys"), "it has no Python code"),
         (("--report", "x.pdf", "x.py"), ".json, .html, .txt"),

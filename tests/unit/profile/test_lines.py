@@ -129,6 +129,86 @@ def test_a_product_of_mkl_is_read() -> None:
     assert log.unknown == 0
 
 
+PRODUCT = "SGEMM(T,N,10,4,4608,0x7ff,0x55b,4608,0x55c,4608,0x7fe,0x55d,10)"
+
+
+@pytest.mark.parametrize("version", CONVOLUTIONS)
+@pytest.mark.parametrize(("time", "milliseconds"), [("4,5", 4.5), ("0,00097", 9.7e-4), ("12", 12)])
+def test_decimal_commas_are_read(version: str, time: str, milliseconds: float) -> None:
+    whole = CONVOLUTIONS[version].rpartition(",")[0]
+    stamped = whole.replace("verbose,v1,", "verbose,v1,1795361177959,278076,")
+    if stamped == whole:
+        stamped = whole.replace("verbose,", "verbose,1795361177959,278076,")
+    log = read_lines([f"{whole},{time}", f"{stamped},{time}"])
+    assert log.unknown == 0, log.examples
+    assert [one.seconds for one in log.lines] == [pytest.approx(milliseconds / 1e3)] * 2
+    assert {one.problem for one in log.lines} == {
+        "mb4_ic3oc16_ih16oh14kh3sh1dh0ph0_iw16ow14kw3sw1dw0pw0"
+    }
+    assert log.lines[1].began == pytest.approx(1795361177959.278076 / 1e3)
+
+
+def test_a_decimal_comma_is_told_from_a_problem_that_is_a_number() -> None:
+    begin = "onednn_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:a:f0 dst_f32::blocked:a"
+    log = read_lines([f"{begin},,,16,4", f"{begin},,,16,4,5"])
+    assert [(one.problem, one.seconds) for one in log.lines] == [
+        ("16", pytest.approx(4e-3)),
+        ("16", pytest.approx(4.5e-3)),
+    ]
+    refused = "onednn_verbose,v1,{},primitive,create:dispatch,convolution,unsupported"
+    log = read_lines([refused.format("1795361177959,25"), refused.format("1795361177960.5")])
+    assert len(set(log.refusals)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (f"MKL_VERBOSE {PRODUCT} 185,43us CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:8", 185.43e-6),
+        (f"MKL_VERBOSE {PRODUCT} 1.07m", 1.07e-3),
+        (f"MKL_VERBOSE {PRODUCT} 1.07ms CNR:O", 1.07e-3),
+        (f"MKL_VERBOSE {PRODUCT} 2s", 2.0),
+        (f"MKL_VERBOSE {PRODUCT} 2n", 2e-9),
+        (f"\x1b[1;34mMKL_VERBOSE\x1b[0m {PRODUCT} \x1b[0;32m185.43us\x1b[0m CNR:OFF", 185.43e-6),
+        (f"\x1b[32mworker 1 |\x1b[0m MKL_VERBOSE {PRODUCT} 3us\x1b[", 3e-6),
+        (f"\x1b]0;title\x07MKL_VERBOSE \x1b[31m{PRODUCT}\x1b[39;49m 3us \x1b[K", 3e-6),
+    ],
+)
+def test_lines_of_mkl_with_commas_colours_or_a_cut_end_are_read(text: str, seconds: float) -> None:
+    log = read_lines([text])
+    assert log.unknown == 0, log.examples
+    (line,) = log.lines
+    assert (line.problem, line.seconds) == ("m10n4k4608", pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("version", CONVOLUTIONS)
+def test_colours_are_left_out_of_every_version(version: str) -> None:
+    words = CONVOLUTIONS[version].split(",")
+    log = read_lines([",".join(f"\x1b[{30 + n % 8}m{one}\x1b[0m" for n, one in enumerate(words))])
+    assert log.unknown == 0, log.examples
+    (line,) = log.lines
+    assert (line.layout, line.seconds) == ("abcd Acdb16a aBcd16b", pytest.approx(4.5e-3))
+
+
+MKL_2020 = (
+    "MKL_VERBOSE Intel(R) MKL 2020.0 Update 4 Product build 20200917 for Intel(R) 64 architecture "
+    "Intel(R) Advanced Vector Extensions 2 (Intel(R) AVX2) enabled processors, Lnx 2.30GHz lp64 "
+    "gnu_thread",
+    f"MKL_VERBOSE {PRODUCT} 1.07ms CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:8",
+)
+
+
+def test_a_log_of_mkl_2020_is_read_wherever_it_is_cut() -> None:
+    header, call = MKL_2020
+    for length in range(len("MKL_VERBOSE "), len(header)):
+        log = read_lines([call, header[:length]])
+        assert (len(log.lines), log.unknown, len(log.information)) == (1, 0, 1), header[:length]
+    known = call.index(" 1.07m") + len(" 1.07m")
+    for length in range(len("MKL_VERBOSE S"), len(call)):
+        log = read_lines([header, call[:length]])
+        assert (len(log.lines), log.unknown) == ((1, 0) if length >= known else (0, 1)), length
+        assert all(one.seconds == pytest.approx(1.07e-3) for one in log.lines)
+
+
 def test_truncated_and_interleaved_lines_are_counted_and_shown() -> None:
     whole = CONVOLUTIONS["3.12"]
     log = read_lines([whole[:90], whole[:200] + whole, "loss 0.3" + whole, "loss 0.2"])
