@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import bestof.torch as integration
 from bestof.kernels import Conv2dPlan, algorithms
 from bestof.selection import Fixed, use_policy
-from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue
+from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue, catalogues
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import originals
@@ -114,6 +114,16 @@ def test_each_row_says_how_far_it_reaches() -> None:
     assert {row.reach for row in PRODUCTS} == {"own"}
     tiles = {name for name, row in algorithms().items() if row.reach == "tile"}
     assert tiles == {name for name in algorithms() if name.startswith("winograd")}
+
+
+def test_fft_does_not_look_on_cuda_so_it_is_relaxed_there() -> None:
+    problem, _ = operands("11x11", "forward")
+    there = problem._replace(device="a model")
+    for catalogue in catalogues("cuda"):
+        names = {row.name for row in catalogue.applying(there)}
+        assert "fft" not in names
+        relaxed = {row.name for row in catalogue.applying(there._replace(accuracy="relaxed"))}
+        assert "fft" in relaxed
 
 
 def runs(x: Tensor, algorithm: str = "winograd4") -> bool:
