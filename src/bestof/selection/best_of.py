@@ -14,6 +14,7 @@ from bestof.selection import registry
 from bestof.selection.chooser import Chooser
 from bestof.selection.copies import Beside, fill, own_slots, remade
 from bestof.selection.drift_watch import DriftWatch
+from bestof.selection.family import family_of
 from bestof.selection.forced_choice import forced
 from bestof.selection.hot_path import HotPath
 from bestof.selection.journal import Entry, Journal
@@ -154,6 +155,7 @@ class BestOf(Original, HotPath):
             max_problems=settings.max_problems,
             journal=self.journal,
             plain=guard.is_plain,
+            family=family_of(self.name, *settings.manner),
         )
         self._watch = DriftWatch(knowledge, choice, guard.clock)
         new_problems = NewProblems(

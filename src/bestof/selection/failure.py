@@ -67,8 +67,11 @@ def disqualify_failed(
     for position, reason in reasons.items():
         candidate = tuning.candidates[position]
         is_news = not tuning.failed_before(position, reason)
+        shared = tuning.shared
         if not tuning.disqualify(position, reason):
             continue
+        if shared and tuning.decision is None:
+            knowledge.share(tuning)  # with those in which it was disqualified too
         candidate.circumstances = circumstances()
         name = candidate.alternative.name
         if is_news:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from bestof.selection.alternative import Alternative, Function
 from bestof.selection.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.decision import Decision
 from bestof.selection.decision_store import DecisionStore
+from bestof.selection.family import Family, SharedSearch
 from bestof.selection.group_pass import Pass
 from bestof.selection.host import host
 from bestof.selection.hot_path import Winner
@@ -59,6 +59,7 @@ class Knowledge:
         max_problems: int,
         journal: Journal,
         plain: bool,
+        family: Family,
     ) -> None:
         self.name = name
         self.alternatives = alternatives
@@ -78,11 +79,13 @@ class Knowledge:
         self.stage_count = len(self.functions[0]) if self.grouped else 0
         self.check_every = check_every
         self.verifier = verifier
+        self._checks = not plain
         self._asks_ahead = plain and not self.grouped  # trials are timed calls, and nothing else
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
         self._max_problems = max_problems
-        self.lock = threading.RLock()
+        self.family = family
+        self.lock = family.lock
         self.settled: dict[Hashable, PythonWinner] = {}
         self.older: dict[Hashable, PythonWinner] = {}
         self.decisions: dict[Hashable, Decision] = {}
@@ -94,6 +97,7 @@ class Knowledge:
         self.trial_seconds = 0.0
         self.loss_seconds = 0.0
         self._retired = Savings()  # by winners that have left memory
+        family.join(self)
 
     # Winners
 
@@ -153,8 +157,10 @@ class Knowledge:
             oldest = next(iter(self.tunings))
             evicted = self.tunings.pop(oldest)
             self.decisions.pop(oldest, None)
+            self.leave(evicted)
             self._keep(evicted)
-        ahead = self._asks_ahead and not tuning.awaits_store
+        # Others may have gone on with a shared search by the next call.
+        ahead = self._asks_ahead and not tuning.awaits_store and not self.family.is_shared
         tuning.asks_ahead = ahead and bool(getattr(tuning.search, "asks_ahead", False))
         self.tunings[tuning.problem] = tuning
 
@@ -164,7 +170,30 @@ class Knowledge:
 
     def give_up(self, problem: Hashable) -> None:
         """End a search without a decision, and save its evidence."""
-        self._keep(self.tunings.pop(problem))
+        tuning = self.tunings.pop(problem)
+        self.leave(tuning)
+        self._keep(tuning)
+
+    def share(self, tuning: Tuning) -> None:
+        """Take part in the search of other selectors of the same functions, or offer this one.
+
+        It is the search of those in which the same alternatives remain. Called with the lock held.
+        """
+        shared = self.family.searches.get(_shared_key(tuning))
+        if shared is None:
+            own = [candidate.samples for candidate in tuning.candidates]
+            self.family.searches[_shared_key(tuning)] = SharedSearch(tuning.search, own)
+        else:
+            tuning.search = shared.search
+            for candidate, samples in zip(tuning.candidates, shared.samples, strict=True):
+                candidate.samples = samples
+        tuning.shared = True
+
+    def leave(self, tuning: Tuning) -> None:
+        """Offer the search of a problem no longer; those who take part in it go on."""
+        shared = self.family.searches.get(_shared_key(tuning))
+        if shared is not None and shared.search is tuning.search:
+            self.family.searches.pop(_shared_key(tuning), None)
 
     def reopen(self, tuning: Tuning) -> None:
         """Search a settled problem again, after its winner has failed or drifted.
@@ -298,11 +327,16 @@ class Knowledge:
         if tuning.unsaved:
             self._save(tuning)
         self.publish(tuning)
+        self.leave(tuning)
 
     def uncompared(self, tuning: Tuning, position: int) -> set[int]:
         """Return the stages of an alternative whose results must still be compared."""
         candidate = tuning.candidates[position]
-        if self.verifier is None or self.verifier.trusts(candidate.alternative.name):
+        if self.verifier is None:
+            # Another selector may have called it, and compared the result of its own function.
+            compares = self._checks and self.family.is_shared and position != tuning.remaining()[0]
+            return set(self.stages[position]) - candidate.trusted if compares else set()
+        if self.verifier.trusts(candidate.alternative.name):
             return set()
         return set(self.stages[position]) - candidate.trusted
 
@@ -396,7 +430,7 @@ class Knowledge:
 
     def after_fork(self) -> None:
         """In a child process, drop the passes that the parent's threads have begun."""
-        self.lock = threading.RLock()
+        self.lock = self.family.renew()
         for tuning in self.tunings.values():
             tuning.passes.clear()
 
@@ -410,3 +444,7 @@ class Knowledge:
     def where(self, problem: Hashable) -> str:
         """Return the beginning of a message about a problem."""
         return f"BestOf({self.name!r}), problem {problem_text(problem)}"
+
+
+def _shared_key(tuning: Tuning) -> tuple[Hashable, tuple[bool, ...]]:
+    return tuning.problem, tuple(candidate.remains for candidate in tuning.candidates)

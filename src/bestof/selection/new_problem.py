@@ -244,6 +244,8 @@ class NewProblems:
         if winner is None:
             if tuning.lone is not None:
                 self._knowledge.settle(tuning, tuning.lone, "only")
+            elif registry.Defaults.agreement is None and not self._knowledge.stored.overdue:
+                self._share(tuning)
             return
         favour = getattr(tuning.search, "favour", None)
         if favour is not None:  # all ranks decide together, and this one offers what it has stored
@@ -255,6 +257,16 @@ class NewProblems:
         if stored and self._may_retry():
             tuning.plan_retries()
         self._knowledge.settle(tuning, winner, "stored" if stored else "forced")
+
+    def _share(self, tuning: Tuning) -> None:
+        """Begin with the decision, or the search, of other selectors of the same functions."""
+        decision = self._knowledge.family.decision(tuning.problem)
+        if decision is None or not all(one.remains for one in tuning.candidates):
+            self._knowledge.share(tuning)
+        else:
+            unverified = frozenset(self._knowledge.stages[0])
+            tuning.inherit(decision, recursive=False, unverified=unverified)
+            self._knowledge.publish(tuning)
 
     def _may_retry(self) -> bool:
         """Return whether this process may retry alternatives that an earlier one disqualified."""

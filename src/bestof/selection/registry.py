@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from typing import Any, ClassVar, Protocol
 
 from bestof.errors import StoreError
+from bestof.selection import family
 from bestof.selection.argument import parse_any_policy
 from bestof.selection.forced_choice import orders
 from bestof.selection.identity import has_code_of, places
@@ -290,6 +291,7 @@ def _tell_unmet_orders() -> None:
 def _after_fork() -> None:
     global _lock  # noqa: PLW0603 - another thread of the parent may hold the old one
     _lock = threading.RLock()
+    family.after_fork()
     forget_other_detours()
     for selector in selectors():
         selector.after_fork()

@@ -33,7 +33,11 @@ from bestof.selection.verifier import Verifier
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parsed arguments of a selector. `paper` holds the three numbers of the original."""
+    """The parsed arguments of a selector.
+
+    `manner` is equal for selectors that choose among the same functions in the same manner. `paper`
+    holds the three numbers of the original.
+    """
 
     alternatives: tuple[Alternative, ...]
     names: list[str]
@@ -41,6 +45,7 @@ class Settings:
     choice: PolicyChoice
     guard: Guard
     find_store: Callable[[], Store | None]
+    manner: tuple[Hashable, ...]
     check_every: int | None
     max_problems: int
     max_searches: int | None
@@ -101,6 +106,15 @@ def parse_settings(
         paper=paper,
         choice=choice,
         guard=Guard(compared, restore, clock, late, verifier),
+        manner=(
+            *((one.name, one.version, one.mutates) for one in parsed),
+            own_policy if isinstance(own_policy, Hashable) else id(own_policy),
+            compared if isinstance(compared, float) else id(check),
+            "shared" if store is None else id(own_store),
+            # Identities: equal ones must not keep what belongs to one selector alive.
+            *map(id, (restore, clock, neighbours, timer)),
+            *(drift, max_searches, patience, check_every),
+        ),
         find_store=registry.shared_store if store is None else lambda: own_store,
         check_every=parse_check_every(where, check, check_every),
         max_problems=max_problems,

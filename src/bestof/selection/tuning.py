@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
@@ -51,6 +52,7 @@ class Tuning:
         "retried",
         "retries",
         "search",
+        "shared",
         "unsaved",
         "unverified",
     )
@@ -81,6 +83,7 @@ class Tuning:
         # Positions that are tried once, each in one call beside the stored decision.
         self.retries: list[int] = []
         self.retried: set[int] = set()  # positions that answer such a call, or have answered one
+        self.shared = False  # whether other selectors may take part in the search
         self.unsaved = False  # whether there is evidence that the store does not have
 
     def ask(self) -> int | None:
@@ -124,6 +127,11 @@ class Tuning:
 
     def _drop(self, position: int) -> None:
         """Take an alternative that does not remain out of the search."""
+        if self.shared:  # other selectors go on with the search, and with this alternative
+            self.search = copy.deepcopy(self.search)
+            for candidate in self.candidates:
+                candidate.samples = list(candidate.samples)
+            self.shared = False
         remaining = self.remaining()
         self.lone = remaining[0] if len(remaining) == 1 else None
         self.search.drop(position)

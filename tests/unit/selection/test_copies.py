@@ -45,7 +45,7 @@ def test_a_copy_starts_with_the_decisions_and_counts_for_itself(
     assert again._knowledge.stored.find() is selector._knowledge.stored.find() is store
     assert again.total_rounds == 2
     assert again.journal is not selector.journal
-    for name in ("lock", "settled", "decisions", "tunings", "stored"):
+    for name in ("settled", "decisions", "tunings", "stored"):
         assert getattr(again._knowledge, name) is not getattr(selector._knowledge, name)
     again(2)
     assert not selector.explain(2).settled
