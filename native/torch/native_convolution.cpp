@@ -61,8 +61,11 @@ class Made {
   Made() = default;
   Made(const Made&) = delete;
   Made& operator=(const Made&) = delete;
-  ~Made() {
+  ~Made() { drop(); }
+
+  void drop() {
     if (tensor_ != nullptr) stable::aoti_torch_delete_tensor_object(tensor_);
+    tensor_ = nullptr;
   }
 
   // Returns its address; null if memory is short.
@@ -119,13 +122,17 @@ bool NativeConvolution::run(LentWeights& lent, stable::Tensor input, stable::Ten
   }
   const int64_t sizes[4] = {s.images, s.filters, s.out_height, s.out_width};
   const int64_t pixels = s.out_height * s.out_width;
-  float* y = result.make(sizes, channels_last_);
-  if (y == nullptr) return false;
   const bool is_turned = !channels_last_ && s.filters > 1 && pixels > 1;
-  float* y_rows = is_turned ? rows.make(sizes, true) : y;
-  if (y_rows == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, y_rows))
+  Made& made = is_turned ? rows : result;
+  float* computed = made.make(sizes, is_turned || channels_last_);
+  if (computed == nullptr || !kernels_->convolve(plan_, x, w, borrowed.packed(), b, computed))
     return false;
-  if (is_turned) kernels_->turn(y_rows, s.images, pixels, s.filters, y);
+  if (is_turned) {
+    turned.drop();  // before the third copy
+    float* y = result.make(sizes, false);
+    if (y == nullptr) return false;
+    kernels_->turn(computed, s.images, pixels, s.filters, y);
+  }
   *output = result.release();
   return true;
 }

@@ -54,6 +54,16 @@ def hand_back_freed() -> None:
     libc.malloc_trim(0)
 
 
+def hand_back_unused() -> None:
+    """Return to the system what is free now. What is freed from now on is kept as before.
+
+    It does nothing if the C library is not glibc. The next use of this memory meets page faults.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
 def is_set(environment: Mapping[str, str]) -> bool:
     """Return whether the user has set what `keep_freed` changes, by environment variables."""
     tunables = environment.get("GLIBC_TUNABLES", "")

@@ -48,9 +48,9 @@ def forward(
 ) -> Tensor:
     """Return the output (N, K, P, Q)."""
     converted = input.contiguous(memory_format=torch.channels_last)
-    return in_format(
-        as_is.forward(originals, converted, weight, bias, problem), problem.channels_last
-    )
+    output = as_is.forward(originals, converted, weight, bias, problem)
+    del converted  # before the third copy
+    return in_format(output, problem.channels_last)
 
 
 def input_gradient(
@@ -59,6 +59,7 @@ def input_gradient(
     """Return the gradient of the input (N, C, H, W)."""
     converted = grad_output.contiguous(memory_format=torch.channels_last)
     gradient = as_is.input_gradient(originals, converted, weight, _converted(problem))
+    del converted
     return in_format(gradient, problem.channels_last)
 
 

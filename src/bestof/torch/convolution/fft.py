@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bestof.torch.convolution import as_is
 from bestof.torch.convolution.estimate import SMALL, touched
-from bestof.torch.convolution.lowered import MATRIX_LIMIT
+from bestof.torch.convolution.lowered import scratch_limit
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
@@ -88,7 +88,7 @@ def supports(problem: ConvProblem) -> bool:
     if problem.groups == 1 and 400 * elements > problem.flops and problem.flops > SMALL:
         return False
     # Each spectrum exists twice: as transformed, and ordered for the products.
-    return 2 * elements * (16 if problem.dtype == "float64" else 8) <= MATRIX_LIMIT
+    return 2 * elements * (16 if problem.dtype == "float64" else 8) <= scratch_limit(problem)
 
 
 def estimate(problem: ConvProblem) -> float:

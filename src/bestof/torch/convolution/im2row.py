@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution.estimate import MATRIX, converted, dense, touched
-from bestof.torch.convolution.lowered import MATRIX_LIMIT, gradient_rows, lower, matrix_bytes
+from bestof.torch.convolution.lowered import gradient_rows, lower, matrix_bytes, scratch_limit
 from bestof.torch.convolution.memory_format import in_format
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.other_dtype import has_bfloat16
@@ -22,7 +22,7 @@ def supports(problem: ConvProblem) -> bool:
     return (
         not problem.empty
         and problem.dtype in ("float32", "float64")
-        and matrix_bytes(problem) <= MATRIX_LIMIT
+        and matrix_bytes(problem) <= scratch_limit(problem)
     )
 
 
@@ -33,7 +33,7 @@ def supports_weight_gradient(problem: ConvProblem) -> bool:
     """
     if problem.dtype != "bfloat16":
         return supports(problem)
-    return has_bfloat16() and not problem.empty and matrix_bytes(problem) <= MATRIX_LIMIT
+    return has_bfloat16() and not problem.empty and matrix_bytes(problem) <= scratch_limit(problem)
 
 
 def estimate(problem: ConvProblem) -> float:

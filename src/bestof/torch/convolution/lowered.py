@@ -5,11 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bestof.torch.convolution.estimate import operand_bytes, weight_bytes
 from bestof.torch.convolution.pads import pad, symmetric
 from bestof.torch.convolution.problem import ConvProblem
 
-MATRIX_LIMIT = 1 << 30
-"""The most bytes of a lowered matrix or FFT spectrum: a trial must not exhaust memory."""
+_LEAST, _MOST = 1 << 26, 1 << 30
+_SHARE = 4  # times the operands and the result of a convolution
+
+
+def scratch_limit(problem: ConvProblem) -> float:
+    """Return the most bytes of a lowered matrix or of FFT spectra that a trial may take.
+
+    They are bounded by what the program has anyway. The matrix for 3x3 has nine times the bytes of
+    the image, which is more for large images; spectra have 3.5 times those of operands and result.
+    No alternative that won one of the 93 passes in `benchmarks/cost_model` takes more.
+    """
+    return min(_MOST, max(_LEAST, _SHARE * (operand_bytes(problem) + weight_bytes(problem))))
 
 
 def matrix_bytes(problem: ConvProblem) -> int:

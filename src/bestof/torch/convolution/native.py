@@ -117,6 +117,7 @@ def forward(algorithm: str) -> Callable[..., Tensor]:
             output.data_ptr(),
             0 if terms is None else terms.data_ptr(),
         )
+        del x, w  # copies, perhaps; the result is converted into a third
         if not ran:  # an element stands out
             return as_is.forward(originals, input, weight, bias, problem)
         return _finished(output, problem)
@@ -165,6 +166,7 @@ def gradient(algorithm: str, direction: str) -> Callable[..., Tensor]:
         ran = _plan(algorithm, direction, problem).run(
             grad.data_ptr(), other.data_ptr(), gradient.data_ptr()
         )
+        del grad, other  # as in a forward pass
         if not ran:  # an element stands out
             by_pytorch = as_is.input_gradient if of_input else as_is.weight_gradient
             return by_pytorch(originals, grad_output, operand, problem)
