@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import random
+import sqlite3
 import struct
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 from bestof.errors import BestofError, StoreError
 from bestof.selection.record import Child, Evidence, Pin, Record
+from bestof.selection.report_builder import store_report
 from bestof.selection.store.lock_file import export_records, import_pins, import_records
 from bestof.selection.store.sqlite import SqliteStore
+from bestof.view import print_records, print_report
 
 BATCH = 250  # mutations a process: one that crashes takes no more with it
 RECORDS = [
@@ -89,6 +94,75 @@ def stores(folder: Path, count: int, seed: int) -> Counter[str]:
         for left in folder.glob(f"{number}.sqlite*"):
             left.unlink()
         return "set aside" if told else "read"
+
+    return in_processes(one, count, seed)
+
+
+HOSTILE = (
+    *("__import__('os').system('id')", "'); DROP TABLE record; --", "%s%n{0}", "\x1b[31m", ""),
+    *("[", "[" * 5000, "[" + "9" * 400 + "]", "[NaN]", "[1e400]", "[-1]", "[null]", '["1"]', "{}"),
+    *('[["a"]]', '[["a", 1]]', '"\\ud800"', "9" * 400, "x" * 70_000, "\0", "\U0010ffff"),
+    *(None, 0, -1, 2**63 - 1, 1e308, float("inf"), b"", b"\xff\xfe", b"[1.0]", b"\0" * 5000),
+)
+COLUMNS = {
+    "record": ("selector", "problem", "host", "decision", "updated"),
+    "evidence": ("record", "alternative", "version", "samples", "disqualified", "children"),
+    "pin": ("selector", "problem", "host", "alternative"),
+}
+
+
+def rows(folder: Path, count: int, seed: int) -> Counter[str]:
+    """Read and show stores whose rows hold other values; SQLite finds nothing wrong with them."""
+    path = folder / "rows.sqlite"
+    store = SqliteStore(path)
+    for record in RECORDS:
+        store.save(record)
+    store.pin("conv", "a", "p", "h"), store.pin("conv", "b")
+    store.close()
+    whole = path.read_bytes()
+
+    def one(chance: random.Random, number: int) -> str:
+        os.environ["BESTOF_STORE_WAIT"] = "60"  # in this child
+        place = folder / f"{number}.sqlite"
+        place.write_bytes(whole)
+        connection = sqlite3.connect(place, isolation_level=None)
+        for _ in range(chance.choice((1, 1, 5))):
+            table = chance.choice(tuple(COLUMNS))
+            column, value = chance.choice(COLUMNS[table]), chance.choice(HOSTILE)
+            which = "" if chance.random() < 0.2 else "ORDER BY random() LIMIT 1"
+            query = f"""UPDATE OR IGNORE {table} SET {column} = ?
+                WHERE rowid IN (SELECT rowid FROM {table} {which})"""
+            with suppress(sqlite3.IntegrityError):
+                connection.execute(query, (value,))
+        connection.close()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            opened = SqliteStore(place)
+            records, pins = opened.contents()
+            for record in [*RECORDS[:3], *records]:
+                opened.load(*record.key)
+                opened.elsewhere(record.selector, record.problem, "another")
+                opened.pinned(*record.key)
+            text = export_records(records, pins)
+            assert len(import_records(text)) == len(records)
+            assert import_pins(text) == pins
+            with redirect_stdout(io.StringIO()):
+                print_records(records, opened.url, 1.0)
+                print_report(store_report(opened))
+            for record in RECORDS:
+                opened.save(record)
+            assert opened.flush(60.0), [str(one.message) for one in told]
+            for record in RECORDS:
+                loaded = opened.load(*record.key)
+                assert loaded is not None, record.key
+                kept = {item.alternative: item for item in loaded.evidence}
+                assert all(kept[item.alternative] == item for item in record.evidence)
+            opened.close()
+        assert len(told) <= 1, [str(one.message) for one in told]
+        assert not list(folder.glob(f"{number}.sqlite.damaged*")), "a healthy file was renamed"
+        for left in folder.glob(f"{number}.sqlite*"):
+            left.unlink()
+        return "told" if told else "read"
 
     return in_processes(one, count, seed)
 

@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
                 figures, name, options.every
             )
         for kind in (
-            *(mutations.stores, mutations.lock_files, mutations.plans),
+            *(mutations.stores, mutations.rows, mutations.lock_files, mutations.plans),
             *(plan_mutations.plan_graphs, reader_mutations.readers),
         ):
             place = folder / kind.__name__

@@ -22,6 +22,12 @@ def test_mutated_files_give_a_clear_error_or_a_good_answer(
     expect_good(getattr(mutations, kind)(tmp_path, count, seed=7), count)
 
 
+def test_rows_with_other_values_are_left_out_and_rename_nothing(tmp_path: Path) -> None:
+    found = mutations.rows(tmp_path, 60, seed=7)
+    assert set(found) == {"read", "told"}, found
+    assert found.total() == 60
+
+
 def test_changed_graphs_of_plans_run_no_code_and_never_crash(tmp_path: Path) -> None:
     expect_good(plan_mutations.plan_graphs(tmp_path, 150, seed=7), 150)
 

@@ -28,7 +28,8 @@ def export_records(records: Iterable[Record], pins: Iterable[Pin] = ()) -> str:
     """Return records and pins as sorted text, with one line for each alternative.
 
     Samples are written in microseconds with 6 significant digits, `updated` in milliseconds. Import
-    returns these rounded values, and everything else exactly. A decision is left out if its
+    returns these rounded values, and everything else exactly. A time in the future, of a wrong
+    clock, is written as the present. A decision is left out if its
     alternative has no samples, because the decision has no effect then.
 
     Raises StoreError for a sample or a time that is not finite.
@@ -126,7 +127,10 @@ def _record_text(record: Record) -> str:
         # A decision without samples has no effect: the next run measures again.
         "decision": record.decision if record.decision in _carried(record.evidence) else None,
     }
-    updated = _number(record.updated, record, lambda value: f"{value:.3f}")
+    # A clock that was ahead must not make a file that import refuses.
+    ahead = isfinite(record.updated) and record.updated > time.time() + _CLOCKS_DIFFER
+    written = time.time() if ahead else record.updated
+    updated = _number(written, record, lambda value: f"{value:.3f}")
     items = sorted(record.evidence, key=lambda item: item.alternative)
     lines = [" " + _evidence_text(item, record) for item in items]
     return f'{_json(head)[:-1]}, "updated": {updated}, "evidence": [{_listed(lines)}]}}'

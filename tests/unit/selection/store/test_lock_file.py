@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -311,3 +312,12 @@ def test_the_error_for_a_wrong_field_names_place_and_expectation(
 def test_the_error_for_a_wrong_pin_names_place_and_expectation(pins: object, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         import_pins(json.dumps({"format": 1, "pins": pins, "records": []}))
+
+
+def test_a_clock_that_was_ahead_makes_a_file_that_can_be_imported() -> None:
+    before = time.time()
+    for ahead in (before + 1e6, 1e12, 1e308):
+        record = Record("s", "p", "h", None, (Evidence("a", "1", (1.0,)),), ahead)
+        (found,) = import_records(export_records([record]))
+        assert before - 1 <= found.updated <= time.time() + 1
+        assert found.evidence == record.evidence
