@@ -20,6 +20,7 @@ from bestof.errors import ProfileError
 from bestof.profile.aten_work import flops_of_call
 from bestof.profile.operation import CONVOLUTIONS
 from bestof.profile.peak import Peak
+from bestof.profile.replayable import check_name, check_operands, check_sizes, check_value
 from bestof.profile.span import Span
 
 _TYPES = {
@@ -57,6 +58,7 @@ class _Argument:
             ]
         if self.is_tensor:
             return _tensor(self.shape, self.strides, _TYPES[self.kind], written, images)
+        check_value(self.value)
         return self.value
 
     @property
@@ -73,6 +75,7 @@ class _Argument:
 def _tensor(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, written: bool, indices: int
 ) -> torch.Tensor:
+    check_sizes(shape, strides, dtype.itemsize)
     tensor = torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype)
     if 0 in strides:
         # An expanded tensor, which cannot be written. Its elements share memory.
@@ -128,6 +131,7 @@ class AtenCall:
 
         Raises ProfileError with the first reason if no overload accepts them.
         """
+        check_name(self.name)
         reasons = []
         for schema in torch._C._jit_get_schemas_for_operator(self.name):
             if len(schema.arguments) != len(self.arguments):
@@ -150,15 +154,19 @@ class AtenCall:
         places: list[Any] = []
         named: dict[str, Any] = {}
         pairs = zip(schema.arguments, self.arguments, strict=True)
+        every: dict[str, Any] = {}
         for position, (formal, given) in enumerate(pairs):
             written = formal.alias_info is not None and formal.alias_info.is_write
             if given.kind == "" and formal.has_default_value():
                 continue  # not given, or a text, which the profiler does not record
             value = given.tensors(written, self._indices())
+            every[formal.name] = value
             if formal.kwarg_only or len(places) < position:
                 named[formal.name] = value
             else:
                 places.append(value)
+
+        check_operands(self.name, every)
 
         def run() -> None:
             with torch.no_grad():

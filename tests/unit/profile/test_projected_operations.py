@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_a_call_that_fits_no_overload_says_why() -> None:
     with pytest.raises(ProfileError, match=r"aten::add is not replayed: .*size"):
         call("aten::add", tensor, other, one).bind()
     with pytest.raises(ProfileError, match="fit no overload"):
-        call("aten::nothing", tensor).bind()
+        call("aten::relu", *[tensor] * 4).bind()
     assert AtenCall.read("onednn_verbose,exec") is None
 
 
@@ -134,3 +135,49 @@ def test_inner_operations_belong_to_the_call_around_them() -> None:
         ("aten::conv2d", 1.0, AROUND),
         ("aten::div", 1.0, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["aten::from_file", [[], [], "", "{mark}"], [[], [], "Scalar", True]],
+        ["aten::save", [[[2]], [[1]], "TensorList", None], [[], [], "", "{mark}"]],
+        ["aten::manual_seed", [[], [], "Scalar", 1]],
+        ["aten::_print", [[], [], "", "x"]],
+        ["aten::__class__", [[2], [1], "float", None]],
+        ["os::system", [[], [], "", "touch {mark}"]],
+        ["prims::add", [[2], [1], "float", None], [[2], [1], "float", None]],
+        ["aten::lstm", [[2], [1], "float", None]],
+        ["aten::relu", [[2**40], [1], "float", None]],
+        ["aten::relu", [[2**40], [0], "float", None]],
+        ["aten::relu", [[-2], [1], "float", None]],
+        ["aten::mul", [[2], [1], "float", None], [[], [], "Scalar", 10**399]],
+        [7, [[2], [1], "float", None]],
+    ],
+)
+def test_a_profile_replays_nothing_but_computations(call: list[object], tmp_path: Path) -> None:
+    text = json.dumps(call).replace("{mark}", str(tmp_path / "ran"))
+    found = AtenCall.read(text)
+    assert found is not None
+    with pytest.raises(ProfileError, match="is not replayed"):
+        found.bind()
+    assert not list(tmp_path.iterdir())
+
+
+def test_operands_that_disagree_are_not_replayed() -> None:
+    """PyTorch's kernels of fused optimizers and of norms check none of these."""
+    long, short = [[4096], [1], "float", None], [[1], [1], "float", None]
+    lists = [[[[4096]], [[1]], "TensorList", None], [[[1]], [[1]], "TensorList", None]]
+    numbers = [[[], [], "Scalar", one] for one in (0.1, 0.9, 0.9, 0.0, 1e-8, False, False)]
+    none = [[], [], "TensorList", None]
+    adam = ["aten::_fused_adam_", lists[0], lists[1], lists[0], lists[0], none, lists[0], *numbers]
+    flags = [[], [], "ScalarList", [True, True, True]]
+    norm = [
+        *("aten::native_layer_norm_backward", short, long),
+        *([[], [], "ScalarList", [4096]], short, short, long, long, flags),
+    ]
+    for call in (adam, norm):
+        found = AtenCall.read(json.dumps(call))
+        assert found is not None
+        with pytest.raises(ProfileError, match="is not replayed"):
+            found.bind()

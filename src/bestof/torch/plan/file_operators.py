@@ -81,10 +81,9 @@ _COMPUTING_TEXT = """
     _conj _conj_copy _euclidean_dist log_sigmoid_forward
     _conj_physical _convolution _fused_rms_norm _log_softmax
     _native_batch_norm_legit_no_training _neg_view _neg_view_copy _prelu_kernel _reshape_copy
-    _safe_softmax _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
+    _safe_softmax _scaled_dot_product_attention_math
     _softmax _stack _to_copy _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm
-    _weight_norm_interface
 """
 _COMPUTING = frozenset(_COMPUTING_TEXT.split())
 
@@ -116,6 +115,11 @@ def target_of(name: Any) -> Any:
         if isinstance(target, torch._ops.OpOverload) and _may_be_named(target):
             return target
     raise ValueError(f"{name!a} is no operator that a plan may hold")
+
+
+def computes(packet: str) -> bool:
+    """Return whether an operator of PyTorch only computes, by its name without `aten`."""
+    return packet in _COMPUTING
 
 
 def _may_be_named(target: torch._ops.OpOverload) -> bool:

@@ -308,3 +308,34 @@ def test_an_operator_cannot_resize_the_arena() -> None:
     view = arena.view(Buffer(16, 0, 0), [16], channels_last=False)
     with pytest.raises(RuntimeError, match="resizable"):
         torch.add(torch.zeros(4096), 1.0, out=view)
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.LSTM | nn.GRU | nn.RNN], **options: bool) -> None:
+        super().__init__()
+        self.network = kind(4, 6, num_layers=2, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.network(x)[0]
+        return found
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"bias": False}])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_weights_of_recurrent_networks_are_as_large_as_the_state_says(
+    kind: type[nn.LSTM | nn.GRU | nn.RNN], options: dict[str, bool]
+) -> None:
+    """oneDNN reads as many numbers, and ended the process."""
+    x, file = torch.linspace(-1, 1, 60).reshape(5, 3, 4), io.BytesIO()
+    plan = bt.optimize(_Recurrent(kind, **options).eval(), x, tune=False)
+    plan.save(file)
+    content, tensors, nodes = _read(file.getvalue())
+    assert torch.equal(_load(content, tensors)(x), plan(x))
+    for node in nodes:
+        if node["op"] == "get_attr" and tensors[node["tensor"]].dim() == 2:
+            changed = list(tensors)
+            changed[node["tensor"]] = torch.ones(1, 1)
+            old, node["val"] = node["val"], {"tensor": [[1, 1], [1, 1], "torch.float32"]}
+            with pytest.raises(TorchError, match="does not fit the rest"):
+                _load(content, changed)
+            node["val"] = old
