@@ -16,6 +16,9 @@ def test_an_interrupt_at_any_line_leaves_a_selector_whole(
     name: str, kind: type[BaseException]
 ) -> None:
     whole = name in _WHOLE and kind is Interrupt
-    tried, found = faults(name, kind=kind, every=1 if whole else 17)
+    # The hot path has told that a sample is under way before the first line of `sampled`, where an
+    # interrupt ends the watch for drift of this problem. So a scenario of drift begins behind it.
+    first = 2 if name.startswith("drift") else 1
+    tried, found = faults(name, kind=kind, every=1 if whole else 17, first=first)
     assert tried > 40
     assert found == []

@@ -15,7 +15,7 @@ from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.journal import DisqualificationEntry, DriftEntry
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.open_tuning import open_tuning
-from bestof.selection.outside import reraise_from_outside
+from bestof.selection.outside import comes_from_outside
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
@@ -89,28 +89,31 @@ class DriftWatch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        verifier = self._knowledge.verifier
-        if verifier is not None and self._is_due(verifier, winner, problem):
-            return self._compare(verifier, winner, problem, stage, args, kwargs)
-        # It is a trial, so that unsettled choices inside can mark it as not clean. It is not put
-        # into `detours`, so that settled calls stay on the hot path.
-        clock, seconds, result = self._clock, -1.0, None
+        try:  # the hot path has set `sample_at` to NEVER: an interrupt must not leave that
+            seconds = -1.0
 
-        def timed() -> Any:
-            nonlocal seconds
-            # Since the last sample, the code of this loop has left the caches: its first call took
-            # 5 us more than the next one. So an empty function is called twice first.
-            for function in (_nothing, _nothing, winner.functions[stage]):
-                seconds, started = -1.0, clock()
-                answer = function(*args, **kwargs)
-                seconds = clock() - started
-            return answer
+            def timed() -> Any:
+                nonlocal seconds
+                clock = self._clock
+                # Since the last sample, the code of this loop has left the caches: its first call
+                # took 5 us more than the next one. So an empty function is called twice first.
+                for function in (_nothing, _nothing, winner.functions[stage]):
+                    seconds, started = -1.0, clock()
+                    answer = function(*args, **kwargs)
+                    seconds = clock() - started
+                return answer
 
-        try:
+            verifier = self._knowledge.verifier
+            if verifier is not None and self._is_due(verifier, winner, problem):
+                return self._compare(verifier, winner, problem, stage, args, kwargs)
+            # It is a trial, so that unsettled choices inside can mark it as not clean. It is not
+            # put into `detours`, so that settled calls stay on the hot path.
             trial = Trial(self._knowledge, problem, -1, None)
             result = call_inside(trial, timed, (), {})
-        finally:
             winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
+        except BaseException:
+            winner.sample_at = winner.calls + calls_between(-1.0, winner.calls)
+            raise
         # For a coroutine, the clock has timed its creation only.
         if trial.clean and 0.0 <= seconds < inf and type(result) is not CoroutineType:
             self._observe(winner, problem, stage, seconds)
@@ -189,8 +192,25 @@ class DriftWatch:
         if lock._is_owned():  # type: ignore[attr-defined]  # RLock has it, for Condition
             return  # called by a finalizer, or a signal handler, while this thread had the lock
         try:
-            if not lock.acquire(blocking=False):
-                return
+            self._observe_if_free(winner, problem, stage, seconds)
+        except BaseException:
+            # Asked, not remembered: the interrupt may have come just after the lock was taken, or
+            # just before it was given back.
+            if lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
+            raise
+        if self._knowledge.notices:
+            self._knowledge.tell()
+        if self._knowledge.journal.undelivered:
+            self._knowledge.journal.deliver()
+
+    def _observe_if_free(
+        self, winner: PythonWinner, problem: Hashable, stage: int, seconds: float
+    ) -> None:
+        lock = self._knowledge.lock
+        if not lock.acquire(blocking=False):
+            return
+        try:
             decision = self._knowledge.decisions.get(problem)
             if decision is None or winner is not self._knowledge.winner(problem):
                 return  # replaced while it ran
@@ -199,21 +219,19 @@ class DriftWatch:
                 drift = self._knowledge.drifts[problem] = _drift_of(decision, len(winner.functions))
             if drift.tell(seconds, stage) and drift.now is not None:
                 self._race_again(decision, winner, drift.now, drift.populations)
-        except Exception as error:  # raised by a policy or a problem; the call was answered
-            reraise_from_outside()
+        except BaseException as error:
+            # What was told of the samples would not be told again: they are taken anew.
+            self._knowledge.drifts.pop(problem, None)
+            if not isinstance(error, Exception) or comes_from_outside(error):
+                raise
+            # It was raised by a policy or a problem, and the call was answered.
             winner.sample_at = NEVER
             self._knowledge.notices.append(
                 f"{self._knowledge.where(problem)}: its drift is no longer watched: "
                 f"{type(error).__name__}: {error}"
             )
         finally:
-            # Asked, not remembered: an interrupt may come just after the lock was taken.
-            if lock._is_owned():  # type: ignore[attr-defined]
-                lock.release()
-        if self._knowledge.notices:
-            self._knowledge.tell()
-        if self._knowledge.journal.undelivered:
-            self._knowledge.journal.deliver()
+            lock.release()
 
     def _race_again(
         self,
