@@ -73,10 +73,13 @@ def run_shaken(
     injected: dict[str, tuple[float, float]],
     magnified: float,
     seed: int = 0,
+    varies: Callable[[int], Collection[int]] = range,
 ) -> list[Any]:
     """Return the results with magnified errors injected into what steps compute in the arena.
 
     injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
+    varies: the axes along which the signs of errors vary, by the number of axes; the errors are
+    alike along the others.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -90,7 +93,10 @@ def run_shaken(
                 error, scale = injected[step.name]
                 error *= magnified
             # All of one size: a single output with an error near zero would be allowed none.
-            signs = torch.empty_like(out).bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
+            axes = varies(out.dim())
+            extents = [size if axis in axes else 1 for axis, size in enumerate(out.shape)]
+            drawn = torch.empty_like(out) if len(axes) == out.dim() else out.new_empty(extents)
+            signs = drawn.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
             out.add_(signs.mul_(error * max(rms(finite(out)), scale)))
 
     return results_of(program, inputs, shake)

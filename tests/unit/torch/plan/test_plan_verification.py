@@ -14,13 +14,13 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.distance import differences, finite, peak, rms
+from bestof.torch.plan import bounds, injected_errors, verification
 from bestof.torch.plan import optimized as optimizing
-from bestof.torch.plan import verification
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.layer_reference import mean_of_squares
+from bestof.torch.plan.layer_reference import compared_images, mean_of_squares
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.raced_step import RacedStep
@@ -265,3 +265,53 @@ def test_a_wrong_kernel_that_zeros_hide_is_found(monkeypatch: pytest.MonkeyPatch
     scale_layers(monkeypatch, 1.5)
     with pytest.warns(BestofWarning, match="off by .* on random values"):
         bt.optimize(model, x)
+
+
+def norms_before_a_mean(channels: int, groups: int) -> nn.Module:
+    """In exact numbers, the mean of each group is 0: results are rounding errors, and biases."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 3, padding=1),
+        nn.GroupNorm(groups, 6),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(6, 10),
+    ).eval()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_what_is_left_of_a_norm_by_a_mean_is_no_fault(groups: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    model = norms_before_a_mean(1 + seed, groups)
+    with torch.no_grad():
+        model[4].bias.zero_()
+    bt.optimize(model, torch.randn(1, 1 + seed, 6, 3))
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+def test_a_wrong_layer_is_found_behind_a_norm_and_a_mean(
+    groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results are off by a thousandth."""
+    torch.manual_seed(0)
+    model = norms_before_a_mean(3, groups)
+    results = bounds.results_of
+
+    def off(*given: Any) -> list[Any]:
+        return [one * 1.001 for one in results(*given)]
+
+    for module in (bounds, injected_errors):
+        monkeypatch.setattr(module, "results_of", off)
+    with pytest.raises(TorchError, match="where rounding explains"):
+        bt.optimize(model, torch.randn(1, 3, 6, 3))
+
+
+@pytest.mark.parametrize(("images", "compared"), [(1, [0]), (2, [0, 1]), (7, [0, 6])])
+def test_no_image_is_compared_twice(images: int, compared: list[int]) -> None:
+    """The copies for the comparison take twice the memory of what they compare."""
+    plan = bt.optimize(nn.Conv2d(3, 8, 3).eval(), torch.randn(images, 3, 9, 9), tune=False)
+    program = next(iter(plan._programs.values())).program
+    binding = program.borrow()
+    (step,) = [one.convolution for one in binding.steps if one.convolution is not None]
+    program.give_back(binding)
+    assert compared_images(step, images) == compared
