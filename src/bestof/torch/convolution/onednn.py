@@ -11,7 +11,8 @@ wrongly is allowed: whole blocks of 16 channels and filters, without dilation. T
 - The weight gradient of a 1x1 kernel with strides writes outside its workspace if the channels are
   fewer than a block, which is 8 with AVX2 and 16 with AVX-512 (issues/6035).
 - bfloat16 weight gradients are infinite, NaN or end the process if the channels or filters are no
-  whole blocks, with dilation, and for some groups (AVX-512).
+  whole blocks, with dilation, and for some groups (AVX-512). Without these, only pictures of up to
+  4 channels are handed over.
 - bfloat16 weight gradients of images no wider than the horizontal stride read memory that was never
   written.
 - Weight gradients of large kernels are computed by reference code if the lowered matrix is large:
@@ -23,6 +24,7 @@ This file is asked for problems as they reach oneDNN: in the dtype and the shape
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 import torch
@@ -30,10 +32,20 @@ import torch
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.convolution.row import Direction
 
+Pair = tuple[int, int]
+
+# The pass of the convolution whose input gradient a transposed one is.
+_OF_TRANSPOSED: Mapping[Direction, Direction] = {
+    "forward": "input gradient",
+    "input gradient": "forward",
+    "weight gradient": "weight gradient",
+}
+
 KNOWN = ("3.12",)
 """The versions of oneDNN whose families were looked into, and swept by `tests/sweep`."""
 
 _BLOCK = 16
+_PICTURE = 4  # the most channels of a picture
 _JIT_KERNEL = 7
 """The largest kernel for whose weight gradient oneDNN surely has code of its own. Up to 13 that
 depends on the processor, and there is none with dilation. The others are lowered."""
@@ -62,6 +74,44 @@ def serves(problem: ConvProblem, direction: Direction) -> bool:
     if problem.device or problem.dtype == "float64":
         return True
     return _serves(problem._replace(frozen=False, bias=False), direction, is_known())
+
+
+def serves_operator(
+    x: Sequence[int],
+    weight: Sequence[int],
+    dtype: str,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    output_padding: Pair | None = None,
+    *,
+    directions: Sequence[Direction] = ("forward",),
+) -> bool:
+    """Return whether passes of PyTorch's operator may be handed over, for operands of these shapes.
+
+    output_padding: of a transposed convolution, which is computed as an input gradient; None if it
+    is none.
+    """
+    is_transposed = output_padding is not None
+    image = tuple(x)
+    if output_padding is not None:
+        n, (h, w) = x[0], x[2:]
+        height, width = (
+            (size - 1) * step - 2 * pad + spread * (taps - 1) + more + 1
+            for size, step, pad, spread, taps, more in zip(
+                (h, w), stride, padding, dilation, weight[2:], output_padding, strict=True
+            )
+        )
+        image = (n, weight[1] * groups, height, width)
+    problem = ConvProblem(
+        image,  # type: ignore[arg-type]  # four numbers
+        tuple(weight),  # type: ignore[arg-type]
+        *(False, stride, padding, dilation, groups, dtype),
+        *("channels_last", "channels_last"),
+        threads=torch.get_num_threads(),
+    )
+    return all(serves(problem, _OF_TRANSPOSED[one] if is_transposed else one) for one in directions)
 
 
 def reads_images(problem: ConvProblem) -> bool:
@@ -96,10 +146,10 @@ def _serves(problem: ConvProblem, direction: Direction, is_known: bool) -> bool:
         if not _is_read(problem) and not (skips and problem.padding == (0, 0)):
             return False
         return whole or not (skips or (is_bfloat16 and (is_dilated or problem.groups > 1)))
-    if is_bfloat16 and not (
-        whole and (problem.input_shape[3] > problem.stride[1] or problem.weight_shape[3] == 1)
-    ):
-        return False
+    if is_bfloat16:
+        is_wide = problem.input_shape[3] > problem.stride[1] or problem.weight_shape[3] == 1
+        if not is_wide or not (whole or _reads_pictures(problem)):
+            return False
     is_depthwise = problem.weight_shape[1] == 1 and problem.groups > 1
     if not whole and (skips or is_dilated or (problem.groups > 1 and not is_depthwise)):
         return False
@@ -115,6 +165,12 @@ def _is_whole(problem: ConvProblem) -> bool:
     if c == 1 and problem.groups > 1:
         return k % _BLOCK == 0 and problem.groups % _BLOCK == 0
     return c % _BLOCK == 0 and (k // problem.groups) % _BLOCK == 0
+
+
+def _reads_pictures(problem: ConvProblem) -> bool:
+    """Return whether a convolution is like the first of a network, which every training runs."""
+    k, c = problem.weight_shape[:2]
+    return problem.groups == 1 and c <= _PICTURE and k % _BLOCK == 0
 
 
 def _is_read(problem: ConvProblem) -> bool:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
+from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.onednn import serves_operator
 from bestof.torch.plan.arena import Arena
+from bestof.torch.plan.graph import argument, pair
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.step import Step
 
 aten = torch.ops.aten
+
+_CONVOLUTIONS = frozenset(
+    {
+        aten.conv2d.default,
+        aten.conv2d.padding,
+        aten.convolution.default,
+        aten.conv_transpose2d.input,
+    }
+)
 
 
 def torch_step(node: Node, place: Place) -> Step:
@@ -32,6 +45,8 @@ def torch_step(node: Node, place: Place) -> Step:
     arena = None if known else place.arena
     if target is aten.as_strided.default:
         target = _strided_within(node, place.arena)
+    elif target in _CONVOLUTIONS and not _is_served(node):
+        target = partial(_in_channels_first, target)
 
     def run() -> None:
         result = target(
@@ -42,6 +57,41 @@ def torch_step(node: Node, place: Place) -> Step:
             slots[one] = None
 
     return place.step(str(target), run)
+
+
+def _is_served(node: Node) -> bool:
+    """Return whether a convolution may read a value in channels last.
+
+    Values of a plan lie so where the model's may not. If the model's does, so may the plan's.
+    """
+    x, weight = (argument(node, name) for name in ("input", "weight"))
+    if not isinstance(x, Node) or not isinstance(weight, Node):
+        return True
+    given, by = x.meta["val"], weight.meta["val"]
+    if given.dim() != 4 or not given.is_contiguous() or given.device.type != "cpu":
+        return True
+    padding, dilation = argument(node, "padding"), pair(argument(node, "dilation"))
+    if isinstance(padding, str):
+        rows, columns = (
+            step * (taps - 1) // 2 if padding == "same" else 0
+            for step, taps in zip(dilation, by.shape[2:], strict=True)
+        )
+        padding = rows, columns
+    is_transposed = node.target is aten.conv_transpose2d.input or (
+        node.target is aten.convolution.default and argument(node, "transposed")
+    )
+    dtype, stride = str(given.dtype).removeprefix("torch."), pair(argument(node, "stride"))
+    more = pair(argument(node, "output_padding")) if is_transposed else None
+    geometry = stride, pair(padding), dilation, argument(node, "groups"), more
+    return serves_operator(given.shape, by.shape, dtype, *geometry)
+
+
+def _in_channels_first(target: Callable[..., Tensor], input: Tensor, *args: Any) -> Tensor:
+    """Call a convolution whose image the model has in channels first.
+
+    The strides of an image of one pixel tell PyTorch its format, too.
+    """
+    return target(in_format(input, False), *args)
 
 
 def _strided_within(node: Node, arena: Arena) -> Callable[..., Tensor]:

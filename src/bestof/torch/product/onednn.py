@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bestof.torch.convolution.onednn import is_known
 from bestof.torch.product.originals import Originals
 from bestof.torch.product.problem import ProductProblem
 from bestof.torch.product.row import Strides
@@ -28,9 +29,10 @@ them. 3,000 lengths of text drawn at random thus took a process from 240 to 1,02
 
 @cache
 def is_there() -> bool:
-    """Return whether PyTorch was built with oneDNN and has the operator."""
+    """Return whether PyTorch has the operator, by a version of oneDNN that was swept."""
     backends: Any = torch.backends  # has no annotations
-    return bool(backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    has_operator = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return bool(backends.mkldnn.is_available()) and has_operator and is_known()
 
 
 def supports(problem: ProductProblem) -> bool:

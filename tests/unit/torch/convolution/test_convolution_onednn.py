@@ -32,6 +32,8 @@ BROKEN: list[tuple[str, str, tuple[Direction, ...]]] = [
         for c in (17, 20, 24, 40)
     ),
     ("i40x16x16,k64x3x3,b2,p1", "bfloat16", (WEIGHT,)),
+    ("i3x16x16,k24x3x3,b2,p1", "bfloat16", (WEIGHT,)),
+    ("i3x16x16,k64x3x3,b2,p2,d2", "bfloat16", (WEIGHT,)),
     ("i64x16x16,k40x3x3,b2,p1", "bfloat16", (WEIGHT,)),
     ("i64x16x16,k64x3x3,b2,p1,g4", "float32", ()),
     ("i48x16x16,k48x3x3,b2,p1,g4", "float32", (WEIGHT,)),
@@ -46,6 +48,7 @@ RIGHT = [
     ("i64x56x56,k256x1x1,b8,s2", "float32"),
     ("i64x56x56,k64x3x3,b8,p1", "float32"),
     ("i64x56x56,k64x3x3,b8,p1", "bfloat16"),
+    ("i3x224x224,k64x7x7,b8,s2,p3", "bfloat16"),
     ("i256x28x28,k256x3x3,b8,p2,d2", "float32"),
     ("i256x28x28,k256x3x3,b8,p2,d2", "bfloat16"),
     ("i24x28x28,k24x3x3,b8,p1,g24", "float32"),
@@ -141,7 +144,7 @@ class Watched:
 LAYOUTS: tuple[Layout, ...] = ("channels_first", "channels_last")
 THIN = [
     f"i8x{h}x{w},k16x{r}x{s},b2,s{stride},p{p},d{d},g{g}"
-    for h, w in ((9, 1), (2, 2), (8, 3))
+    for h, w in ((9, 1), (2, 2), (8, 3), (1, 1))
     for r, s in ((1, 1), (3, 1), (1, 3), (3, 3))
     for stride in (1, 2)
     for p in (0, 1, 2)
