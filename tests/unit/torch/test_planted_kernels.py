@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bestof.errors import BestofWarning
 from bestof.selection import BestOf, Fixed, use_policy
+from bestof.selection.journal import DisqualificationEntry
 from bestof.torch.attention.attention_pass import Backward, Forward, Operands
 from bestof.torch.attention.override import AttentionOverride
 from bestof.torch.attention.recognition import look_of
@@ -327,3 +328,30 @@ def test_zero_weights_do_not_hide_a_wrong_kernel() -> None:
     with pytest.warns(BestofWarning, match="'planted' was disqualified"):
         assert not any(selector(problem, x, torch.zeros_like(w), None).any() for _ in range(CALLS))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("alike", ["values", "keys", "queries"])
+def test_gradients_of_attention_that_cancel_disqualify_nothing(
+    alike: str, dtype: torch.dtype
+) -> None:
+    forward, override = AttentionOverride(Forward()), AttentionOverride(Backward())
+    q, k, v = (random(2, 4, 24, 16, seed=seed).to(dtype) for seed in range(3))
+    constant = torch.ones_like(q)
+    q, k, v = (
+        constant if alike == name else one
+        for name, one in (("queries", q), ("keys", k), ("values", v))
+    )
+    out, logsumexp = forward._pass.by_pytorch(
+        forward._original, Operands((q, k, v), None, None), False
+    )
+    gradient = random(2, 4, 24, 16, seed=3).to(dtype)
+    given = Operands((gradient, q, k, v, out, logsumexp), None, None)
+    look = look_of(given.tensors, None, False)
+    assert look is not None
+    problem = override._problem_of(look, given)
+    assert problem is not None
+    for _ in range(CALLS):
+        override.selector(problem, look, given)
+    entries = override.selector.journal.entries()
+    assert not any(isinstance(one, DisqualificationEntry) for one in entries)
