@@ -75,6 +75,8 @@ format: .venv/installed
 	@touch $@
 
 .venv/installed: .venv/torch pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
+	@# Older checkouts installed the same files as the distribution `bestof`.
+	@$(PY) -m pip uninstall --quiet --yes bestof 2>/dev/null
 	CXX=$(CXX) $(PY) -m pip install --quiet --editable '.[torch,view,dev]'
 	$(PY) -m pip install --quiet --no-deps $(PYTORCHCV)
 	@touch $@

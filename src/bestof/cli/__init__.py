@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 from bestof.cli.command import Command, Subcommand
 from bestof.cli.missing import advice
 from bestof.cli.termination import INTERRUPTED
+from bestof.distribution import VERSION
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.printable import printable
 
@@ -94,9 +95,7 @@ def _without_command(arguments: list[str]) -> int:
         epilog="\n".join(["commands:", *rows, "", _EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action="version", version=f"bestof {metadata.version('bestof')}"
-    )
+    parser.add_argument("--version", action="version", version=f"bestof {VERSION}")
     _, rest = parser.parse_known_args(arguments)
     names = ", ".join(command.name for command in COMMANDS)
     if rest:

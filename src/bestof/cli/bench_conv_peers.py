@@ -19,6 +19,7 @@ from bestof.bench.convolution.record import kept_in
 from bestof.bench.convolution.result import LayerTimes
 from bestof.bench.convolution.rows import reaches, rows_of
 from bestof.cli.options import add_json, add_number, add_passes, numbers_of, parser_of, passes_of
+from bestof.distribution import install
 from bestof.errors import BenchError, InvalidArgument
 from bestof.view.bench.convolution_peers import draw_peers, peer_tables, write_rows
 from bestof.view.bench.reaches import print_reaches
@@ -47,7 +48,7 @@ def call(argv: Sequence[str]) -> int:
     cases = _cases(options)
     threads = numbers_of(options.threads, "--threads")
     if options.roofline is not None and find_spec("matplotlib") is None:
-        raise BenchError("--roofline: matplotlib is missing; pip install 'bestof[plot]'")
+        raise BenchError(f"--roofline: matplotlib is missing; {install('plot')}")
     kept = kept_in(options.keep) if options.keep else None
     results = kept.read() if kept else []
     there = {result.key for result in results}

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from bestof.bench.dispatch import THREADS, measure
 from bestof.cli.options import add_json, add_number, parser_of
+from bestof.distribution import install
 from bestof.errors import BestofError
 from bestof.view.bench.dispatch import dispatch_table, torch_dispatch_table
 from bestof.view.bench.table import print_tables
@@ -43,8 +44,7 @@ def call(argv: Sequence[str]) -> int:
 def _torch(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise BestofError(
-            "bench dispatch --torch needs PyTorch, which is not installed; "
-            "pip install 'bestof[torch]'"
+            f"bench dispatch --torch needs PyTorch, which is not installed; {install('torch')}"
         )
     from bestof.bench import torch_dispatch  # noqa: PLC0415  torch is optional, and slow to import
 

@@ -32,6 +32,7 @@ from bestof.bench.model.record import (
 from bestof.bench.model.result import PROMISE, MatrixRow, ModelTimes, PeerTime
 from bestof.cli.bench_model_options import parser_of_models
 from bestof.cli.options import check_writable, numbers_of
+from bestof.distribution import install
 from bestof.errors import BestofError, InvalidArgument
 from bestof.view.bench.model import matrix_table, model_tables
 from bestof.view.bench.model_picture import check_format, draw
@@ -50,9 +51,7 @@ def call(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     _check_combination(parser, options)
     if options.png and find_spec("matplotlib") is None:
-        raise InvalidArgument(
-            "--png needs matplotlib, which is not installed; pip install 'bestof[plot]'"
-        )
+        raise InvalidArgument(f"--png needs matplotlib, which is not installed; {install('plot')}")
     for option, file in (("--csv", options.csv), ("--png", options.png), ("--keep", options.keep)):
         if file is not None:
             check_writable(file, f"a file for {option}")

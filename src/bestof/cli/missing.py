@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bestof.distribution import install
+
 # The top-level module, its name in prose, and the extra of bestof that installs it.
 _EXTRAS = {
     "numpy": ("NumPy", "kernels"),
@@ -26,4 +28,4 @@ def advice(error: ImportError, command: str) -> str | None:
     if found is None or not isinstance(error, ModuleNotFoundError):
         return None
     name, extra = found
-    return f"{command} needs {name}, which is not installed; pip install 'bestof[{extra}]'"
+    return f"{command} needs {name}, which is not installed; {install(extra)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.profile import Profile
 from bestof.profile.span import Span
@@ -69,7 +70,7 @@ def need_matplotlib(path: str | None) -> None:
             f"--picture: expected a file that ends in {', '.join(_FORMATS)}; got {path!r}"
         )
     if find_spec("matplotlib") is None:
-        raise InvalidArgument("--picture: matplotlib is missing; pip install 'bestof[plot]'")
+        raise InvalidArgument(f"--picture: matplotlib is missing; {install('plot')}")
 
 
 def kind_of(span: Span) -> str:

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bestof import distribution
 from bestof.accuracy import DEFAULT_ACCURACY, Accuracy, parse_accuracy
 from bestof.errors import BestofError, InvalidArgument
 from bestof.escaped import escaped
@@ -25,13 +26,11 @@ TOTAL = "all together"
 
 def this_machine() -> dict[str, str]:
     """Return what a recipe depends on: the machine, and the versions of torch and bestof."""
-    found = {"host": host()}
-    for name in ("torch", "bestof"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = "none"
+    return {"host": host(), "torch": torch, "bestof": distribution.VERSION}
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Tables, trees, pages and pictures, made from plain values. Nothing is measured here.
 
-Text is drawn by rich if it is installed (`pip install 'bestof[view]'`), or plainly. rich is
+Text is drawn by rich if it is installed (`pip install 'bestof-select[view]'`), or plainly. rich is
 imported when the first text is drawn, so that programs under `bestof run` do not pay its 60 ms.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Literal
 
+from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.selection.record import Record
 from bestof.selection.registry import report_all
@@ -22,7 +23,7 @@ from bestof.view.printable import printable_json, printable_record, printable_re
 from bestof.view.quantity import age, plural
 from bestof.view.words import not_shown
 
-_HINT = "(install bestof[view] for tables and colours)"
+_HINT = f"({install('view')} for tables and colours)"
 
 
 def render(

@@ -48,7 +48,7 @@ def test_a_missing_package_is_one_line(
     assert done.stderr.startswith("bestof: ")
     assert done.stderr.count("\n") == 1
     assert name in done.stderr
-    assert f"pip install 'bestof[{extra}]'" in done.stderr
+    assert f"pip install 'bestof-select[{extra}]'" in done.stderr
 
 
 def test_a_missing_module_of_bestof_is_not_blamed_on_extras() -> None:

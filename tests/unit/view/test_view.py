@@ -206,7 +206,10 @@ def test_without_rich_the_plain_text_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(view, "find_spec", lambda name: None)
-    assert view.render(NESTED) == f"{NESTED}\n(install bestof[view] for tables and colours)"
+    assert (
+        view.render(NESTED)
+        == f"{NESTED}\n(pip install 'bestof-select[view]' for tables and colours)"
+    )
     view.print_report(NESTED)
     assert capsys.readouterr().out == view.render(NESTED) + "\n"
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from bestof.distribution import install
 from bestof.errors import StoreError
 from bestof.selection.store.database import Unavailable
 from bestof.selection.store.postgresql_url import ServerUrl
@@ -43,8 +44,8 @@ def check_driver(url: ServerUrl) -> None:
     """Raise StoreError if psycopg is not installed. Does not import it."""
     if importlib.util.find_spec("psycopg") is None:
         raise StoreError(
-            f"the store '{url.shown}' needs psycopg, which is not installed; run: pip install "
-            "'bestof[postgresql]'"
+            f"the store '{url.shown}' needs psycopg, which is not installed; run: "
+            f"{install('postgresql')}"
         )
 
 

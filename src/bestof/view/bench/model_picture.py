@@ -9,6 +9,7 @@ from typing import Any
 
 from bestof.bench.model.peers.table import PEERS
 from bestof.bench.model.result import LayerTimes, ModelTimes, PeerTime
+from bestof.distribution import install
 from bestof.errors import InvalidArgument
 from bestof.view.quantity import plural
 from bestof.view.saved_figure import save_figure
@@ -37,7 +38,7 @@ def draw(results: Sequence[ModelTimes], file: Path) -> tuple[Path, ...]:
     """
     if find_spec("matplotlib") is None:
         raise InvalidArgument(
-            "pictures need matplotlib, which is not installed; pip install 'bestof[plot]'"
+            f"pictures need matplotlib, which is not installed; {install('plot')}"
         )
     from matplotlib.figure import Figure  # noqa: PLC0415  optional and slow
 

@@ -80,6 +80,6 @@ def test_without_psycopg_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(StoreError, match=r"pip install 'bestof\[postgresql\]'") as caught:
+    with pytest.raises(StoreError, match=r"pip install 'bestof-select\[postgresql\]'") as caught:
         open_store("postgresql://u:hidden@h/d")
     assert "hidden" not in str(caught.value)
