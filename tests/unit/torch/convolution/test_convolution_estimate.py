@@ -10,7 +10,13 @@ import pytest
 from bestof.kernels import has_wide_vectors, isa
 from bestof.torch.convolution import as_is, estimate, shared_im2row
 from bestof.torch.convolution import catalogue as catalogue_module
-from bestof.torch.convolution.catalogue import CATALOGUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from bestof.torch.convolution.catalogue import (
+    CATALOGUES,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Catalogue,
+)
 from bestof.torch.convolution.memory_format import Layout
 from bestof.torch.convolution.problem import parse_conv
 
@@ -44,14 +50,17 @@ def test_measured_winners_are_not_left_out(notation: str, catalogue: object, win
             assert winner in one.promising(problem)
 
 
+# The lowered matrix of 64 images is beyond its limit of memory, so there im2row does not apply. FFT
+# applies only there.
+@pytest.mark.parametrize(
+    ("batch", "hopeless"), [(16, {"im2row", "im2col"}), (64, {"fft"})], ids=["matrices", "spectra"]
+)
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)
-def test_the_hopeless_are_left_out(catalogue: object) -> None:
-    problem = parse_conv("i64x32x32,k64x3x3,b64,p1")
-    for one in CATALOGUES:
-        if one is catalogue:
-            left_out = {row.name for row in one.applying(problem)} - one.promising(problem)
-            assert left_out >= {"fft", "im2row", "im2col"}
-            assert {"as is", "native winograd4"} <= one.promising(problem)
+def test_the_hopeless_are_left_out(catalogue: Catalogue, batch: int, hopeless: set[str]) -> None:
+    problem = parse_conv(f"i64x32x32,k64x3x3,b{batch},p1")
+    left_out = {row.name for row in catalogue.applying(problem)} - catalogue.promising(problem)
+    assert left_out >= hopeless
+    assert {"as is", "native winograd4"} <= catalogue.promising(problem)
 
 
 VGG16 = (
