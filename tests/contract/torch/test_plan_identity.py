@@ -251,7 +251,8 @@ NOT_IN_FILES = {
     *("encoder layer", "encoder layer, gelu", "encoder layer, norm first", "bfloat16", "float64"),
     *("encoder", "encoder, masked", "encoder, padded", "decoder layer", "transformer"),
     *("attention", "attention, weights", "attention, each head", "lstm", "lstm, both ways"),
-    *("embedding bag", "bilinear"),
+    *("encoder layer, no bias", "encoder layer, batch second", "dot product", "dot product, mask"),
+    *("embedding bag", "bilinear", "weight norm"),
 }
 
 

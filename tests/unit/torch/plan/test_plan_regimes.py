@@ -55,9 +55,10 @@ def has_native(plan: OptimizedModel, part: str) -> bool:
 def test_a_right_plan_is_accepted(name: str, regime: str, dtype: str) -> None:
     """With all its native kernels, and without a warning."""
     plan, warned, _ = verified(name, regime, dtype)
-    if (name, regime) in (("norms behind", "inf"), ("depthwise", "inf")):
-        # PyTorch's GELU and SiLU of minus infinity are NaN; those of the kernels are 0.
-        assert [one for one in warned if "puts NaN or infinity elsewhere" in one] == warned != []
+    if warned and (name, regime) in (("norms behind", "inf"), ("depthwise", "inf")):
+        # PyTorch's GELU and SiLU of minus infinity are NaN; those of the kernels are 0. What
+        # is left of that behind a norm depends on the processor: on a Zen 3 the results agree.
+        assert [one for one in warned if "puts NaN or infinity elsewhere" in one] == warned
         return
     assert warned == []
     assert not [
