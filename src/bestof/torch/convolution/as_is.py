@@ -8,6 +8,7 @@ from bestof.torch.convolution.estimate import direct, direct_input_gradient
 from bestof.torch.convolution.memory_format import placeholder
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.convolution.problem import ConvProblem
+from bestof.torch.convolution.weight_format import in_weight_format
 
 
 def supports(_problem: ConvProblem) -> bool:
@@ -64,7 +65,8 @@ def weight_gradient(
         *_geometry(problem),
         (False, True, False),
     )[1]
-    return gradient
+    # The placeholder has the plain strides of its layout; a sliced weight has others.
+    return in_weight_format(gradient, problem)
 
 
 def gradients(
