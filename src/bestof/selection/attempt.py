@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
 
+from bestof.errors import NoAlternative
+from bestof.selection.circumstances import told
 from bestof.selection.comparison import Comparison
 from bestof.selection.failure import (
     comes_from_within,
@@ -195,10 +197,15 @@ class Attempt(Trial):
         if self.stage in candidate.trusted or verifier.trusts(candidate.alternative.name):
             return UNKNOWN
         self._pollute()
+        handlers = registered_handlers()
         try:
             return verifier.expect(self.stage, args)
         except BaseException as error:
             self._give_up(error)
+            if isinstance(error, Exception) and not comes_from_outside(error, handlers):
+                # Memory is short, say. The caller then runs the operation without a selector.
+                where = self.knowledge.where(self.tuning.problem)
+                raise NoAlternative(f"{where}: nothing to compare with: {told(error)}") from error
             raise
 
     def _verified(

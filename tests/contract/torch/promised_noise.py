@@ -90,7 +90,9 @@ def assert_as_promised(got: Sequence[Tensor], model: nn.Module, run: Run) -> Non
     exact = run(copy.deepcopy(model).double(), torch.float64)
     plain = run(copy.deepcopy(model), torch.float32)
     allowed = [_distance(one, other) for one, other in zip(plain, exact, strict=True)]
-    for seed in range(2):
+    # A result may be one number, such as the last loss. The larger of two draws was 9.8e-3 for a
+    # MobileNetV2 on a Zen 3 whose loss was off by 4.4e-2; the largest of eight allows that.
+    for seed in range(8):
         noisy = copy.deepcopy(model).double()
         with _noise(noisy, seed):
             for index, result in enumerate(run(noisy, torch.float64)):

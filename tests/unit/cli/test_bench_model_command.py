@@ -189,7 +189,7 @@ def test_the_table_is_printed_though_the_disk_fills_up(
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(bench_model, "write_csv", full)
+    monkeypatch.setattr(bench_model, "write_whole", full)
     assert main(["bench", "model", "vgg16", "--csv", str(tmp_path / "x.csv")]) == 2
     printed = capsys.readouterr()
     assert "bestof enable" in printed.out

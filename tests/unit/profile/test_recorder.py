@@ -120,7 +120,7 @@ def test_a_profile_is_kept_and_read_back(trained: profile.Profile, tmp_path) -> 
         ("notes", "one", "notes: expected a list of texts"),
         ("host", {"threads": 2}, "host: expected a list of texts"),
         ("steps", [{"start": "0", "end": 1.0}], "start: expected float; got '0'"),
-        ("spans", [1], "must be a mapping"),
+        ("spans", [1], "Span: expected a dict; got 1"),
     ],
 )
 def test_a_profile_with_a_wrong_type_is_refused(

@@ -17,7 +17,7 @@ from bestof.torch.convolution.catalogue import CATALOGUES, Catalogue, catalogues
 from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import originals
-from bestof.torch.plan import optimize as optimizing
+from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.program import Program
 from bestof.torch.product.table import ROWS as PRODUCTS
 
@@ -248,7 +248,7 @@ def test_plans_look_too(
         for choice in program.choices.values():
             choice.settle(algorithm)
 
-    monkeypatch.setattr(optimizing, "tune_program", settle)
+    monkeypatch.setattr(optimizing, "tune", settle)
     model, side = MODELS[kind]
     x = random(1, 32, 28, 28)
     faulty = x.clone()

@@ -76,7 +76,7 @@ _COMPUTING_TEXT = """
     unsafe_split_with_sizes unsqueeze unsqueeze_copy upsample_bicubic2d upsample_bilinear2d
     upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_trilinear3d var var_mean vdot view view_as view_as_complex view_as_complex_copy
-    view_as_real view_as_real_copy view_copy vsplit vstack where xlogy zeros zeros_like
+    view_as_real view_as_real_copy view_copy vsplit vstack where xlogy zero zeros zeros_like
     _adaptive_avg_pool2d _adaptive_avg_pool3d _aminmax _assert_tensor_metadata _cdist_forward
     _conj _conj_copy _euclidean_dist log_sigmoid_forward
     _conj_physical _convolution _fused_rms_norm _log_softmax

@@ -244,7 +244,8 @@ def test_only_inputs_are_changed() -> None:
 @pytest.mark.parametrize("parts", [2**20, 10**12, 0, -1])
 def test_a_value_is_not_divided_into_more_parts_than_can_be_listed(parts: int) -> None:
     content, tensors, nodes = _stored_updates()
-    _node(nodes, "aten.chunk.default")["args"][1] = parts
+    split = _node(nodes, "aten.split.Tensor")
+    split["target"], split["args"] = "aten.chunk.default", [split["args"][0], parts, 1]
     with pytest.raises(TorchError, match="cannot be read here"):
         _load(content, tensors)
 

@@ -161,7 +161,7 @@ def test_memory_of_another_shape_than_a_pooling_yields_is_refused() -> None:
         torch.empty(shape).to(memory_format=torch.channels_last)
         for shape in ((2, 3, 8, 8), (2, 3, 4, 3))
     )
-    with pytest.raises(TorchError, match=r"\(2, 4, 4, 3\); the plan keeps \(2, 4, 3, 3\)"):
+    with pytest.raises(TorchError, match=r"\(2, 4, 4, 3\) of .*; the plan keeps \(2, 4, 3, 3\)"):
         pooling_runner(Window("max", (2, 2), (2, 2), (0, 0), True), x, out)
 
 
