@@ -266,8 +266,8 @@ def _evicting(world: World) -> None:
     )
 
     def step() -> None:
-        for x in range(6):
-            world.call(it, float(x))
+        for x in (0.0, 2.0, 3.0, 4.0, 5.0, 1.0, 1.0, 1.0):  # the last is not evicted
+            world.call(it, x)
 
     world.step = step
 
