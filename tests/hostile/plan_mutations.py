@@ -149,7 +149,9 @@ def whole_plans() -> list[tuple[Any, list[Tensor], list[Callable[[], Tensor]]]]:
     ]
     found = []
     for model, inputs in models:
-        for accuracy in ("float32", "exact"):
+        # A file cannot name the operator by which an exact plan attends.
+        levels = ("float32",) if isinstance(model, _Attention) else ("float32", "exact")
+        for accuracy in levels:
             plan = bt.optimize(
                 model.eval(), tuple(one() for one in inputs), accuracy=accuracy, tune=False
             )
