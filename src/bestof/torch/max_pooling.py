@@ -199,16 +199,6 @@ class PoolingVerifier(RowVerifier):
         """Return what a row computes."""
         return self._rows[alternative](*args)
 
-    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
-        """Return the images."""
-        return args[1:]
-
-    def replaced(
-        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
-    ) -> tuple[Any, ...]:
-        """Return the call with other images."""
-        return (args[0], *operands)
-
     def compare(
         self, _alternative: str, _stage: int, _args: tuple[Any, ...], expected: Pooled, got: Pooled
     ) -> Finding:

@@ -36,15 +36,15 @@ class RowVerifier(Verifier):
     def run(self, alternative: str, stage: int, args: tuple[Any, ...]) -> Any:
         """Return what a row computes for the arguments of a call."""
 
-    @abstractmethod
-    def operands(self, stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
-        """Return the tensors among the arguments."""
+    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
+        """Return the tensors of a call; here, all that stands behind the problem."""
+        return args[1:]
 
-    @abstractmethod
     def replaced(
-        self, stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
+        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
     ) -> tuple[Any, ...]:
-        """Return the arguments with other tensors of the same looks."""
+        """Return the call with other tensors."""
+        return (args[0], *operands)
 
     @abstractmethod
     def compare(

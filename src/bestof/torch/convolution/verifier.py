@@ -40,16 +40,6 @@ class PassVerifier(RowVerifier):
         problem, *tensors = args
         return self._rows[alternative].function(self._originals, *tensors, problem)
 
-    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
-        """Return the tensors of a call."""
-        return args[1:]
-
-    def replaced(
-        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
-    ) -> tuple[Any, ...]:
-        """Return the call with other tensors."""
-        return (args[0], *operands)
-
     def compare(
         self,
         alternative: str,

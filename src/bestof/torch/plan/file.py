@@ -79,7 +79,7 @@ def read_plan(file: str | Path | BinaryIO) -> tuple[Accuracy, list[Planned]]:
             if here:
                 check_decisions(program, one["decisions"])
                 program.settle(one["decisions"])
-            grad = one.get("grad")  # files from before 0.2 serve both modes
+            grad = one.get("grad")  # a file without the field serves both
             if grad not in (None, True, False):
                 raise ValueError(f"grad is {grad!r}")
             planned.append(Planned(leaves, spec, program, structure, grad))

@@ -28,16 +28,6 @@ class ProductVerifier(RowVerifier):
         """Return what a row computes."""
         return self._rows[alternative].function(self._originals, *args)
 
-    def operands(self, _stage: int, args: tuple[Any, ...]) -> Sequence[Tensor | None]:
-        """Return the tensors of a call."""
-        return args[1:]
-
-    def replaced(
-        self, _stage: int, args: tuple[Any, ...], operands: Sequence[Tensor | None]
-    ) -> tuple[Any, ...]:
-        """Return the call with other tensors."""
-        return (args[0], *operands)
-
     def compare(
         self, alternative: str, _stage: int, args: tuple[Any, ...], expected: Tensor, got: Tensor
     ) -> Finding:
