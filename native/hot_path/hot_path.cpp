@@ -78,7 +78,7 @@ PyObject* long_way(PyObject* self, PyObject* problem, PyObject* stage, const Arg
 
 PyObject* sampled(PyObject* self, Winner* winner, PyObject* problem, PyObject* stage,
                   const Arguments& arguments) {
-  winner->sample_at = NEVER;
+  winner->sample_at = winner->calls + WHILE_SAMPLED;
   Owned args(arguments.positional_tuple());
   if (!args) return nullptr;
   Owned kwargs(arguments.keyword_dict());

@@ -6,6 +6,8 @@
 #include <climits>
 
 constexpr unsigned long long NEVER = ULLONG_MAX;
+// `_sampled` sets the next sample. If it is interrupted first, so many calls lie between.
+constexpr unsigned long long WHILE_SAMPLED = 1024;
 constexpr Py_ssize_t PASSES_KEPT = 4096;
 constexpr Py_ssize_t THREADS_KEPT = 128;
 

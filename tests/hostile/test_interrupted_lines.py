@@ -12,13 +12,9 @@ _WHOLE = ("rounds", "stored", "stored group", "pinned")
 # This scenario runs 47,000 lines.
 _EVERY = {"evicting": 997}
 
-# The hot path has told that a sample is under way before the first line of `sampled`. An interrupt
-# there ends the watch for drift of that problem: a fault that is still to be mended.
-_KNOWN = ("drift", "drift of a group")
-
 
 @pytest.mark.parametrize("kind", [Interrupt, TimeLimit])
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in _KNOWN])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_an_interrupt_at_any_line_leaves_a_selector_whole(
     name: str, kind: type[BaseException]
 ) -> None:

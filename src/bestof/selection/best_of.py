@@ -240,7 +240,6 @@ class BestOf(Original, HotPath):
     def after_fork(self) -> None:
         """Prepare for a child process: drop what threads of the parent have begun."""
         self._knowledge.after_fork()
-        self._watch.after_fork()
 
     def asked_store(self) -> Store | None:
         """Return the store, or None if this selector has met no problem yet."""

@@ -73,14 +73,6 @@ class DriftWatch:
             knowledge.journal.deliver()
         return True
 
-    def after_fork(self) -> None:
-        """In a child process, continue samples that another thread of the parent was taking."""
-        for problem, winner in self._knowledge.winners():
-            decision = self._knowledge.decisions.get(problem)
-            first = NEVER if decision is None else self._choice.first_sample(decision)
-            if winner.sample_at == NEVER and first != NEVER:
-                winner.sample_at = winner.calls + first
-
     def sampled(
         self,
         winner: PythonWinner,
@@ -89,31 +81,28 @@ class DriftWatch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        try:  # the hot path has set `sample_at` to NEVER: an interrupt must not leave that
-            seconds = -1.0
+        seconds = -1.0
 
-            def timed() -> Any:
-                nonlocal seconds
-                clock = self._clock
-                # Since the last sample, the code of this loop has left the caches: its first call
-                # took 5 us more than the next one. So an empty function is called twice first.
-                for function in (_nothing, _nothing, winner.functions[stage]):
-                    seconds, started = -1.0, clock()
-                    answer = function(*args, **kwargs)
-                    seconds = clock() - started
-                return answer
+        def timed() -> Any:
+            nonlocal seconds
+            clock = self._clock
+            # Since the last sample, the code of this loop has left the caches: its first call
+            # took 5 us more than the next one. So an empty function is called twice first.
+            for function in (_nothing, _nothing, winner.functions[stage]):
+                seconds, started = -1.0, clock()
+                answer = function(*args, **kwargs)
+                seconds = clock() - started
+            return answer
 
-            verifier = self._knowledge.verifier
-            if verifier is not None and self._is_due(verifier, winner, problem):
-                return self._compare(verifier, winner, problem, stage, args, kwargs)
-            # It is a trial, so that unsettled choices inside can mark it as not clean. It is not
-            # put into `detours`, so that settled calls stay on the hot path.
-            trial = Trial(self._knowledge, problem, -1, None)
-            result = call_inside(trial, timed, (), {})
-            winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
-        except BaseException:
-            winner.sample_at = winner.calls + calls_between(-1.0, winner.calls)
-            raise
+        verifier = self._knowledge.verifier
+        if verifier is not None and self._is_due(verifier, winner, problem):
+            return self._compare(verifier, winner, problem, stage, args, kwargs)
+        # It is a trial, so that unsettled choices inside can mark it as not clean. It is not put
+        # into `detours`, so that settled calls stay on the hot path. If it raises, the next sample
+        # is the one that the hot path has set.
+        trial = Trial(self._knowledge, problem, -1, None)
+        result = call_inside(trial, timed, (), {})
+        winner.sample_at = winner.calls + calls_between(seconds, winner.calls)
         # For a coroutine, the clock has timed its creation only.
         if trial.clean and 0.0 <= seconds < inf and type(result) is not CoroutineType:
             self._observe(winner, problem, stage, seconds)
@@ -148,11 +137,8 @@ class DriftWatch:
             self._compared[problem] = winner.calls
             return verifier.judge(decision.alternative, stage, args, expected, result)
 
-        try:
-            trial = Trial(self._knowledge, problem, -1, None)
-            verdict: Verdict = call_inside(trial, compared, (), {})
-        finally:
-            winner.sample_at = winner.calls + calls_between(-1.0, winner.calls)
+        trial = Trial(self._knowledge, problem, -1, None)
+        verdict: Verdict = call_inside(trial, compared, (), {})
         if verdict.wrong is not None and decision is not None:
             self._take_out(decision, winner, f"wrong result: {verdict.wrong}")
         return verdict.answer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bestof.errors import ProblemError, StageError
 from bestof.selection.integer import integer
 from bestof.selection.trial import detours, timed_in_python
-from bestof.selection.winner import NEVER, PythonWinner
+from bestof.selection.winner import WHILE_SAMPLED, PythonWinner
 
 
 class LongWay:
@@ -108,7 +108,7 @@ class PythonHotPath(LongWay):
             )
             if winner.calls < winner.sample_at:
                 return winner.functions[0](*args, **kwargs)
-            winner.sample_at = NEVER
+            winner.sample_at = winner.calls + WHILE_SAMPLED
             return self._sampled(winner, problem, 0, args, kwargs)
         return self._long_way(problem, 0, args, kwargs)
 
@@ -128,7 +128,7 @@ class PythonHotPath(LongWay):
             try:
                 if winner.calls < winner.sample_at:
                     return winner.functions[stage](*args, **kwargs)
-                winner.sample_at = NEVER
+                winner.sample_at = winner.calls + WHILE_SAMPLED
                 return self._sampled(winner, problem, stage, args, kwargs)
             except BaseException:
                 if stage == 0:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from math import inf
 
+from bestof.selection.winner import WHILE_SAMPLED
+
 FIRST = 16  # the first settled call that is timed
 
 _APART = 0.02  # seconds of calls
 _LEAST = 16
 _SHORTEST = 1e-7  # seconds; a settled call takes longer, even if a coarse clock shows less
-_UNKNOWN = 1024  # calls, if a call raised or the clock went backwards
 
 
 def calls_between(seconds: float, calls: int) -> int:
@@ -27,6 +28,6 @@ def calls_between(seconds: float, calls: int) -> int:
     fixed number would always time the same one.
     """
     if not 0.0 <= seconds < inf:
-        return _UNKNOWN
+        return WHILE_SAMPLED
     aim = max(_LEAST, int(_APART / max(seconds, _SHORTEST)))
     return aim // 2 + ((calls * 0x9E3779B1 % 2**32) * aim >> 32)

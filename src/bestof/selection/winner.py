@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from bestof.selection.group_pass import Pass
 
 NEVER = 2**64 - 1  # a count that calls never reach
+# While a call is sampled, the next sample lies so many calls ahead. `_sampled` replaces it. If an
+# interrupt comes before, the watch for drift goes on after so many calls.
+WHILE_SAMPLED = 1024
 # The number of open passes that are kept for a thread. With so many equal layers, every backward
 # pass still finds its forward pass.
 PASSES_KEPT = 4096
@@ -44,8 +47,8 @@ class PythonWinner:
     """The functions of a settled problem's alternative, by stage; a plain alternative has one.
 
     `calls` is the number of calls that went straight to these functions, including those that
-    raised. The hot path hands the call number `sample_at` to `_sampled` of the selector, and sets
-    `sample_at` to NEVER as it does so.
+    raised. The hot path hands the call number `sample_at` to `_sampled` of the selector. Before, it
+    sets `sample_at` to WHILE_SAMPLED calls later.
 
     A winner of a group also counts its open passes, by thread and by missing stage, because the
     alternative that begins a pass also finishes it. `earlier` holds the open passes from before

@@ -12,7 +12,7 @@ from settled_selector import Told, answers_itself, first_argument, make_selector
 from bestof.errors import StageError
 from bestof.selection.hot_path import PythonHotPath
 from bestof.selection.trial import detours
-from bestof.selection.winner import NEVER
+from bestof.selection.winner import WHILE_SAMPLED
 
 
 def test_a_settled_problem_calls_the_winner_with_all_arguments(kind: type[PythonHotPath]) -> None:
@@ -111,7 +111,14 @@ def test_the_call_that_reaches_the_count_is_sampled(kind: type[PythonHotPath]) -
         assert [number for number, answer in enumerate(answers) if answer == "sampled"] == [1, 4]
         assert winner.calls == 6
         assert selector.told == []
-        assert selector.samples[0] == (winner, NEVER, 1, *(stage or (0,)), (1,), {"k": 1})
+        assert selector.samples[0] == (
+            winner,
+            2 + WHILE_SAMPLED,
+            1,
+            *(stage or (0,)),
+            (1,),
+            {"k": 1},
+        )
 
 
 def test_a_detour_comes_before_a_sample(kind: type[PythonHotPath]) -> None:
@@ -137,7 +144,7 @@ def test_an_error_of_a_sampled_call_passes_unchanged(kind: type[PythonHotPath]) 
     )
     with pytest.raises(KeyError, match="mine"):
         selector(1)
-    assert selector._settled[1].sample_at == NEVER
+    assert selector._settled[1].sample_at == 1 + WHILE_SAMPLED
 
 
 def test_a_detour_takes_the_long_way(kind: type[PythonHotPath]) -> None:
