@@ -65,6 +65,9 @@ class CountingLock:
         """Give it back."""
         self._lock.release()
 
+    def _is_owned(self) -> bool:
+        return bool(self._lock._is_owned())
+
     def __enter__(self) -> None:
         self.acquire()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import inf
 
+from bestof.entries import entries
 from bestof.selection.alternative import Alternative, Function
 from bestof.selection.candidate import SAMPLES_KEPT, Candidate
 from bestof.selection.decision import Decision
@@ -117,7 +118,7 @@ class Knowledge:
         becomes `older`, and the problems of the previous `older` are evicted.
         """
         if len(self.settled) >= self._max_problems // 2 and problem not in self.settled:
-            for forgotten, old in list(self.older.items()):
+            for forgotten, old in entries(self.older):
                 if forgotten != problem:
                     self._retire(forgotten, old)
                     self.decisions.pop(forgotten, None)

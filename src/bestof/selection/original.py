@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from math import isnan, nan
 from typing import Any
 
+from bestof.entries import entries
 from bestof.selection import registry
 from bestof.selection.decision import Decision
 from bestof.selection.knowledge import Knowledge
@@ -102,4 +103,4 @@ class Original:
 
 def _decided(known: Knowledge) -> list[tuple[Hashable, Decision]]:
     with known.lock:
-        return list(known.decisions.items())
+        return entries(known.decisions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+from bestof.entries import entries
 from bestof.selection.journal import DecisionEntry, Entry, TrialEntry
 
 P = TypeVar("P", bound=Hashable)
@@ -45,5 +46,5 @@ class CurrentDecisions(Generic[P]):
 
     def __iter__(self) -> Iterator[tuple[str, P, str]]:
         """Iterate over a copy: selector, problem, and the name that was chosen."""
-        for (selector, problem), name in list(self._chosen.items()):
+        for (selector, problem), name in entries(self._chosen):
             yield selector, problem, name

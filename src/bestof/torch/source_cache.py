@@ -8,6 +8,8 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor, UntypedStorage
 
+from bestof.entries import entries
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Owner: TypeAlias = UntypedStorage | Tensor
@@ -87,7 +89,7 @@ class SourceCache(Generic[K, V]):
         kept.pop(key, None)
         kept[key] = Kept(weakref.ref(owner, forget), stamp, value, nbytes, loan)
         excess = self.size - self.limit
-        for old, other in list(kept.items()):
+        for old, other in entries(kept):
             if excess <= 0:
                 break
             kept.pop(old, None)

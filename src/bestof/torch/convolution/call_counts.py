@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from bestof.entries import entries
 from bestof.torch.shim import Count
 
 Key = TypeVar("Key", bound=Hashable)
@@ -33,4 +34,4 @@ class CallCounts(Generic[Key]):
         return count
 
     def totals(self) -> dict[Key, int]:
-        return {key: count.calls for key, count in list(self._counts.items())}
+        return {key: count.calls for key, count in entries(self._counts)}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
+from bestof.entries import entries
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.plan.admission import SHAPES, Admission
 from bestof.torch.plan.eager_run import described, eager_outputs, first_line
@@ -371,7 +372,7 @@ class OptimizedModel(nn.Module):
     def _is_due(self, key: tuple[Hashable, ...]) -> bool:
         """Return whether a call should plan its shape, for which there is room then."""
         with self._book:
-            programs = list(self._programs.items())
+            programs = entries(self._programs)
             others = any(one[:2] == key[:2] and one[3:] == key[3:] for one, _ in programs)
             # What was planned for another number of threads is only bound again.
             if not (others or self.admission.comes_back(key)):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bestof.entries import entries
 from bestof.torch.plan.model_copy import copied_model
 
 
@@ -71,7 +72,7 @@ class _Attributes:
         owns = [vars(module) for module in model.modules()]
         owns += [one for own in owns for one in own.values() if isinstance(one, dict)]
         self._owns: list[tuple[Mapping[Any, Any], list[tuple[Any, Any]]]] = [
-            (own, list(own.items())) for own in owns
+            (own, entries(own)) for own in owns
         ]
         self._lengths = [
             (one, len(one))

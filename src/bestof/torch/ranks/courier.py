@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
+from bestof.entries import entries
 from bestof.torch.ranks.entry import REOPEN, Entry, parse_place, place_text
 from bestof.torch.ranks.problem_log import ProblemLog
 
@@ -140,7 +141,7 @@ class Courier:
         found: list[tuple[str, Entry]] = []
         now = self._step()
         with self._lock:
-            for key, (log, since) in list(self._offers.items()):
+            for key, (log, since) in entries(self._offers):
                 entry = log.offered()
                 if entry is None:
                     del self._offers[key]

@@ -39,11 +39,12 @@ def slow(*given, **named):
     wait()
     return plan_inputs(*given, **named)
 optimized.plan_inputs = slow
-def hold(): plan(torch.randn(2, 4, 8, 8))
+def hold(): plan.prepare([(torch.randn(2, 4, 8, 8),)])
 def let_go(): optimized.plan_inputs = plan_inputs
 """
 _PLANNED = """
 x = torch.randn(3, 4, 8, 8)
+    plan.prepare([(x,)])
     good = torch.allclose(plan(x), model(x), atol=1e-4)
 """
 
