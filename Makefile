@@ -15,7 +15,9 @@ TEST_PROCESSES ?= 2
 # Tests start hundreds of interpreters. Where no bytecode is written, each compiles all of bestof
 # again, and every process of pytest rewrites the asserts of all tests: 8 seconds each.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+# In the order of their names: the files of few, long tests come first. By default, those of many
+# tests do, and one process then runs the last long file alone.
+PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
