@@ -32,6 +32,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{name: partial(parse_policy, f"{name}:{ARGUMENTS.get(name, '')}") for name in POLICIES},
     "rounds-1": lambda: Rounds(rounds=1),
     "race-hopeless": lambda: Race(hopeless=2.5),
+    "race-costly": lambda: Race(costly=0.5),
     "race-once": lambda: Race(max_trials=1),
     "race-handicaps": lambda: Race(handicaps=(("d", 0.1),)),
     "window-rounds": lambda: Window(0, 5, Rounds(rounds=3)),

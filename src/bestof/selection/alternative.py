@@ -20,7 +20,10 @@ class Alternative:
     each stage, chosen together. `depends` are texts on which the speed depends, such as
     `"torch==2.13.0"`; stored evidence is not used if they differ. `supports(problem)` returns false
     if the alternative does not apply. `mutates` says that a call may change its arguments, so that
-    no other alternative can answer after a failed call.
+    no other alternative can answer after a failed call. `hopeless(problem)` is asked before its
+    first trial on a problem, with the lock of the selector held. If it returns true, the search
+    leaves the alternative out. In contrast to `supports`, its answer may change as trials of other
+    problems come in.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Alternative:
     depends: Sequence[str] = ()
     supports: Callable[[Hashable], bool] | None = None
     mutates: bool = False
+    hopeless: Callable[[Hashable], bool] | None = None
     _version: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -121,6 +125,11 @@ def _parse(where: str, entry: Any) -> Alternative:
         kind = type(alternative.supports).__name__
         raise InvalidArgument(
             f"{where} ({alternative.name!r}): supports: expected a callable; got {kind}"
+        )
+    if alternative.hopeless is not None and not callable(alternative.hopeless):
+        kind = type(alternative.hopeless).__name__
+        raise InvalidArgument(
+            f"{where} ({alternative.name!r}): hopeless: expected a callable; got {kind}"
         )
     if not callable(alternative.function) and not isinstance(alternative.function, list | tuple):
         kind = type(alternative.function).__name__

@@ -81,7 +81,10 @@ class Knowledge:
         self.check_every = check_every
         self.verifier = verifier
         self._checks = not plain
-        self._asks_ahead = plain and not self.grouped  # trials are timed calls, and nothing else
+        # Trials are timed calls, and nothing else. What is hopeless is asked just before a trial.
+        self._asks_ahead = (
+            plain and not self.grouped and all(one.hopeless is None for one in alternatives)
+        )
         self.choice = choice
         self.stored = DecisionStore(name, find_store)
         self._max_problems = max_problems

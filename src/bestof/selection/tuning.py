@@ -12,6 +12,7 @@ from bestof.selection.circumstances import may_pass
 from bestof.selection.decision import Decision
 from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.open_passes import OpenPasses
+from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policy import Search
 from bestof.selection.record import Evidence, Record
 from bestof.selection.timer import LateTrial
@@ -45,6 +46,7 @@ class Tuning:
         "former",
         "history",
         "key",
+        "left_out",
         "lone",
         "out",
         "passes",
@@ -74,6 +76,7 @@ class Tuning:
         self.decision: Decision | None = None
         # The last alternative after disqualifications: nothing is left to search.
         self.lone: int | None = None
+        self.left_out: set[int] = set()  # positions that were not tried, as hopeless
         self.history: tuple[EarlierRace, ...] = ()
         self.former: int | None = None  # the winner before the race was reopened
         self.decided_calls = 0  # first stages since the decision
@@ -89,10 +92,31 @@ class Tuning:
     def ask(self) -> int | None:
         """Return the alternative to call next; None if the search is over."""
         position = self.search.ask()
-        while position is not None and not self.candidates[position].remains:
-            self._drop(position)  # an interrupt came into `disqualify`
+        while position is not None and not self._may_try(position):
+            # It is left out, or an interrupt came into `disqualify`.
+            self._drop(position)
             position = self.search.ask()
         return position
+
+    def _may_try(self, position: int) -> bool:
+        """Return whether an alternative may be tried, and note that it is left out.
+
+        It is left out if it has no samples yet, and trials of other problems tell that it would be
+        far slower than others.
+        """
+        candidate = self.candidates[position]
+        hopeless = candidate.alternative.hopeless
+        if hopeless is None or candidate.samples or not candidate.remains:
+            return candidate.remains
+        try:
+            if hopeless(self.problem) and self.remaining() != [position]:
+                self.left_out.add(position)
+                return False
+        except Exception as error:
+            reraise_from_outside()
+            if self.remaining() != [position]:
+                candidate.disqualified = f"hopeless raised {type(error).__name__}: {error}"
+        return candidate.remains
 
     @property
     def winner(self) -> int | None:
@@ -292,7 +316,9 @@ class Tuning:
         # Record the alternatives that the search left out on purpose, so that the next run does not
         # take them for new ones. A search that was cut off, for instance by the end of a window,
         # also has untried alternatives. These are not recorded.
-        known = () if decision is None else getattr(self.search, "left_out", ())
+        known: set[int] = set()
+        if decision is not None:
+            known = self.left_out.union(getattr(self.search, "left_out", ()))
         kept = [
             c for p, c in enumerate(self.candidates) if c in measured or (p in known and c.remains)
         ]

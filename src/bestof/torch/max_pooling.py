@@ -11,10 +11,10 @@ from torch import Tensor
 
 from bestof.errors import NoAlternative
 from bestof.kernels import transpose
-from bestof.selection import Alternative, BestOf, Race, unless_shared
+from bestof.selection import Alternative, BestOf, unless_shared
 from bestof.torch.comparison import Finding
 from bestof.torch.convolution.memory_format import in_format
-from bestof.torch.convolution.selectors import SEARCHES
+from bestof.torch.convolution.selectors import RACE, SEARCHES
 from bestof.torch.depends import DEPENDS
 from bestof.torch.modes import are_modes_on, without_modes
 from bestof.torch.python_kernel import PythonKernel
@@ -25,7 +25,7 @@ Pooled = tuple[Tensor, Tensor]
 
 _NAME = "aten::max_pool2d_with_indices"
 _TRANSPOSED = "native transposition"
-_POLICY = Race(tie=0.03, confidence=0.97, max_trials=8)
+
 # The least size that is chosen for. PyTorch pools smaller images in less than 100 to 250
 # microseconds, and a settled call costs 7.
 _LEAST_BYTES = 512 * 2**10
@@ -100,7 +100,7 @@ class MaxPoolOverride:
             ],
             lambda problem, _: problem,
             check=PoolingVerifier(rows),
-            policy=unless_shared(_POLICY),
+            policy=unless_shared(RACE),
             max_searches=SEARCHES,
         )
 

@@ -33,6 +33,9 @@ HOPELESS = 6.0
 # From this factor of the leader's time on, it no longer matters which of the two calls took longer.
 FAR = 15.0
 
+# With `costly`: from this factor of the fastest first call on, one call is enough.
+COSTLY = 4.0
+
 # From this factor on, drift does not explain a difference, because clock rates vary by up to 1.6.
 # The leader's lower median is then a better measure than its call in the same round, which may have
 # been its slow first.
@@ -73,6 +76,11 @@ class Race:
     may contain a compilation. For kernels of a library, which do not compile, 30 saves the second
     call of the slowest ones.
 
+    `costly`: an alternative is out after one call if that call takes at least four times as long as
+    the fastest first call, and this many seconds longer. The more a second call would cost, the
+    less evidence is needed. The alternative that was called first is spared, because its call may
+    contain what the whole process does once. The default, None, gives each one a second call.
+
     `handicaps`: pairs (name, seconds). Each call of such an alternative is judged as if it took so
     much longer. Use it if the other alternatives, once they have won, are called by a shorter way
     than in a trial.
@@ -84,6 +92,7 @@ class Race:
     confidence: float = 0.999
     max_trials: int = 60
     hopeless: float | None = None
+    costly: float | None = None
     handicaps: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,6 +103,8 @@ class Race:
         )
         if self.hopeless is not None:
             check_number("Race", "hopeless", self.hopeless, 1.0)
+        if self.costly is not None:
+            check_number("Race", "costly", self.costly, 0.0)
         check_pairs("Race", "handicaps", self.handicaps)
         for name, seconds in self.handicaps:
             check_number("Race", f"handicaps: {name}", seconds, 0.0, inf)
@@ -180,7 +191,9 @@ class RaceSearch:
     def _restart(self) -> None:
         self._contenders = list(self._live)
         self._turns = [position for position in self._order if position in self._live]
-        self._rounds = min(2 if self._policy.hopeless is None else 1, self._policy.max_trials)
+        policy = self._policy
+        drops_at_once = policy.hopeless is not None or policy.costly is not None
+        self._rounds = min(1 if drops_at_once else 2, policy.max_trials)
         self._winner = self._live[0] if len(self._live) == 1 else None
         self.near_tie = False
         self._next = None
@@ -241,7 +254,7 @@ class RaceSearch:
         rounds, bar = self._rounds, 1.0 + self._policy.tie
         samples, times = self._samples[position], ranked[position]
         if rounds == 1:
-            return self._policy.hopeless is not None and times[0] > self._policy.hopeless * usual
+            return self._lost_at_once(position, times[0], usual)
         if times[0] <= bar * ranked[leader][0]:
             return False
         if rounds == 2:
@@ -261,6 +274,15 @@ class RaceSearch:
             ):
                 return True
         return False
+
+    def _lost_at_once(self, position: int, seconds: float, fastest: float) -> bool:
+        """Return whether the first call of an alternative is evidence enough against it."""
+        hopeless, costly = self._policy.hopeless, self._policy.costly
+        if hopeless is not None and seconds > hopeless * fastest:
+            return True
+        if costly is None or position == self._turns[0]:
+            return False
+        return seconds >= COSTLY * fastest and seconds - fastest >= costly
 
     def _tied(self, position: int, other: int) -> bool:
         """Return whether an alternative is at most the tie slower than the other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,6 +63,10 @@ class Catalogue:
             and min(problem.weight_shape[:2]) >= WINOGRAD_CHANNELS
             and has_wide_vectors()
         )
+
+    def estimates(self, problem: ConvProblem) -> Mapping[str, float]:
+        """Return the estimates of the alternatives that apply and have one, by name."""
+        return _estimates(self, problem)
 
     def cheapest(self, problem: ConvProblem) -> float:
         """Return the lowest estimate of the alternatives that apply."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from bestof.selection.timer import Timer
 from bestof.torch.convolution.catalogue import Catalogue
 from bestof.torch.convolution.neighbourhood import Neighbourhood
 from bestof.torch.convolution.originals import Originals
+from bestof.torch.convolution.overruns import COSTLY, Overruns
 from bestof.torch.convolution.verifier import LayerVerifier, PassVerifier
 
 PATIENCE = 24
@@ -32,7 +34,7 @@ Way: TypeAlias = tuple[str, list[Callable[..., Any]], Callable[[Any], bool] | No
 # separates near-ties for 60 rounds would take hundreds of steps to win 2 %. Simulated on VGG16's
 # times, a race at 0.999 over 12 rounds costs 5.2 settled steps and this one 3.3. Both end within
 # 0.1 % of the best; drift reopens the rest.
-RACE = Race(tie=0.03, confidence=0.97, max_trials=8)
+RACE = Race(tie=0.03, confidence=0.97, max_trials=8, costly=COSTLY)
 # Seconds of Python around a call, which trials do not see: 24 to 40 microseconds between the layers
 # of MobileNetV2, which have driven it out of the caches. A winner that is called without Python
 # takes 2 to 6, and finds its own code in the caches: PyTorch's own kernel took 272 microseconds in
@@ -56,15 +58,27 @@ def pass_selector(
     def promising(name: str) -> Callable[[Any], bool]:
         return lambda problem: name in catalogue.promising(problem)
 
+    overruns = Overruns(catalogue)
+
+    def heard(entry: Entry) -> None:
+        overruns.listen(entry)
+        listen(entry)
+
     return BestOf(
         name,
         [
-            Alternative(row.name, bind(row.function), version, supports=promising(row.name))
-            for row in catalogue.alternatives
+            Alternative(
+                row.name,
+                bind(row.function),
+                version,
+                supports=promising(row.name),
+                hopeless=None if place == 0 else partial(overruns.is_hopeless, row.name),
+            )
+            for place, row in enumerate(catalogue.alternatives)
         ],
         lambda problem, *_: problem,
         check=PassVerifier(catalogue, originals),
-        on_event=listen,
+        on_event=heard,
         timer=timer,
         **_search(Neighbourhood(lambda problem: problem), _pass_policy(catalogue, timer)),
     )

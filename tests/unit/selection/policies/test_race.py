@@ -121,6 +121,26 @@ def test_a_hopeless_first_call_is_enough_only_where_that_was_said() -> None:
     assert calls[1:] == [1, 1, 2]
 
 
+def test_a_costly_first_call_is_enough_where_that_was_said() -> None:
+    library = ([0.1], [10.0, 0.01], [0.59, 0.01], [0.39])
+    assert race_of(*library)[0] in (1, 2)
+    winner, calls = race_of(*library, costly=0.5)
+    assert winner == 2  # its first call was late by less
+    assert calls[1] == 1
+    winner, calls = race_of(*library, costly=0.4)
+    assert calls[1:3] == [1, 1]
+
+
+def test_a_costly_first_call_needs_a_factor_as_well() -> None:
+    _, calls = race_of([10.0], [39.0], [40.0], costly=0.5)
+    assert calls[1:] == [2, 1]
+
+
+def test_the_alternative_that_is_called_first_may_begin_slowly() -> None:
+    winner, _ = race_of([10.0, 0.5], [1.0], costly=0.5)
+    assert winner == 0
+
+
 @pytest.mark.parametrize("late", range(6))
 def test_one_late_call_never_decides(late: int) -> None:
     search = Race().start(["a", "b", "c"])
@@ -198,6 +218,8 @@ def test_samples_are_bounded() -> None:
         ({"confidence": 1.0}, "confidence"),
         ({"max_trials": 0}, "max_trials"),
         ({"hopeless": 0.9}, "hopeless"),
+        ({"costly": -0.1}, "costly"),
+        ({"costly": math.nan}, "costly"),
         ({"handicaps": 5}, "handicaps"),
         ({"handicaps": "ab"}, "handicaps"),
         ({"handicaps": {"ab": 1.0}}, "handicaps"),
