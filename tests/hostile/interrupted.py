@@ -119,3 +119,36 @@ def places(
     never = Interruption(0, chosen, **options)
     scenario(never)
     return never.passed
+
+
+def sweep(
+    name: str,
+    run: Callable[[Interruption], object],
+    chosen: Callable[[str], bool],
+    *,
+    instructions: bool = False,
+    kind: type[BaseException] = Interrupt,
+    every: int = 1,
+    first: int = 1,
+    samples: int | None = None,
+    clean: Callable[[], object] = lambda: None,
+) -> tuple[int, list[str]]:
+    """Interrupt a scenario at every place, or every so many. Return their number, and faults.
+
+    `samples`: about so many places, evenly spread, in place of every so many.
+    `clean` is called after a fault, so that the next run begins well.
+    """
+    count = places(run, chosen, instructions=instructions)
+    if samples is not None:
+        every = max(1, count // samples)
+        first = 1 + every // 2
+    found, tried = [], 0
+    for place in range(first, count + 1, every):
+        interruption = Interruption(place, chosen, instructions=instructions, kind=kind)
+        tried += 1
+        try:
+            run(interruption)
+        except Exception as error:  # of any kind: this is what is looked for
+            found.append(f"{name}, {place}: {interruption.where}: {type(error).__name__}: {error}")
+            clean()
+    return tried, found

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from interrupted import Interrupt, Interruption, TimeLimit, places
+from interrupted import Interrupt, Interruption, TimeLimit, sweep
 
 from bestof import Alternative, BestOf
 from bestof.selection.store.memory import MemoryStore
@@ -333,18 +333,20 @@ def faults(
             SCENARIOS[name](world)
             world.run(interruption)
 
-    count = places(run, in_engine, instructions=instructions)
-    found, tried = [], 0
-    for place in range(first, count + 1, every):
-        interruption = Interruption(place, in_engine, instructions=instructions, kind=kind)
-        tried += 1
-        try:
-            run(interruption)
-        except Exception as error:  # of any kind: this is what is looked for
-            found.append(f"{name}, {place}: {interruption.where}: {type(error).__name__}: {error}")
-            detours.clear()
-            current_trial.set(None)
-    return tried, found
+    def clean() -> None:
+        detours.clear()
+        current_trial.set(None)
+
+    return sweep(
+        name,
+        run,
+        in_engine,
+        instructions=instructions,
+        kind=kind,
+        every=every,
+        first=first,
+        clean=clean,
+    )
 
 
 if __name__ == "__main__":

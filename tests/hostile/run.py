@@ -17,7 +17,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "benchmarks")]
 
 import held  # noqa: E402  beside this file
+import interrupted_plan  # noqa: E402
 import interrupted_selector  # noqa: E402
+import interrupted_store  # noqa: E402
+import interrupted_torch  # noqa: E402
 import mutations  # noqa: E402
 import plan_mutations  # noqa: E402
 import reader_mutations  # noqa: E402
@@ -65,6 +69,13 @@ class Figures:
         """Print what became of mutated files."""
         for what, count in sorted(found.items()):
             self.note(f"{name}: {what}", count, bad=what.startswith("FAILED"))
+
+    def lines(self, name: str, run: Callable[[], tuple[int, list[str]]]) -> None:
+        """Print how many lines of a scenario were interrupted, and what that broke."""
+        tried, found = run()
+        self.note(f"interrupted lines of {name!r}", tried)
+        for fault in found:
+            self.note("fault", fault, bad=True)
 
     def waits(self, name: str, found: dict[str, Any]) -> None:
         """Print what calls waited, in milliseconds."""
@@ -130,6 +141,26 @@ def lines(figures: Figures, name: str, every: int) -> None:
             figures.note("fault", fault, bad=True)
 
 
+def parts_by_line(every: int) -> Iterator[tuple[str, Callable[[], tuple[int, list[str]]]]]:
+    """Yield the scenarios of stores, layers and plans, the longer ones with fewer lines.
+
+    A run of these takes 0.2 to 1.5 s, and has 250 to 25,000 lines.
+    """
+    for name in interrupted_store.SCENARIOS:
+        yield f"{name} (store)", partial(interrupted_store.faults, name, every=every)
+    for name in interrupted_torch.SCENARIOS:
+        for stored in (False, True) if name in interrupted_torch.STORED else (False,):
+            what = f"{name}, stored" if stored else name
+            run = partial(interrupted_torch.faults, name, stored=stored)
+            yield what, partial(run, every=5 * every)
+            yield (
+                f"{what}, engine too",
+                partial(run, every=15 * every, chosen=interrupted_torch.in_bestof),
+            )
+    for name in interrupted_plan.SCENARIOS:
+        yield f"{name} (plan)", partial(interrupted_plan.faults, name, every=15 * every)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run what was asked for; 0 if nothing was bad."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -163,6 +194,8 @@ def main(argv: list[str] | None = None) -> int:
             parts[f"interrupted: {scenario}"] = lambda name=scenario: lines(
                 figures, name, options.every
             )
+        for what, one in parts_by_line(options.every):
+            parts[f"interrupted: {what}"] = lambda what=what, one=one: figures.lines(what, one)
         for kind in (
             *(mutations.stores, mutations.rows, mutations.lock_files, mutations.plans),
             *(plan_mutations.plan_graphs, reader_mutations.readers),

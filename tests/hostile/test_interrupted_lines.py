@@ -1,10 +1,25 @@
-"""A program is interrupted at every line of the engine, once in each run."""
+"""A program is interrupted at every line of the engine, once in each run.
+
+Of layers, plans and stores this is a sample; `make hostile` tries more.
+"""
 
 from __future__ import annotations
 
+import os
+
+import interrupted_plan
+import interrupted_store
+import interrupted_torch
 import pytest
+import torch
 from interrupted import Interrupt, TimeLimit
 from interrupted_selector import SCENARIOS, faults
+from interrupted_torch import in_bestof
+
+from bestof.selection.journal import DecisionEntry, Entry, Journal
+from bestof.torch.attention.attention_pass import Forward, Operands
+from bestof.torch.attention.override import AttentionOverride
+from bestof.torch.attention.recognition import look_of
 
 # Those in which an interrupt once did harm, and the shortest, are tried at every line.
 _WHOLE = ("rounds", "stored", "stored group", "pinned")
@@ -22,3 +37,82 @@ def test_an_interrupt_at_any_line_leaves_a_selector_whole(
     tried, found = faults(name, kind=kind, every=every)
     assert tried > 20
     assert found == []
+
+
+_STORED = [(name, True) for name in interrupted_torch.STORED]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "stored"), [(name, False) for name in interrupted_torch.SCENARIOS] + _STORED
+)
+def test_an_interrupt_leaves_a_layer_whole(name: str, stored: bool) -> None:
+    tried, found = interrupted_torch.faults(name, stored=stored, chosen=in_bestof, samples=2)
+    assert tried > 1
+    assert found == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_decision_whose_note_is_interrupted_is_noted_all_the_same(stored: bool) -> None:
+    def notes(filename: str) -> bool:
+        return filename.endswith(os.path.join("torch", "decisions.py"))
+
+    tried, found = interrupted_torch.faults("frozen convolution", stored=stored, chosen=notes)
+    assert tried > 5
+    assert found == []
+
+
+def test_an_interrupt_while_attention_is_met_first_leaves_it_to_be_answered_by_cpp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Interrupt("now")
+
+    attention = AttentionOverride(Forward())
+    x = torch.zeros(1, 2, 256, 64)
+    operands = Operands((x, x, x), None, None)
+    look = look_of(operands.tensors, None, False)
+    assert look is not None
+    problem = attention._problem_of(look, operands)
+    with monkeypatch.context() as patched:
+        patched.setattr("bestof.torch.attention.override.NativeAttention", interrupted)
+        with pytest.raises(Interrupt):
+            attention._native(problem, look, operands)
+    attention._native(problem, look, operands)
+    assert (look, None) in attention._natives
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", interrupted_plan.SCENARIOS)
+def test_an_interrupt_leaves_a_plan_whole(name: str) -> None:
+    tried, found = interrupted_plan.faults(name, samples=2)
+    assert tried > 1
+    assert found == []
+
+
+@pytest.mark.parametrize("name", interrupted_store.SCENARIOS)
+def test_an_interrupt_leaves_a_store_whole(name: str) -> None:
+    tried, found = interrupted_store.faults(name, samples=4)
+    assert tried > 3
+    assert found == []
+
+
+def test_an_entry_whose_delivery_is_interrupted_is_delivered_again() -> None:
+    heard: list[Entry] = []
+    interruptions = [Interrupt("now")]
+
+    def listen(entry: Entry) -> None:
+        if interruptions:
+            raise interruptions.pop()
+        heard.append(entry)
+
+    journal = Journal(listener=listen)
+    entries = [DecisionEntry(problem, "a", "measured") for problem in range(3)]
+    for entry in entries:
+        journal.add(entry)
+    with pytest.raises(Interrupt):
+        journal.deliver()
+    assert heard == []
+    journal.deliver()
+    assert heard == entries

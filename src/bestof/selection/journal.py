@@ -92,23 +92,38 @@ class Journal:
             self.undelivered.append(entry)
 
     def deliver(self) -> None:
-        """Call the listener with the entries that it has not seen. Call this without a lock."""
-        listener = self._listener
-        while self.undelivered and listener is not None:
-            try:
-                entry = self.undelivered.popleft()
-            except IndexError:  # another thread delivered it
-                return
-            try:
-                listener(entry)
-            except Exception as error:
-                reraise_from_outside()
-                if not self._warned:
-                    self._warned = True
-                    warn(
-                        f"on_event raised {type(error).__name__}: {error}; its later errors are "
-                        "not reported"
-                    )
+        """Call the listener with the entries that it has not seen. Call this without a lock.
+
+        An entry whose delivery is interrupted is delivered again.
+        """
+        listener, undelivered = self._listener, self.undelivered
+        if listener is None:
+            return
+        taken: deque[Entry] = deque()
+        try:
+            while undelivered:
+                try:
+                    # One call moves the entry: between two, an interrupt would lose it.
+                    taken.extend(map(deque.popleft, (undelivered,)))
+                except IndexError:  # another thread delivered it
+                    return
+                self._tell(listener, taken[0])
+                taken.clear()
+        except BaseException:
+            undelivered.extendleft(taken)
+            raise
+
+    def _tell(self, listener: Callable[[Entry], object], entry: Entry) -> None:
+        try:
+            listener(entry)
+        except Exception as error:
+            reraise_from_outside()
+            if not self._warned:
+                self._warned = True
+                warn(
+                    f"on_event raised {type(error).__name__}: {error}; its later errors are not "
+                    "reported"
+                )
 
     def entries(self) -> tuple[Entry, ...]:
         """Return a copy of the entries, oldest first."""

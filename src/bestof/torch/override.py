@@ -200,6 +200,9 @@ class ConvolutionOverride:
             return self.originals.convolution(  # type: ignore[no-any-return]
                 input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
+        except BaseException:
+            layer.catch_up()
+            raise
 
     def _may_answer(
         self,
@@ -285,6 +288,9 @@ class ConvolutionOverride:
             )
         except NoAlternative:  # as in a forward pass
             return self.originals.convolution_backward(*arguments)  # type: ignore[no-any-return]
+        except BaseException:
+            layer.catch_up()
+            raise
 
 
 def _tolerance(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bestof.selection.notice import warn
+from bestof.selection.outside import reraise_from_outside
 
 Operands: TypeAlias = tuple[Tensor | None, ...]
 
@@ -90,6 +91,7 @@ def agree(
         second = native(*elsewhere)
         return None if second is None else _is_close(second, expected, apart)
     except RuntimeError:  # of PyTorch, which has no memory for the copies
+        reraise_from_outside()
         return None
 
 

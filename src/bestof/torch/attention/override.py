@@ -114,6 +114,9 @@ class AttentionOverride:
             return self.selector(*given)  # type: ignore[no-any-return]
         except NoAlternative:  # for example, memory is short; the program gets PyTorch's own error
             return self._as_is(*given)
+        except BaseException:
+            self.selector.journal.deliver()  # an interrupt may have come before it
+            raise
 
     def _forget(self) -> None:
         if self.shim is not None:
@@ -178,11 +181,11 @@ class AttentionOverride:
             if len(self._plans) >= _REMEMBERED:
                 self._plans.clear()
                 self._natives.clear()
-            self._plans[key] = native
             forms = [(tuple(x.shape), x.stride(), x.dtype is torch.bfloat16) for x in results]
             self._natives[key] = NativeAttention(
                 native.plan, c_calls(), plan_address(native.plan), forms
             )
+            self._plans[key] = native  # last: an interrupt in between makes both anew
         native.run(operands, results)
         return results
 

@@ -91,6 +91,14 @@ class ConvolutionLayer:
             (self.weight_gradient, self.weight_gradient_calls),
         )
 
+    def catch_up(self) -> None:
+        """Take the decisions that an interrupt has kept from `decisions`.
+
+        Without them, calls of a settled problem would ask in Python for ever.
+        """
+        for selector in (self.forward_pass, self.input_gradient, self.weight_gradient, self.layer):
+            selector.journal.deliver()
+
     def find_forward(self, key: Hashable, recognize: Callable[[], Met | None]) -> Shortcut | None:
         """Return how forward passes with this key are computed, or None if PyTorch computes them.
 

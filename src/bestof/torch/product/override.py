@@ -113,6 +113,9 @@ class ProductOverride:
             return products(problem, bias, a, b)
         except NoAlternative:  # memory is short, say: the program gets PyTorch's own error
             return products.as_is(name, bias, a, b)
+        except BaseException:
+            products.selector.journal.deliver()  # an interrupt may have come before it
+            raise
 
     def _pack(
         self, row: Row, problem: ProductProblem, bias: Tensor | None, a: Tensor, b: Tensor
