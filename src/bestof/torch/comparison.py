@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bestof.torch.convolution.alternative import ErrorBound
-from bestof.torch.distance import differences, finite, peak, rms
+from bestof.torch.distance import Size, distance, peak, pieces, size_of
 
 # Promises hold for random operands. Where float64 decides, correlated ones may err by so many times
 # more: sums of one sign err by u sqrt(n) / 3 of themselves, random ones by u sqrt(n / 6).
@@ -69,13 +69,13 @@ def compare(got: Side, expected: Side, scale: Scale, exact: Callable[[], Tensor]
         )
     if not theirs.numel():
         return Finding()
-    numbers = finite(theirs)
-    scale = Scale(max(scale.rms, rms(numbers)), max(scale.peak, peak(numbers)))
-    tells = scale.rms > 0 and 2 * numbers.numel() >= theirs.numel()
+    numbers = size_of(theirs)
+    scale = Scale(max(scale.rms, numbers.rms), max(scale.peak, numbers.peak))
+    tells = scale.rms > 0 and 2 * numbers.many >= theirs.numel()
     both = ErrorBound(
         got.bound.rms + expected.bound.rms, got.bound.maximum + expected.bound.maximum
     )
-    if _complaint(mine, theirs, both, scale) is None:
+    if _complaint(mine, theirs, numbers, both, scale) is None:
         return Finding(tells=tells)
     return _decided(got, expected, scale, exact())
 
@@ -86,18 +86,15 @@ def _decided(got: Side, expected: Side, scale: Scale, right: Tensor) -> Finding:
     If both are farther from it than they promise, and about as far, the operands explain it: their
     terms cancel more than a `Scale` tells.
     """
-    numbers = finite(right)
-    scale = Scale(max(scale.rms, rms(numbers)), max(scale.peak, peak(numbers)))
-    reference_wrong = _complaint(expected.result, right, _forgiving(expected), scale)
+    numbers = size_of(right)
+    scale = Scale(max(scale.rms, numbers.rms), max(scale.peak, numbers.peak))
+    reference_wrong = _complaint(expected.result, right, numbers, _forgiving(expected), scale)
     if reference_wrong is not None:  # then the size of that result says nothing
-        scale = Scale(rms(numbers), peak(numbers))
-    wrong = _complaint(got.result, right, _forgiving(got), scale)
+        scale = Scale(numbers.rms, numbers.peak)
+    wrong = _complaint(got.result, right, numbers, _forgiving(got), scale)
     if wrong is not None and reference_wrong is not None:
-        (same, mine), (too, theirs) = (
-            differences(got.result, right),
-            differences(expected.result, right),
-        )
-        if same and too and rms(mine) <= _SLACK * rms(theirs):
+        mine, theirs = distance(got.result, right), distance(expected.result, right)
+        if mine.same and theirs.same and mine.off.rms <= _SLACK * theirs.off.rms:
             return Finding()
     return Finding(wrong, reference_wrong)
 
@@ -106,15 +103,20 @@ def _forgiving(side: Side) -> ErrorBound:
     return ErrorBound(side.forgiven * side.bound.rms, side.forgiven * side.bound.maximum)
 
 
-def _complaint(got: Tensor, right: Tensor, bound: ErrorBound, scale: Scale) -> str | None:
-    """Return how a result differs from the right one, in words; None if the bound explains it."""
-    same, off = differences(got, right)
+def _complaint(
+    got: Tensor, right: Tensor, numbers: Size, bound: ErrorBound, scale: Scale
+) -> str | None:
+    """Return how a result differs from the right one, in words; None if the bound explains it.
+
+    numbers: the size of the right one.
+    """
+    same, off = distance(got, right)
     if not same:
         return "NaN or infinity lies elsewhere than it should"
-    eps, numbers = float(torch.finfo(got.dtype).eps), finite(right)
+    eps = float(torch.finfo(got.dtype).eps)
     for name, error, allowed in (
-        ("rms", rms(off), bound.rms * scale.rms + eps * rms(numbers)),
-        ("in an element", peak(off), bound.maximum * scale.peak + eps * peak(numbers)),
+        ("rms", off.rms, bound.rms * scale.rms + eps * numbers.rms),
+        ("in an element", off.peak, bound.maximum * scale.peak + eps * numbers.peak),
     ):
         if not error <= allowed + _TINY:
             return f"off by {error:.3g} {name}, where {allowed:.3g} is allowed"
@@ -123,11 +125,25 @@ def _complaint(got: Tensor, right: Tensor, bound: ErrorBound, scale: Scale) -> s
 
 def energies(values: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the sums of squares along axes in float64; NaN and infinities count as 0."""
-    kept = tuple(axes)
-    sums = (values if values.dtype is torch.float64 else values.float()).square().sum(kept)
+    sums = _energies(values, axes, lambda part: part if _is_wide(part) else part.float())
     if isfinite(peak(sums)):
-        return sums.double()
-    return torch.nan_to_num(values, 0.0, 0.0, 0.0).double().square().sum(kept)
+        return sums
+    return _energies(values, axes, lambda part: torch.nan_to_num(part, 0.0, 0.0, 0.0).double())
+
+
+def _energies(values: Tensor, axes: Sequence[int], converted: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the sums of squares of converted values, some of which are squared at a time."""
+    summed = tuple(axis % values.dim() for axis in axes)
+    extents = [1 if axis in summed else size for axis, size in enumerate(values.shape)]
+    sums = torch.zeros(extents, dtype=torch.float64, device=values.device)
+    for part, into in pieces(values, sums.expand_as(values)):
+        places = tuple(slice(1 if axis in summed else None) for axis in range(values.dim()))
+        into[places].add_(converted(part).square().sum(summed, keepdim=True))
+    return sums.squeeze(summed)
+
+
+def _is_wide(values: Tensor) -> bool:
+    return values.dtype is torch.float64
 
 
 def root(value: float | Tensor) -> float:

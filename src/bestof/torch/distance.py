@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite, sqrt
+from collections.abc import Iterator
+from math import hypot, inf, isfinite, sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +12,92 @@ from torch import Tensor
 # Norms between these come from squares that float32 holds. Of others, nothing is known: the squares
 # of 1e-25 are 0, those of 1e25 infinite.
 _SMALL, _LARGE = 1e-12, 1e15
+
+PIECE = 2**22
+"""The most elements that are compared at a time: the 16 MiB of their differences stay bounded."""
+
+
+class Size(NamedTuple):
+    """How large numbers are.
+
+    norm: the root of the sum of their squares. peak: the largest magnitude. many: their count.
+    """
+
+    norm: float = 0.0
+    peak: float = 0.0
+    many: int = 0
+
+    @property
+    def rms(self) -> float:
+        """The root mean square."""
+        return self.norm / sqrt(max(self.many, 1))
+
+    def joined(self, other: Size) -> Size:
+        """Return the size of the numbers of both."""
+        return Size(
+            hypot(self.norm, other.norm),
+            max(self.peak, other.peak),
+            self.many + other.many,
+        )
+
+
+class Distance(NamedTuple):
+    """How far one tensor is from another.
+
+    same: whether both have the same NaN and infinities. off: the size of the differences of other
+    elements; infinite where a difference is.
+    """
+
+    same: bool = True
+    off: Size = Size()
+
+    def joined(self, other: Distance) -> Distance:
+        """Return the distance between the elements of both."""
+        return Distance(self.same and other.same, self.off.joined(other.off))
+
+
+def size_of(values: Tensor) -> Size:
+    """Return the size of the elements that are numbers; NaN and infinities are not counted."""
+    found = Size()
+    for (part,) in pieces(values):
+        found = found.joined(_size(finite(part)))
+    return found
+
+
+def distance(got: Tensor, right: Tensor) -> Distance:
+    """Return how far tensors of one shape are apart, as `differences` defines."""
+    found = Distance()
+    for one, other in pieces(got, right):
+        same, off = differences(one, other)
+        found = found.joined(Distance(same, _size(off)))
+    return found
+
+
+def moved(got: Tensor, right: Tensor) -> Size:
+    """Return the size of the differences that are numbers; tensors are of one shape."""
+    found = Size()
+    for one, other in pieces(got, right):
+        found = found.joined(size_of(differences(one, other)[1]))
+    return found
+
+
+def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield parts of tensors of one shape, which cover them: views of at most `PIECE` elements."""
+    first = tensors[0]
+    if first.numel() <= PIECE:
+        yield tensors
+        return
+    shape = first.shape
+    axis = max((one for one, size in enumerate(shape) if size > 1), key=first.stride)
+    step = max(1, shape[axis] * PIECE // first.numel())
+    for start in range(0, shape[axis], step):
+        length = min(step, shape[axis] - start)
+        yield from pieces(*(one.narrow(axis, start, length) for one in tensors))
+
+
+def _size(values: Tensor) -> Size:
+    count = values.numel()
+    return Size(rms(values) * sqrt(count), peak(values), count)
 
 
 def rms(values: Tensor) -> float:

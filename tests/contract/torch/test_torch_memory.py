@@ -162,3 +162,38 @@ def test_trials_of_a_large_layer_take_one_more_buffer_than_pytorch() -> None:
         peak[how] = int(done.stdout) / 2**10
     print(peak)
     assert peak["tuned"] - peak["plain"] < 1.2 * _BUFFER + 28  # 16 MiB are bestof's own imports
+
+
+_LARGE_PLAN = """
+import torch
+import bestof.torch as bt
+torch.set_num_threads(1)
+def peak():
+    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    return int(line.split()[1])
+bt.optimize(torch.nn.Conv2d(32, 32, 3, padding=1).eval(), torch.randn(1, 32, 8, 8), tune=False)  # imports
+layer, x = torch.nn.Conv2d(32, 32, 3, padding=1).eval(), torch.randn(1, 32, 640, 640)
+before = peak()
+bt.optimize(layer, x, tune=False)
+print(peak() - before)
+"""
+_VALUE = 32 * 640 * 640 * 4 / 2**20  # MiB of the input, and of the result
+
+
+@pytest.mark.long
+def test_a_plan_of_a_large_layer_is_made_in_the_memory_of_its_values() -> None:
+    """These are both values of the plan, its result and the model's.
+
+    Results are compared in parts: those of 16 of the 32 filters, and three times the differences of
+    16 MiB. When all were compared at once, as many values more existed at the peak.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _LARGE_PLAN],
+        env={**os.environ, "BESTOF_STORE": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    taken = int(done.stdout) / 2**10
+    print(taken)
+    assert taken < 4 * _VALUE + _VALUE / 2 + 3 * 16 + 16  # 16 for packed weights and the heap

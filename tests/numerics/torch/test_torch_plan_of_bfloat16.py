@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning
+from bestof.torch.distance import Size
 from bestof.torch.plan import bounds
 from bestof.torch.plan.convolution_step import ConvolutionStep
+from bestof.torch.plan.injected_errors import Moved
 from bestof.torch.plan.optimized import OptimizedModel
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.verification import verify
@@ -178,8 +180,9 @@ def test_a_model_of_two_types() -> None:
 
 
 def test_a_whole_number_may_differ_only_if_injected_errors_change_it() -> None:
-    got, right = torch.tensor([3, 7]), torch.tensor([3, 8])
-    assert bounds.exact_difference(right, got, iter([got, right])) is None
-    wrong = bounds.exact_difference(right, got, iter([got, got]))
+    right = torch.tensor([3, 8])
+    same, other = (Moved(one, Size()) for one in (True, False))
+    assert bounds.exact_difference(right, iter([same, other])) is None
+    wrong = bounds.exact_difference(right, iter([same, same]))
     assert wrong is not None
     assert "differs from the model's" in wrong

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bestof.torch.distance import differences, finite, peak, rms
+from bestof.torch.distance import distance, rms, size_of
 from bestof.torch.plan.injected_errors import (
+    Moved,
     magnification,
     promised_errors,
     results_of,
@@ -75,7 +76,7 @@ class Bounds:
         self.got = results_of(program, inputs)
         self._magnified = magnification([*errors.values(), *rounding_errors(program)])
         self._injected = {name: (error, scales[name]) for name, error in errors.items()}
-        self._shaken = run_shaken(program, inputs, self._injected, self._magnified)
+        self._shaken = run_shaken(program, inputs, self._injected, self._magnified, self.got)
 
     def complaint(self, got: Sequence[Any], rights: Sequence[Any]) -> str | None:
         """Return how results differ from the right ones, in words; None if rounding explains it."""
@@ -109,38 +110,36 @@ class Bounds:
             return self._difference(place, got, right)
         if torch.equal(got, right):
             return None
-        return exact_difference(right, self.got[place], (rough[place] for rough in self._seeded))
+        return exact_difference(right, (rough[place] for rough in self._seeded))
 
     def _difference(self, place: int, got: Tensor, right: Tensor) -> str | None:
-        same, off = differences(got, right)
+        same, off = distance(got, right)
         if not same:
             return " has NaN or infinity where the model's has not, or the other way round"
         allowed, single = self._allowed(place, right)
-        if not (rms(off) <= allowed and peak(off) <= single):
+        if not (off.rms <= allowed and off.peak <= single):
             allowed, single = self._allowed_unmagnified(place, right, allowed, single)
-        if not rms(off) <= allowed:
+        if not off.rms <= allowed:
             return (
-                f" differs from the model's by {rms(off):.3g} rms where rounding explains "
+                f" differs from the model's by {off.rms:.3g} rms where rounding explains "
                 f"{allowed:.3g}"
             )
-        if not peak(off) <= single:
+        if not off.peak <= single:
             return (
-                f" differs from the model's by {peak(off):.3g} in an element where rounding "
+                f" differs from the model's by {off.peak:.3g} in an element where rounding "
                 f"explains {single:.3g}"
             )
         return None
 
     def _allowed(self, place: int, right: Tensor) -> tuple[float, float]:
         """Return how far a result may be from the right one: the rms, and in one element."""
-        factors, numbers = _factors(right), finite(right)
-        _, moved = differences(self._shaken[place], self.got[place])
-        moved = finite(moved)
-        size = rms(numbers)
+        factors, numbers = _factors(right), size_of(right)
+        moved, size = self._shaken[place].size, numbers.rms
         allowed = factors.units * float(torch.finfo(right.dtype).eps) * size + _TINY
-        allowed += factors.alike * rms(moved) / self._magnified
-        stands_out = max(1.0, peak(numbers) / size / _STANDS_OUT) if size > 0 else 1.0
+        allowed += factors.alike * moved.rms / self._magnified
+        stands_out = max(1.0, numbers.peak / size / _STANDS_OUT) if size > 0 else 1.0
         # A step function may move an element by as much as the injected errors do.
-        return allowed, _SINGLE * allowed * stands_out + 2 * peak(moved)
+        return allowed, _SINGLE * allowed * stands_out + 2 * moved.peak
 
     def _allowed_unmagnified(
         self, place: int, right: Tensor, allowed: float, single: float
@@ -152,34 +151,33 @@ class Bounds:
         which any other rounding before the norm exchanges for another. Errors as large as promised
         show how large: independent ones, and such as are alike along some axes.
         """
-        moved = [finite(differences(one[place], self.got[place])[1]) for one in self._unmagnified]
         factors = _factors(right)
-        largest = max(map(rms, moved))
+        largest = max(one[place].size.rms for one in self._unmagnified)
         allowed = max(allowed, factors.again * largest)
         return allowed, max(single, _SINGLE * allowed)
 
     @cached_property
-    def _unmagnified(self) -> list[list[Any]]:
-        """The results of runs with errors as large as promised."""
-        given = self._program, self._inputs, self._injected, 1.0
+    def _unmagnified(self) -> list[list[Moved]]:
+        """What errors as large as promised do to the results."""
+        given = self._program, self._inputs, self._injected, 1.0, self.got
         return [run_shaken(*given, seed, varies) for varies in _VARYING for seed in range(_SEEDS)]
 
     @cached_property
-    def _seeded(self) -> list[list[Any]]:
-        """The results of runs with other errors, at least as large as real ones that are alike."""
+    def _seeded(self) -> list[list[Moved]]:
+        """What other errors do, which are at least as large as real ones that are alike."""
         larger = max(self._magnified, _Factors.alike)
         return [
-            run_shaken(self._program, self._inputs, self._injected, larger, seed)
+            run_shaken(self._program, self._inputs, self._injected, larger, self.got, seed)
             for seed in range(_SEEDS)
         ]
 
 
-def exact_difference(right: Tensor, plain: Tensor, shaken: Iterable[Tensor]) -> str | None:
+def exact_difference(right: Tensor, shaken: Iterable[Moved]) -> str | None:
     """Return how a result that is no floating-point number differs, in words.
 
     None if injected errors change it: then rounding alone may.
     """
-    if all(torch.equal(plain, rough) for rough in shaken):
+    if all(one.same for one in shaken):
         return f": {_described(right)} differs from the model's"
     return None
 

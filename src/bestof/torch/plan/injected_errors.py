@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.distance import finite, rms
+from bestof.torch.distance import Size, moved, pieces, size_of
 from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
 from bestof.torch.plan.binding import Binding
 from bestof.torch.plan.convolution_step import ConvolutionStep
@@ -27,6 +27,14 @@ _SHAKEN = 3e-3
 # Operations that round nothing.
 _COPIES = Dense, ToChannelsLast, ToChannelsFirst
 _EPS = float(torch.finfo(torch.float32).eps)
+
+
+class Moved(NamedTuple):
+    """What injected errors do to a result: whether a result of whole numbers stays the same, and
+    the size of the finite differences of others."""
+
+    same: bool
+    size: Size
 
 
 def error_of(step: ConvolutionStep) -> float:
@@ -72,11 +80,14 @@ def run_shaken(
     inputs: Sequence[Tensor],
     injected: dict[str, tuple[float, float]],
     magnified: float,
+    plain: Sequence[Any],
     seed: int = 0,
     varies: Callable[[int], Collection[int]] = range,
-) -> list[Any]:
-    """Return the results with magnified errors injected into what steps compute in the arena.
+) -> list[Moved]:
+    """Return how magnified errors move the results; they are injected into values in the arena.
 
+    plain: the results without these errors. The others are not kept: they would take as much memory
+    as the results of the plan and of the model.
     injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
     varies: the axes along which the signs of errors vary, by the number of axes; the errors are
     alike along the others.
@@ -95,11 +106,33 @@ def run_shaken(
             # All of one size: a single output with an error near zero would be allowed none.
             axes = varies(out.dim())
             extents = [size if axis in axes else 1 for axis, size in enumerate(out.shape)]
-            drawn = torch.empty_like(out) if len(axes) == out.dim() else out.new_empty(extents)
-            signs = drawn.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
-            out.add_(signs.mul_(error * max(rms(finite(out)), scale)))
+            error *= max(size_of(out).rms, scale)
+            if len(axes) == out.dim():
+                for (part,) in pieces(out):  # signs take as much memory as what they change
+                    part.add_(_signs(torch.empty_like(part), error, generator))
+            else:
+                out.add_(_signs(out.new_empty(extents), error, generator))
 
-    return results_of(program, inputs, shake)
+    given = program.changed.copied(inputs)
+
+    def compared(outputs: list[Any]) -> list[Moved]:
+        results = [*outputs, *(given[place] for place in program.changed.places)]
+        return [_moved(rough, one) for rough, one in zip(results, plain, strict=True)]
+
+    return program.read(list(given), shake, compared)
+
+
+def _signs(memory: Tensor, error: float, generator: torch.Generator) -> Tensor:
+    """Return errors of one size and random signs, in the given memory."""
+    return memory.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0).mul_(error)
+
+
+def _moved(rough: Any, plain: Any) -> Moved:
+    if not isinstance(plain, Tensor):
+        return Moved(True, Size())
+    if plain.is_floating_point():
+        return Moved(True, moved(rough, plain))
+    return Moved(torch.equal(rough, plain), Size())
 
 
 def results_of(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite, sqrt
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf, isfinite, prod, sqrt
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.distance import finite, peak, rms
+from bestof.torch.distance import PIECE, Size, peak, pieces, size_of
 from bestof.torch.plan.activations import STEEPEST
 from bestof.torch.plan.algorithms.algorithm import Algorithm
 from bestof.torch.plan.algorithms.native import has_kernel_for
@@ -21,6 +24,7 @@ from bestof.torch.plan.layer import Layer
 
 _EPS = float(torch.finfo(torch.float32).eps)
 _SQUARED_FLOATS = 2**22
+_FILTERS = 16  # which PyTorch's kernel computes at least, if results are computed in parts
 _FEW_ROWS = 16  # a tile of a product at the most: its code differs with the number of rows
 # Means of squares between these come from squares that float32 holds.
 _SMALL, _LARGE = 1e-25, 1e30
@@ -43,36 +47,115 @@ def compared_images(one: ConvolutionStep, images: int) -> list[int]:
     return [0] if images == 1 else [0, images - 1]  # one image twice takes twice the memory
 
 
-def reference(
-    one: ConvolutionStep, x: Tensor, residual: Tensor | None
-) -> tuple[float, Tensor, float]:
-    """Return (the rms error that is allowed, PyTorch's result, what the error is relative to).
+class Part(NamedTuple):
+    """What some filters of a layer should compute.
 
-    Both sizes are those of the numbers, if there is NaN or infinity as well.
-
-    Promises are relative to the rms of the sums. If terms cancel beyond chance, they are relative
-    to the rms of sums of such terms with random signs. If the algorithm rounds operands to
-    bfloat16, PyTorch multiplies operands that are rounded alike: the error of rounding is promised
-    for random operands only, and may be up to 2^-8 of the sum of the magnitudes of the terms
-    (twice that, plus 2^-16, if both operands are rounded). For layers of bfloat16 the sums are
-    compared as well, and the result may be rounded once.
+    filters: which. product: the size of the numbers among their sums. plain: the same with bias and
+    residual. right: the results by PyTorch.
     """
-    layer, row = one.layer, algorithm_of(one)
-    weight, bias = layer.weights.folded(), layer.weights.float_bias
-    halves = weight.dtype is torch.bfloat16
-    rounds = "both" if halves else "nothing" if row is None else row.rounds
+
+    filters: slice
+    product: Size
+    plain: Size
+    right: Tensor
+
+
+class Promise(NamedTuple):
+    """What the algorithm of a layer promises.
+
+    rounds: which operands it rounds to bfloat16. error: rms, relative to the rms of the sums.
+    """
+
+    rounds: str
+    error: float
+
+
+def promise_of(one: ConvolutionStep) -> Promise:
+    """Return what the algorithm promises that runs next; a run may settle an open choice."""
+    row = algorithm_of(one)
+    if one.layer.weights.weight.dtype is torch.bfloat16:
+        rounds = "both"
+    else:
+        rounds = "nothing" if row is None else row.rounds
     sums = summation_bound(one.problem.terms, "float32").rms
-    error = error_of(one) if rounds == "nothing" else 2 * sums
-    x = _rounded(x) if rounds == "both" else x
-    plain = layer.product(x, weight) if rounds == "nothing" else _rounded_product(layer, x, weight)
-    scale = max(rms(finite(plain)), sqrt(mean_of_squares(layer, x, weight)))
-    if bias is not None:
-        plain += bias if layer.linear else bias[:, None, None]
-    if residual is not None:
-        plain += residual
-    allowed = STEEPEST * (error * scale + 2 * _EPS * rms(finite(plain)))
-    right = layer.activate(plain)
-    return allowed, F.max_pool2d(right, 2) if layer.pooled else right, scale
+    return Promise(rounds, error_of(one) if rounds == "nothing" else 2 * sums)
+
+
+def reference(layer: Layer, promise: Promise, x: Tensor, residual: Tensor | None) -> Iterator[Part]:
+    """Yield PyTorch's results of a layer, those of some filters at a time.
+
+    The results of all filters would be one more value of the size of the largest in the program.
+    If the algorithm rounds operands to bfloat16, PyTorch multiplies operands that are rounded
+    alike: the error of rounding is promised for random operands only, and may be up to 2^-8 of the
+    sum of the magnitudes of the terms (twice that, plus 2^-16, if both operands are rounded). For
+    layers of bfloat16 the sums are compared as well, and the result may be rounded once.
+    """
+    weight, bias = layer.weights.folded(), layer.weights.float_bias
+    x = _rounded(x) if promise.rounds == "both" else x
+    for filters in _parts(layer, x, weight):
+        some, own = _some_filters(layer, filters, len(weight))
+        given = x if layer.groups == 1 else x[:, own]
+        plain = (
+            some.product(given, weight[filters])
+            if promise.rounds == "nothing"
+            else _rounded_product(some, given, weight[filters])
+        )
+        product = size_of(plain)
+        if bias is not None:
+            plain += bias[filters] if layer.linear else bias[filters, None, None]
+        if residual is not None:
+            plain += residual[:, filters]
+        with_all = size_of(plain)
+        right = layer.activate(plain)
+        yield Part(filters, product, with_all, F.max_pool2d(right, 2) if layer.pooled else right)
+
+
+def scale_of(layer: Layer, promise: Promise, x: Tensor, product: Size) -> float:
+    """Return what promises are relative to: the rms of the sums.
+
+    If terms cancel beyond chance, it is the rms of sums of such terms with random signs. product:
+    the size of the sums.
+    """
+    x = _rounded(x) if promise.rounds == "both" else x
+    return max(product.rms, sqrt(mean_of_squares(layer, x, layer.weights.folded())))
+
+
+def allowed_error(promise: Promise, scale: float, plain: Size) -> float:
+    """Return the rms error that is allowed.
+
+    scale: what promises are relative to. plain: the size of the sums with bias and residual.
+    """
+    return STEEPEST * (promise.error * scale + 2 * _EPS * plain.rms)
+
+
+def _parts(layer: Layer, x: Tensor, weight: Tensor) -> Iterator[slice]:
+    """Yield the filters that are computed at a time: whole groups, if there are groups."""
+    each = len(weight) // layer.groups if layer.groups > 1 else 1
+    results = len(x) if layer.linear else len(x) * prod(_extents(layer, x, weight))
+    wanted = max(_FILTERS, PIECE // max(1, results))
+    count = max(_FILTERS, wanted // _FILTERS * _FILTERS)
+    count = -(-count // each) * each
+    for first in range(0, len(weight), count):
+        yield slice(first, min(first + count, len(weight)))
+
+
+def _extents(layer: Layer, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    """Return the height and width of the results of a convolution."""
+    return tuple(
+        (size + 2 * pad - step * (extent - 1) - 1) // stride + 1
+        for size, extent, stride, pad, step in zip(
+            x.shape[2:], weight.shape[2:], layer.stride, layer.padding, layer.dilation, strict=True
+        )
+    )
+
+
+def _some_filters(layer: Layer, filters: slice, count: int) -> tuple[Layer, slice]:
+    """Return the layer of some of `count` filters, and the channels that it reads."""
+    if layer.groups == 1:
+        return layer, slice(None)
+    each, channels = count // layer.groups, layer.weights.weight.shape[1]
+    first, last = filters.start // each, filters.stop // each
+    return replace(layer, groups=last - first), slice(first * channels, last * channels)
 
 
 def _rounded(values: Tensor) -> Tensor:
@@ -94,31 +177,83 @@ def _split(weight: Tensor) -> tuple[Tensor, ...]:
 def mean_of_squares(layer: Layer, x: Tensor, weight: Tensor) -> float:
     """Return the mean of the sums of squared terms; NaN and infinities in x count as 0."""
     size = peak(x)
-    if not isfinite(size):
-        x = torch.nan_to_num(x, 0.0, 0.0, 0.0)
-        size = peak(x)
-    mean = _summed_squares(layer, x, weight)
+    clean = isfinite(size)
+    if not clean:
+        size = max(peak(torch.nan_to_num(part, 0.0, 0.0, 0.0)) for (part,) in pieces(x))
+    mean = _summed_squares(layer, x, weight, clean)
     if _SMALL < mean < _LARGE:
         return mean
     largest = peak(weight)
     if not 0 < size * largest < inf:
         return 0.0
-    return _summed_squares(layer, x / size, weight, largest) * size * size * largest * largest
+    return _summed_squares(layer, x, weight, clean, size, largest) * size * size * largest * largest
 
 
-def _summed_squares(layer: Layer, x: Tensor, weight: Tensor, unit: float = 1.0) -> float:
-    """Return the mean of the sums of squares of x times the weights, which are divided by a unit.
+def _summed_squares(
+    layer: Layer,
+    x: Tensor,
+    weight: Tensor,
+    clean: bool,
+    size: float = 1.0,
+    unit: float = 1.0,
+) -> float:
+    """Return the mean of the sums of squares of x, divided by `size`, times those of the weights.
 
-    It is computed some filters at a time: the squares of the 411 MB of VGG16's first linear layer
-    would be as many bytes again, and the peak of memory.
+    The weights are divided by `unit`. A tap meets each pixel of a window of its channel once. So
+    the squares of all filters of a group are added first, and multiplied by the sum of the squares
+    of the window. Some channels are squared at a time: the squares of the whole image would be as
+    many bytes again, and the peak of memory.
     """
-    squares = x.square()
+    taps = _squared_taps(layer, weight, x.dtype, unit).double()
+    outputs = len(x) * len(weight) * (1 if layer.linear else prod(_extents(layer, x, weight)))
+    total = 0.0
+    step = max(1, PIECE // max(1, x[:, :1].numel()))
+    for first in range(0, len(taps), step):
+        part = x[:, first : first + step]
+        part = part if clean else torch.nan_to_num(part, 0.0, 0.0, 0.0)
+        squares = (part if size == 1 else part / size).square()
+        windows = squares.sum(0).double() if layer.linear else _windows(layer, squares, weight)
+        total += float((windows * taps[first : first + step]).sum())
+    return total / outputs if outputs else 0.0
 
-    def product(part: Tensor) -> Tensor:
-        part = part.to(x.dtype)
-        return layer.product(squares, (part if unit == 1 else part / unit).square())
 
-    if layer.groups > 1:
-        return float(product(weight).mean(dtype=torch.float64))
-    parts = ((product(part), len(part)) for part in _split(weight))
-    return sum(float(sums.mean(dtype=torch.float64)) * count for sums, count in parts) / len(weight)
+def _windows(layer: Layer, squares: Tensor, weight: Tensor) -> Tensor:
+    """Return the sums over the pixels that each tap meets: (channels, height, width)."""
+    (high, wide), (rows, columns) = weight.shape[2:], _extents(layer, squares, weight)
+    found = torch.zeros(squares.shape[1], high, wide, dtype=torch.float64)
+    for y in range(high):
+        met = _met(0, y, rows, squares.shape[2], layer)
+        band = squares[:, :, met].sum((0, 2)).double()
+        for x in range(wide):
+            found[:, y, x] = band[:, _met(1, x, columns, squares.shape[3], layer)].sum(1)
+    return found
+
+
+def _met(axis: int, tap: int, outputs: int, extent: int, layer: Layer) -> slice:
+    """Return the places along an axis of the image that a tap meets for some result."""
+    stride = layer.stride[axis]
+    first = tap * layer.dilation[axis] - layer.padding[axis]
+    last = first + (outputs - 1) * stride
+    if first < 0:
+        first += -(first // stride) * stride
+    return slice(first, max(first, min(last + 1, extent)), stride)
+
+
+def _squared_taps(layer: Layer, weight: Tensor, dtype: torch.dtype, unit: float) -> Tensor:
+    """Return the squares of the weights (channels, ...), added up over the filters of each group.
+
+    They are taken some filters at a time: the squares of the 411 MB of VGG16's first linear layer
+    would be as many bytes again.
+    """
+
+    def squared(part: Tensor) -> Tensor:
+        part = part.to(dtype)
+        return (part if unit == 1 else part / unit).square()
+
+    if layer.groups == 1:
+        taps = torch.zeros_like(weight[0], dtype=dtype)
+        for part in _split(weight):
+            taps += squared(part).sum(0)
+        return taps
+    each = len(weight) // layer.groups
+    return squared(weight).reshape(layer.groups, each, *weight.shape[1:]).sum(1).flatten(0, 1)

@@ -280,6 +280,12 @@ class OptimizedModel(nn.Module):
             program = known.program
             tensors = (leaf for leaf in leaves if isinstance(leaf, Tensor))
             inputs = [one.detach().resolve_conj().resolve_neg() for one in tensors]
+            # The copies of inputs that the model leaves as they were are not needed any more.
+            left = [
+                one if place in program.changed.places else inputs[place]
+                for place, one in enumerate(expected[1])
+            ]
+            expected = expected[0], left
             if self.tunes:
                 tune(program, inputs)
             if self.memory is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ from bestof.torch.plan.step import Step
 from bestof.torch.plan.strides import copied, with_strides
 from bestof.torch.plan.torch_step import torch_step
 from bestof.torch.shim import watch
+
+Read = TypeVar("Read")
 
 # What a step raises that cannot run. Not LookupError: a call may give an index beyond a table.
 FAILURES = ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError
@@ -112,6 +114,35 @@ class Program:
             if not binding.settled:
                 binding.refresh()
             return outputs
+        finally:
+            self.give_back(binding)
+
+    def read(
+        self,
+        inputs: list[Tensor],
+        after_step: Callable[[Binding, Step], object],
+        reader: Callable[[list[Any]], Read],
+    ) -> Read:
+        """Run step by step; return what `reader` makes of the outputs where they lie.
+
+        It saves the copies of large outputs, which are in the arena, perhaps in another layout.
+        """
+        binding = self._take()
+        try:
+            binding.check()
+            slots = binding.slots
+            slots[: len(inputs)] = inputs
+            for step in binding.steps:
+                step.run()
+                after_step(binding, step)
+            found = reader(
+                [
+                    slots[self._memory.slot[output]] if isinstance(output, Node) else output
+                    for output in self.output.args[0]  # type: ignore[union-attr]
+                ]
+            )
+            binding.refresh()
+            return found
         finally:
             self.give_back(binding)
 

@@ -13,10 +13,17 @@ from torch import Tensor
 
 from bestof.errors import BestofWarning
 from bestof.torch.convolution.alternative import ROUNDED
-from bestof.torch.distance import differences, finite, peak, rms
+from bestof.torch.distance import Distance, Size, distance, peak, size_of
 from bestof.torch.plan.algorithms.table import PYTORCH
 from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.layer_reference import algorithm_of, compared_images, reference
+from bestof.torch.plan.layer_reference import (
+    algorithm_of,
+    allowed_error,
+    compared_images,
+    promise_of,
+    reference,
+    scale_of,
+)
 from bestof.torch.plan.program import Program
 from bestof.torch.plan.raced_problem import NATIVE
 from bestof.torch.plan.raced_problem import PYTORCH as RACED_BY_PYTORCH
@@ -105,7 +112,8 @@ def _verify_layer(one: ConvolutionStep, made_up: Callable[[], Step]) -> float:
         other = made_up().convolution
         assert other is not None
         other.learn()
-        again, _ = _compare_layer(other, other.site.residual)
+        beside = other.site.residual
+        again, _ = _compare_layer(other, None if beside is None else beside.clone())
         wrong = again.complaint("random values")
     if wrong is not None:
         _warn(f"{one.problem}: {row.name} {wrong}; PyTorch's own kernel takes its place")
@@ -120,6 +128,8 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     """Run a layer; return how it compares with PyTorch, and what its error is relative to.
 
     residual: a copy, which the run does not overwrite.
+
+    The layer runs first. Then its results are compared with PyTorch's, some filters at a time.
     """
     site = one.site
     x = site.x if isinstance(site.x, Tensor) else site.x()
@@ -127,25 +137,41 @@ def _compare_layer(one: ConvolutionStep, residual: Tensor | None) -> tuple[Compa
     is_finite = all(isfinite(peak(given)) for given in operands)
     # NaN is rare, and may reach any image.
     some = compared_images(one, x.shape[0]) if is_finite else list(range(x.shape[0]))
-    part = None if residual is None else residual[some]
-    allowed, right, scale = reference(one, x[some], part)
-    is_seen = scale > _HIDDEN * rms(finite(right))  # else bias or residual hide the products
-    if site.gate is not None:
-        # Errors may be largest where the gate is.
-        gate = site.gate[some].float()
-        allowed, scale = allowed * peak(finite(gate)), scale * rms(finite(gate))
-        right = right * gate
-    numbers = finite(right)
-    size = rms(numbers)
-    if one.layer.weights.weight.dtype is torch.bfloat16:
-        allowed += ROUNDED.rms * size
-    allowed += _TINY
-    stands_out = max(_stands_out(numbers), _stands_out(finite(x[some])))
+    compared = partial(_images, some=some)
+    halves = one.layer.weights.weight.dtype is torch.bfloat16
+    gate = None if site.gate is None else compared(site.gate).float()
+    promise = promise_of(one)
     one.run()
-    same, off = differences(site.out[some], right)
-    shows = is_seen and size > 0 and numbers.numel() == right.numel()
+    out, x = compared(site.out), compared(x)
+    part = None if residual is None else compared(residual)
+    product, plain, seen, numbers, found = Size(), Size(), Size(), Size(), Distance()
+    elements = 0
+    for filters, sums, with_all, right in reference(one.layer, promise, x, part):
+        product, plain = product.joined(sums), plain.joined(with_all)
+        seen = seen.joined(size_of(right))
+        gated = right if gate is None else right * gate[:, filters]
+        numbers = numbers.joined(size_of(gated))
+        elements += gated.numel()
+        found = found.joined(distance(out[:, filters], gated))
+    scale = scale_of(one.layer, promise, x, product)
+    allowed = allowed_error(promise, scale, plain)
+    is_seen = scale > _HIDDEN * seen.rms  # else bias or residual hide the products
+    if gate is not None:  # errors may be largest where the gate is
+        beside = size_of(gate)
+        allowed, scale = allowed * beside.peak, scale * beside.rms
+    if halves:
+        allowed += ROUNDED.rms * numbers.rms
+    allowed += _TINY
+    shows = is_seen and numbers.rms > 0 and numbers.many == elements
+    stands_out = max(_stands_out(numbers), _stands_out(size_of(x)))
+    same, off = found
     single_allowed = _SINGLE * allowed * stands_out
-    return Comparison(same, rms(off), allowed, peak(off), single_allowed, shows), scale
+    return Comparison(same, off.rms, allowed, off.peak, single_allowed, shows), scale
+
+
+def _images(values: Tensor, some: Sequence[int]) -> Tensor:
+    """Return some images of a value: a view if they are all."""
+    return values if len(some) == values.shape[0] else values[list(some)]
 
 
 def _verify_raced(one: RacedStep, made_up: Callable[[], Step]) -> None:
@@ -180,28 +206,28 @@ def _compare_raced(one: RacedStep, operand: Tensor | None) -> Comparison:
     """
     right = one.reference()
     one.runner(RACED_BY_PYTORCH)()
-    as_right, off = differences(one.out, right)
-    theirs, plain = rms(off), one.out.clone()
+    as_right, theirs = distance(one.out, right)
+    plain = one.out.clone()
     one.renew(operand)
     one.runner(NATIVE)()
-    same, off = differences(one.out, right)
-    same = same or differences(one.out, plain)[0]
-    numbers = finite(right)
-    size = rms(numbers)
+    same, off = distance(one.out, right)
+    same = same or distance(one.out, plain).same
+    numbers = size_of(right)
+    size = numbers.rms
     unit = float(torch.finfo(one.out.dtype).eps)
     # Where PyTorch overflows, its other elements do not show how far results are rounded.
-    allowed = 2 * theirs + (4 * _EPS if as_right else 4 * unit) * size + _TINY
+    allowed = 2 * theirs.rms + (4 * _EPS if as_right else 4 * unit) * size + _TINY
     ordinary = 4 * unit * size
-    shows = size > 0 and numbers.numel() == right.numel() and as_right and theirs <= ordinary
+    is_whole = size > 0 and numbers.many == right.numel()
+    shows = is_whole and as_right and theirs.rms <= ordinary
     single_allowed = _SINGLE * allowed * _stands_out(numbers)
-    explains = theirs <= ordinary + _VANISHING
-    return Comparison(same, rms(off), allowed, peak(off), single_allowed, shows, explains)
+    explains = theirs.rms <= ordinary + _VANISHING
+    return Comparison(same, off.rms, allowed, off.peak, single_allowed, shows, explains)
 
 
-def _stands_out(values: Tensor) -> float:
+def _stands_out(size: Size) -> float:
     """Return the largest magnitude over the rms, at least 1."""
-    size = rms(values)
-    return max(1.0, peak(values) / size) if size > 0 else 1.0
+    return max(1.0, size.peak / size.rms) if size.rms > 0 else 1.0
 
 
 def _warn(message: str) -> None:

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
+from bestof.torch import distance as distances
+from bestof.torch.comparison import energies
 from bestof.torch.distance import differences, finite, peak, rms
-from bestof.torch.plan import bounds, injected_errors, verification
+from bestof.torch.plan import bounds, injected_errors, layer_reference, verification
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
+from bestof.torch.plan.frozen_weights import FrozenWeights
 from bestof.torch.plan.layer import Layer
 from bestof.torch.plan.layer_reference import compared_images, mean_of_squares
 from bestof.torch.plan.operations.row_norm import RowNorm
@@ -92,6 +95,77 @@ def test_the_peak_of_any_layout(dtype: torch.dtype, bad: float) -> None:
         assert peak(one) == abs(bad) or (math.isnan(bad) and math.isnan(peak(one)))
     values[0, 0, 0, 0] = math.inf
     assert math.isnan(peak(values)) == math.isnan(bad)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100, 2**22])
+@pytest.mark.parametrize("bad", [0.0, NAN, INF, 1e30])
+def test_sizes_and_distances_of_parts_are_those_of_the_whole(
+    bad: float, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    right = torch.randn(2, 6, 5, 7, generator=generator)
+    got = right + 1e-3 * torch.randn(2, 6, 5, 7, generator=generator)
+    right[1, 2, 3, 4] = got[1, 2, 3, 4] = bad
+    last = got.contiguous(memory_format=torch.channels_last)
+    numbers, (same, off) = finite(right), differences(got, right)
+    squares = torch.nan_to_num(right, 0.0, 0.0, 0.0).double().square()
+    monkeypatch.setattr(distances, "PIECE", piece)
+    for one in (got, last, last.permute(1, 0, 3, 2).permute(1, 0, 3, 2)):
+        size, found = distances.size_of(right), distances.distance(one, right)
+        assert size.rms == pytest.approx(rms(numbers), rel=1e-6)
+        assert (size.peak, size.many) == (peak(numbers), numbers.numel())
+        assert found.same == same
+        assert found.off.rms == pytest.approx(rms(off), rel=1e-6)
+        assert (found.off.peak, found.off.many) == (peak(off), off.numel())
+        assert distances.moved(one, right) == found.off
+    for axes in [(0, 2), (-1,), (-2,), (0, 2, 3)]:
+        assert torch.allclose(energies(right, axes), squares.sum(axes), rtol=1e-5)
+    right[0, 0, 0, 0] = INF
+    assert not distances.distance(got, right).same
+    right[0, 0, 0, 0], got[0, 0, 0, 0] = 3e38, -3e38
+    assert distances.distance(got, right).off.peak == INF
+    assert distances.moved(got, right).peak < 1
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation"), [(1, 0, 1), (1, 1, 1), (2, 3, 1), (3, 2, 2), (5, 4, 3)]
+)
+def test_the_mean_of_squared_terms_is_that_of_a_convolution_of_squares(
+    groups: int, stride: int, padding: int, dilation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 6, 9, 7, generator=generator)
+    weight = torch.randn(12, 6 // groups, 3, 2, generator=generator)
+    weights = FrozenWeights(weight, None, None, groups)
+    geometry = (stride, stride), (padding, padding), (dilation, dilation)
+    layer = Layer(weights, *geometry, groups)
+    squares = torch.conv2d(x.double().square(), weight.double().square(), None, *geometry, groups)
+    for piece in (2**22, 200):
+        monkeypatch.setattr(layer_reference, "PIECE", piece)
+        found = mean_of_squares(layer, x, weight)
+        assert found == pytest.approx(float(squares.mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 48])
+def test_results_of_some_filters_are_those_of_all(
+    groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts as in one, and the parts are all filters."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 48, 9, 7, generator=generator)
+    weight = torch.randn(96, 48 // groups, 3, 3, generator=generator)
+    bias = torch.randn(96, generator=generator)
+    layer = Layer(FrozenWeights(weight, bias, None, groups), padding=(1, 1), groups=groups)
+    residual = torch.randn(2, 96, 9, 7, generator=generator)
+    promise = layer_reference.Promise("nothing", 1e-7)
+    whole = torch.conv2d(x, weight, bias, 1, 1, 1, groups) + residual
+    monkeypatch.setattr(layer_reference, "PIECE", 100)
+    parts = list(layer_reference.reference(layer, promise, x, residual))
+    assert len(parts) == {1: 6, 2: 2, 48: 6}[groups]
+    joined = torch.cat([one.right for one in parts], 1)
+    # Sums of up to 432 products and of two numbers more, in another order.
+    assert (joined - whole).norm() <= 2 * math.sqrt(434) * torch.finfo().eps * whole.norm()
 
 
 def test_nan_is_the_same_as_nan_only_and_infinity_by_sign() -> None:
@@ -295,11 +369,15 @@ def test_a_wrong_layer_is_found_behind_a_norm_and_a_mean(
     """Its results are off by a thousandth."""
     torch.manual_seed(0)
     model = norms_before_a_mean(3, groups)
-    results = bounds.results_of
+    results, read = bounds.results_of, Program.read
 
     def off(*given: Any) -> list[Any]:
         return [one * 1.001 for one in results(*given)]
 
+    def off_in_place(self: Program, inputs: Any, after: Any, reader: Any) -> Any:
+        return read(self, inputs, after, lambda outputs: reader([one * 1.001 for one in outputs]))
+
+    monkeypatch.setattr(Program, "read", off_in_place)
     for module in (bounds, injected_errors):
         monkeypatch.setattr(module, "results_of", off)
     with pytest.raises(TorchError, match="where rounding explains"):
