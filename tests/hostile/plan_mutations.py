@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from mutations import in_processes, one_line, refused
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import bestof.torch as bt
 from bestof.errors import BestofError
@@ -59,6 +60,9 @@ TARGETS = (
     *("aten.embedding.default", "aten.gather.default", "aten.index.Tensor", "aten.take.default"),
     *("aten.view.default", "aten.view.dtype", "aten.expand.default", "aten.repeat.default"),
     *("aten.narrow.default", "aten.unfold.default", "aten.im2col.default", "aten.pad.default"),
+    *("aten._transformer_encoder_layer_fwd.default", "aten.mkldnn_rnn_layer.default"),
+    *("aten._native_multi_head_attention.default", "aten._weight_norm_interface.default"),
+    *("aten._scaled_dot_product_flash_attention_for_cpu.default",),
     *("aten.lstm.data", "aten.native_dropout.default", "aten.batch_norm.default"),
     *("aten.max_pool2d.default", "aten.conv2d.default", "aten.convolution.default"),
     *("prim.device.default", "prims.add.default", "mkldnn._reorder_convolution_weight.default"),
@@ -129,6 +133,19 @@ class _Pictures(nn.Module):
         return self.head(x.mean((2, 3))).log_softmax(-1)
 
 
+class _Recurrent(nn.Module):
+    """An LSTM of two layers behind a linear layer with a weight norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = weight_norm(nn.Linear(5, 4))
+        self.network = nn.LSTM(4, 6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.network(self.first(x))[0]
+        return found
+
+
 def whole_plans() -> list[tuple[Any, list[Tensor], list[Callable[[], Tensor]]]]:
     """Return (content, tensors, functions that make the inputs) of some plans."""
     torch.manual_seed(1)
@@ -146,12 +163,15 @@ def whole_plans() -> list[tuple[Any, list[Tensor], list[Callable[[], Tensor]]]]:
         (_Attention(), tokens),
         (halves.bfloat16(), [lambda: picture().bfloat16()]),
         (words, [lambda: torch.arange(10).reshape(2, 5)]),
+        (_Recurrent(), [lambda: torch.linspace(-1, 1, 60).reshape(4, 3, 5)]),
+        (
+            nn.TransformerEncoderLayer(16, 2, 24, batch_first=True),
+            [lambda: torch.linspace(-1, 1, 6 * 16).reshape(1, 6, 16)],
+        ),
     ]
     found = []
     for model, inputs in models:
-        # A file cannot name the operator by which an exact plan attends.
-        levels = ("float32",) if isinstance(model, _Attention) else ("float32", "exact")
-        for accuracy in levels:
+        for accuracy in ("float32", "exact"):
             plan = bt.optimize(
                 model.eval(), tuple(one() for one in inputs), accuracy=accuracy, tune=False
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 from bestof.errors import ProfileError
 from bestof.torch.plan.file_operators import computes
 from bestof.torch.plan.file_values import memory_limit
+from bestof.torch.plan.unchecked_operands import UNCHECKED
 
 _NAME = re.compile(r"aten::([a-z0-9_]+)")
 _LARGEST = 2**63
@@ -47,8 +48,9 @@ _TRAINING_TEXT = """
 """
 _TRAINING = frozenset(_TRAINING_TEXT.split())
 
-# oneDNN reads weights of these without a check.
-_UNCHECKED = frozenset({"lstm", "gru", "rnn_relu", "rnn_tanh", "_weight_norm"})
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+# The kernels of these read weights without a check.
+_UNCHECKED = UNCHECKED - {_ATTENTION}
 
 
 def check_name(name: object) -> None:
@@ -103,7 +105,7 @@ def check_operands(name: str, given: dict[str, Any]) -> None:
     gradient: Any = given.get("grad_out", given.get("grad_output"))
     x = given.get("input")
     x = given.get("self") if x is None else x
-    if base.startswith("_scaled_dot_product_flash_attention_for_cpu"):
+    if base.startswith(_ATTENTION):
         _check_attention(given)
     if not isinstance(x, Tensor):
         return

@@ -81,13 +81,16 @@ _COMPUTING_TEXT = """
     _conj _conj_copy _euclidean_dist log_sigmoid_forward
     _conj_physical _convolution _fused_rms_norm _log_softmax
     _native_batch_norm_legit_no_training _neg_view _neg_view_copy _prelu_kernel _reshape_copy
-    _safe_softmax _scaled_dot_product_attention_math
-    _softmax _stack _to_copy _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa
-    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm
+    _native_multi_head_attention _safe_softmax _scaled_dot_product_attention_math
+    _scaled_dot_product_flash_attention_for_cpu
+    _softmax _stack _to_copy _transformer_encoder_layer_fwd _unsafe_view
+    _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm _weight_norm_interface
+    mH mT matrix_H mkldnn_rnn_layer numpy_T
 """
 _COMPUTING = frozenset(_COMPUTING_TEXT.split())
 
-_NAME = re.compile(r"aten\.([a-z0-9_]+)\.([A-Za-z0-9_]+)")
+_NAME = re.compile(r"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
 def name_of(target: Any) -> str:

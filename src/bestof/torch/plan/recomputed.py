@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from bestof.torch.plan.mutation import changed_argument, root_of
 from bestof.torch.plan.operations.checks import expect
 from bestof.torch.plan.trace import silent
+from bestof.torch.plan.unchecked_operands import arguments_of, expect_operands
 
 # More than any operator needs, and few enough that no sum of products of two leaves 64 bits. The
 # end of a slice may be the largest number there is.
@@ -24,8 +25,6 @@ _END = 2**63 - 1
 _MOST_PARTS = 65_536
 
 _DIVIDING = {"chunk", "unsafe_chunk", "hsplit", "vsplit", "dsplit", "tensor_split"}
-# The gates of recurrent networks, whose weights lie one below the other.
-_GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 _STEPPING = {"split", "split_copy", "unsafe_split"}
 
 
@@ -113,7 +112,7 @@ def _check_options(node: Node) -> None:
         value = given.get(one.name, one.default_value)
         # Batches of packed sequences are not checked; a norm in training changes its statistics,
         # and dropout the state of random numbers.
-        expect(one.name != "batch_sizes", node.name)
+        expect(one.name != "batch_sizes" or value == [], node.name)
         expect(one.name != "train" or value is False, node.name)
         expect(one.name != "dropout_p" or value == 0, node.name)
         if one.name in ("training", "use_input_stats"):
@@ -123,36 +122,8 @@ def _check_options(node: Node) -> None:
             for number in pytree.tree_leaves(value):
                 expect(not isinstance(number, int) or _is_usual(number), node.name)
     _check_parts(node, given)
-    packet = target._schema.name.removeprefix("aten::")
-    if packet in _GATES:
-        _check_recurrent(node, _GATES[packet], given)
-    elif packet == "_weight_norm":
-        whole, scale = _extents(given["v"]), _extents(given["g"])
-        dim = given.get("dim", 0)
-        kept = [one if place == dim else 1 for place, one in enumerate(whole)]
-        expect(type(dim) is int and scale == kept and bool(whole), node.name)
-
-
-def _check_recurrent(node: Node, gates: int, given: dict[str, Any]) -> None:
-    """Raise ValueError if the weights of a recurrent network have other shapes than it reads.
-
-    oneDNN reads as many numbers as the sizes of the state say.
-    """
-    states = given["hx"] if isinstance(given["hx"], list | tuple) else [given["hx"]]
-    sizes = [_extents(one) for one in states]
-    expect(all(len(one) == 3 and one == sizes[0] for one in sizes), node.name)
-    hidden, both = sizes[0][2], 2 if given["bidirectional"] else 1
-    width, batch_first = _extents(given["input"])[-1], given["batch_first"]
-    batch = _extents(given["input"])[0 if batch_first else 1]
-    layers = given["num_layers"]
-    expect(type(layers) is int and sizes[0] == [layers * both, batch, hidden], node.name)
-    expected: list[list[int]] = []
-    for layer in range(layers if layers <= len(given["params"]) else 0):
-        inner = width if layer == 0 else both * hidden
-        weights = [[gates * hidden, inner], [gates * hidden, hidden]]
-        biases = [[gates * hidden]] * 2 if given["has_biases"] else []
-        expected += (weights + biases) * both
-    expect([_extents(one) for one in given["params"]] == expected, node.name)
+    described = pytree.tree_map_only(Node, lambda one: one.meta["val"], given)
+    expect_operands(target, arguments_of(target, (), described), node.name)
 
 
 def _is_usual(number: int) -> bool:

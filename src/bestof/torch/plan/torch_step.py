@@ -18,6 +18,7 @@ from bestof.torch.plan.graph import argument, pair
 from bestof.torch.plan.mutation import aliased_argument
 from bestof.torch.plan.place import Place
 from bestof.torch.plan.step import Step
+from bestof.torch.plan.unchecked_operands import checked
 
 aten = torch.ops.aten
 
@@ -47,6 +48,8 @@ def torch_step(node: Node, place: Place) -> Step:
         target = _strided_within(node, place.arena)
     elif target in _CONVOLUTIONS and not _is_served(node):
         target = partial(_in_channels_first, target)
+    else:
+        target = checked(target)
 
     def run() -> None:
         result = target(
