@@ -57,8 +57,8 @@ sanitize:
 hostile: .venv/installed
 	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
 
-# Every alternative that hands calls to a library, on 4,000 problems of each operation, in processes
-# with checked memory: about an hour. The tests do the same for some seconds.
+# Every alternative that hands calls to a library, on 4,000 problems of each operation, and plans of
+# 4,000 random models, in processes with checked memory: about two hours. The tests do the same for some seconds.
 sweep: .venv/installed
 	$(PY) tests/sweep/run.py --shapes 4000
 

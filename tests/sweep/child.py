@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from torch import Tensor
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "numerics")]
 
-import problems  # noqa: E402  beside this file
+import models  # noqa: E402  beside this file
+import problems  # noqa: E402
+import right_plans  # noqa: E402
 from fenced_memory import at_the_end  # noqa: E402  numerics/
 
 from bestof.torch.convolution.alternative import (  # noqa: E402
@@ -264,6 +267,16 @@ def _try_pooling(
     return "" if same else "other maxima or indices than float64"
 
 
+def model(seed: int, index: int) -> Iterator[Case]:
+    """Yield the plan of a model of random parts, with algorithms that are drawn."""
+    torch.set_num_threads(1)
+    drawn = models.model(seed, index)
+    yield (
+        str(drawn.example.dtype).removeprefix("torch."),
+        partial(right_plans.complaint, *drawn, Random(f"{seed} {index}")),
+    )
+
+
 def faults(_seed: int, index: int) -> Iterator[Case]:
     """Yield the faults that a sweep must find: a test of the sweep itself."""
     yield "right", str
@@ -292,6 +305,7 @@ OPERATIONS = {
     "layer": layer,
     "product": product,
     "pooling": pooling,
+    "model": model,
 }
 
 

@@ -1,4 +1,4 @@
-"""Sweeps alternatives that hand calls to a library; exits with 1 if any crashes or is wrong.
+"""Sweeps libraries' kernels and plans of random models; exits with 1 if any crashes or is wrong.
 
 python tests/sweep/run.py --shapes 4000 --operation convolution
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import sweep
 
-OPERATIONS = ("convolution", "layer", "product", "pooling")
+OPERATIONS = ("convolution", "layer", "product", "pooling", "model")
 
 
 def main() -> int:

@@ -29,6 +29,12 @@ def test_alternatives_of_a_library_are_right_and_stay_in_their_memory(
     assert found.cases.total() >= problems // 2
 
 
+def test_plans_of_random_models_are_accepted_and_right() -> None:
+    found = sweep.sweep("model", 11, 19)
+    assert not found.failures, "\n".join(found.failures)
+    assert found.cases.total() == 8
+
+
 def test_a_crash_is_named_and_the_sweep_goes_on() -> None:
     found = sweep.sweep("faults", 0, 3)
     assert found.cases == {"right": 3, "written behind": 1, "read behind": 1, "wrong": 1}

@@ -171,7 +171,8 @@ torch.set_num_threads(1)
 def peak():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
     return int(line.split()[1])
-bt.optimize(torch.nn.Conv2d(32, 32, 3, padding=1).eval(), torch.randn(1, 32, 8, 8), tune=False)  # imports
+# imports
+bt.optimize(torch.nn.Conv2d(32, 32, 3, padding=1).eval(), torch.randn(1, 32, 8, 8), tune=False)
 layer, x = torch.nn.Conv2d(32, 32, 3, padding=1).eval(), torch.randn(1, 32, 640, 640)
 before = peak()
 bt.optimize(layer, x, tune=False)
