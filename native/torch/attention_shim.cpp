@@ -170,7 +170,7 @@ bool AttentionShim::attend(const AttentionCall& call, Tensor (&results)[MOST_ATT
     // `note` of this shim takes no other kernels.
     const auto* native =
         static_cast<const NativeAttention*>(known->native.load(std::memory_order_acquire));
-    return native != nullptr && allows_native() && native->run(call, results);
+    return native != nullptr && !wants_first_only() && native->run(call, results);
   }
   asked_.fetch_add(1, std::memory_order_relaxed);
   AttentionQuestion question(call);

@@ -7,7 +7,7 @@ namespace shim {
 namespace {
 
 using Context = const void*;
-Context (*context)() = nullptr;   // at::Context& at::globalContext()
+Context context = nullptr;        // of at::Context& at::globalContext(), one for the process
 bool (*asks)(Context) = nullptr;  // bool at::Context::deterministicAlgorithms() const
 // const std::shared_ptr<TracingState>& torch::jit::tracer::getTracingState(); the pointer to the
 // state comes first.
@@ -18,7 +18,9 @@ const void* const* (*tracing)() = nullptr;
 bool find_guards(const char* path) {
   void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
-  context = reinterpret_cast<decltype(context)>(dlsym(library, "_ZN2at13globalContextEv"));
+  const auto find_context =
+      reinterpret_cast<Context (*)()>(dlsym(library, "_ZN2at13globalContextEv"));
+  if (find_context != nullptr) context = find_context();
   asks = reinterpret_cast<decltype(asks)>(
       dlsym(library, "_ZNK2at7Context23deterministicAlgorithmsEv"));
   tracing = reinterpret_cast<decltype(tracing)>(
@@ -27,7 +29,7 @@ bool find_guards(const char* path) {
 }
 
 bool is_deterministic() {
-  return context == nullptr || asks == nullptr || asks(context());
+  return context == nullptr || asks == nullptr || asks(context);
 }
 
 bool is_traced() {

@@ -141,7 +141,7 @@ Result ProductShim::multiply(ProductCall& call) {
     // `note` of this shim takes no other kernels.
     const auto* native =
         static_cast<const NativeProduct*>(known->native.load(std::memory_order_acquire));
-    if (native == nullptr || !allows_native()) return by_pytorch(call);
+    if (native == nullptr || wants_first_only()) return by_pytorch(call);
     stable::Tensor output = nullptr;
     if (compute(*native, call, &output)) return Result(output);
     if (!native->reads_packed()) return by_pytorch(call);

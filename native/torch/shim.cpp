@@ -39,8 +39,7 @@ bool Shim::is_sampled(Known& known) {
 }
 
 bool Shim::allows_native() const {
-  // The length of a list is one word, so it can be read without Python's lock.
-  return !is_deterministic() && PyList_GET_SIZE(first_only_) == 0;
+  return !is_deterministic() && !wants_first_only();
 }
 
 void Shim::ask(PyObject* function, Question& question, const Call* call, bool refused) {

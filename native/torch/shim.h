@@ -66,6 +66,9 @@ class Shim {
  protected:
   // Returns whether the selectors are to see this call of a decided kernel.
   static bool is_sampled(Known& known);
+  // Returns whether the program wants no native kernels at present. The length of a list is one
+  // word, so it can be read without Python's lock.
+  bool wants_first_only() const { return PyList_GET_SIZE(first_only_) > 0; }
   // Returns whether native kernels may answer at present.
   bool allows_native() const;
   // Has Python answer, and throws its exception. `call` is null for a call that cannot be noted.
