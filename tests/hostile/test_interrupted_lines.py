@@ -116,3 +116,16 @@ def test_an_entry_whose_delivery_is_interrupted_is_delivered_again() -> None:
     assert heard == []
     journal.deliver()
     assert heard == entries
+
+
+def test_a_listener_that_exits_is_told_no_more_than_twice() -> None:
+    def listen(_: Entry) -> None:
+        raise SystemExit(3)
+
+    journal = Journal(listener=listen)
+    journal.add(DecisionEntry(1, "a", "measured"))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            journal.deliver()
+    journal.deliver()
+    assert not journal.undelivered

@@ -67,13 +67,14 @@ class Journal:
     the selector never sees the error.
     """
 
-    __slots__ = ("_entries", "_listener", "_warned", "add_trial", "undelivered")
+    __slots__ = ("_entries", "_interrupted", "_listener", "_warned", "add_trial", "undelivered")
 
     def __init__(
         self, limit: int = 16384, listener: Callable[[Entry], object] | None = None
     ) -> None:
         self._entries: deque[_Rare | _Trial] = deque(maxlen=limit)
         self._listener = listener
+        self._interrupted: Entry | None = None
         self._warned = False
         self.undelivered: deque[Entry] = deque()
         # Takes the fields of a TrialEntry as a tuple. Without a listener it is the deque's own
@@ -94,7 +95,8 @@ class Journal:
     def deliver(self) -> None:
         """Call the listener with the entries that it has not seen. Call this without a lock.
 
-        An entry whose delivery is interrupted is delivered again.
+        An entry whose delivery is interrupted is delivered once more. It may not be the interrupt
+        of a signal, but an exit of the listener's own: this must not come back for ever.
         """
         listener, undelivered = self._listener, self.undelivered
         if listener is None:
@@ -110,7 +112,9 @@ class Journal:
                 self._tell(listener, taken[0])
                 taken.clear()
         except BaseException:
-            undelivered.extendleft(taken)
+            if taken and taken[0] is not self._interrupted:
+                self._interrupted = taken[0]
+                undelivered.extendleft(taken)
             raise
 
     def _tell(self, listener: Callable[[Entry], object], entry: Entry) -> None:
