@@ -107,7 +107,7 @@ class OptimizedModel(nn.Module):
         self._state.check()
         program, structure = None, cast(Any, None)
         simple: Hashable = None
-        if not kwargs and all(isinstance(one, Tensor) for one in args):
+        if not kwargs and all(isinstance(one, Tensor) for one in args) and not self._repeats(args):
             # Nothing nests: this key takes 3 us; flattening, and hashing the result, takes 30.
             simple = (
                 tuple((one.shape, one.stride(), one.dtype, one.device) for one in args),
@@ -349,8 +349,27 @@ class OptimizedModel(nn.Module):
     def _key(self, leaves: list[Any], spec: Any) -> tuple[Hashable, ...]:
         return key_of(leaves, spec, grad=self._grad())
 
+    def _repeats(self, leaves: Sequence[Any]) -> bool:
+        """Return whether an exact plan gets one tensor twice.
+
+        A model may ask whether two arguments are the same: `nn.MultiheadAttention` then takes
+        another kernel, whose results differ in bits. A plan is made for different tensors.
+        """
+        if self.accuracy != "exact" or len(leaves) < 2:
+            return False
+        tensors = [id(one) for one in leaves if isinstance(one, Tensor)]
+        return len(set(tensors)) < len(tensors)
+
     def _known(self, leaves: list[Any], spec: Any) -> Planned | None:
         """Return the program for a call; None if the model answers."""
+        if self._repeats(leaves):
+            if self._original[0] is None:
+                raise TorchError(
+                    f"optimize: got {described(leaves)}, one tensor in two places. Models may "
+                    "compute other bits then, and this exact plan was loaded or released: pass a "
+                    "copy for each place"
+                )
+            return None
         key = self._key(leaves, spec)
         known = self._programs.get(key)
         if known is not None:

@@ -142,7 +142,8 @@ def _is_marked(given: Given, query: Tensor) -> bool:
     shapes = {0: [tokens, tokens], 1: [batch, tokens], 2: [batch, heads, tokens, tokens]}
     if type(kind) is not int or list(mask.shape) != shapes.get(kind):
         return False
-    return mask.dtype in (torch.bool, query.dtype) and mask.is_contiguous()
+    # PyTorch makes the mask dense itself: `nn.Transformer` expands one for all heads.
+    return mask.dtype in (torch.bool, query.dtype)
 
 
 def _encodes(given: Given) -> bool:
