@@ -197,14 +197,24 @@ def _of_results(damage: Damage) -> Fault:
     """Damage what the plan returns, whichever kernels run."""
 
     def inject(patch: pytest.MonkeyPatch) -> None:
-        run = Program.run
+        run, read = Program.run, Program.read
 
         def wrong(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
             outputs = run(self, *args, **kwargs)
             damage(outputs[0])
             return outputs
 
+        def wrong_where_it_lies(
+            self: Program, given: Any, after_step: Any, reader: Callable[[list[Any]], Any]
+        ) -> Any:
+            def damaged(outputs: list[Any]) -> Any:
+                damage(outputs[0])
+                return reader(outputs)
+
+            return read(self, given, after_step, damaged)
+
         patch.setattr(Program, "run", wrong)
+        patch.setattr(Program, "read", wrong_where_it_lies)
 
     return inject
 

@@ -237,12 +237,19 @@ def test_a_wrong_row_of_a_linear_layer_is_found(row: int, monkeypatch: pytest.Mo
 
 
 def test_a_wrong_plan_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Program.run
+    run, read = Program.run, Program.read
+
+    def changed(outputs: list[Any]) -> list[Any]:
+        return [output * 1.001 for output in outputs]
 
     def wrong(self: Program, *args: Any, **kwargs: Any) -> list[Any]:
-        return [output * 1.001 for output in run(self, *args, **kwargs)]
+        return changed(run(self, *args, **kwargs))
+
+    def wrong_where_it_lies(self: Program, given: Any, after_step: Any, reader: Any) -> Any:
+        return read(self, given, after_step, lambda outputs: reader(changed(outputs)))
 
     monkeypatch.setattr(Program, "run", wrong)
+    monkeypatch.setattr(Program, "read", wrong_where_it_lies)
     with pytest.raises(TorchError, match="differs from the model's"):
         bt.optimize(small(), torch.randn(2, 3, 8, 8))
 
