@@ -13,8 +13,13 @@ from torch import Tensor
 # of 1e-25 are 0, those of 1e25 infinite.
 _SMALL, _LARGE = 1e-12, 1e15
 
-PIECE = 2**22
-"""The most elements that are compared at a time: the 16 MiB of their differences stay bounded."""
+PIECE = 2**18
+"""The most elements that are compared at a time: 1 MiB of float32.
+
+glibc maps much larger pieces one by one until the first is freed, and puts later ones on the heap,
+between what stays. With 16 MiB, a tuned layer of 32 channels on 760 x 760 pixels had peaks of 528
+to 575 MiB in six runs; with 1 MiB, of 454 in four and of 526 and 538 in two. Plain: 450.
+"""
 
 
 class Size(NamedTuple):
