@@ -53,7 +53,8 @@ memcheck:
 sanitize:
 	bash native/fuzz/sanitize.sh
 
-# Six minutes of kills, crowds, signals, and damaged files; the tests do the same for a minute.
+# Kills, crowds, signals, interrupts and damaged files, for more than ten minutes; the tests do the
+# same for a minute.
 hostile: .venv/installed
 	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
 

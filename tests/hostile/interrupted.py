@@ -13,10 +13,19 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+import bestof
+from bestof.selection.best_of import BestOf
+from bestof.selection.trial import current_trial, detours
+
+BESTOF = str(Path(bestof.__file__).parent)
 
 # What follows `BEFORE_WITH` at the end of its block: the call of `__exit__` with three times None.
 _LEAVES = ("LOAD_CONST", "LOAD_CONST", "LOAD_CONST")
@@ -87,6 +96,16 @@ class Interruption:
             raise self._kind(self.where)
         return self._step
 
+    def take(self, step: Callable[[], object]) -> bool:
+        """Take a step, armed; return whether it ended."""
+        try:
+            with self.armed():
+                step()
+        except (Interrupt, TimeLimit):
+            assert self.happened
+            return False
+        return True
+
 
 @functools.lru_cache(None)
 def _unlooked(code: CodeType) -> frozenset[int]:
@@ -152,3 +171,34 @@ def sweep(
             found.append(f"{name}, {place}: {interruption.where}: {type(error).__name__}: {error}")
             clean()
     return tried, found
+
+
+def assert_nothing_is_open(selectors: Iterable[BestOf]) -> None:
+    """Raise AssertionError if an interrupt has left a trial, or a lock of a selector."""
+    assert detours == [], "a trial is open"
+    trial = current_trial.get()
+    assert trial is None or trial.done, "a trial is the current one"
+    if trial is not None:
+        current_trial.set(None)
+    with ThreadPoolExecutor(1) as other:
+        for selector in selectors:
+            assert other.submit(_takes, selector._knowledge.lock).result(), "a lock is held"
+
+
+def _takes(lock: Any) -> bool:
+    if not lock.acquire(timeout=2):
+        return False
+    lock.release()
+    return True
+
+
+def print_sweeps(
+    faults: Callable[..., tuple[int, list[str]]], scenarios: Iterable[str], argv: Sequence[str]
+) -> None:
+    """Sweep from the command line: every how many lines, and the scenarios; all by default."""
+    for chosen in argv[1:] or scenarios:
+        begun = time.perf_counter()
+        number, wrong = faults(chosen, every=int(argv[0]))
+        print(f"{chosen}: {number} lines, {len(wrong)} faults, {time.perf_counter() - begun:.0f} s")
+        for one in wrong[:12]:
+            print("   ", one)

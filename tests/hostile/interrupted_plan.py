@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -17,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from interrupted import Interrupt, Interruption, TimeLimit, sweep
+from interrupted import BESTOF, Interruption, print_sweeps, sweep
 from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.torch.plan.optimize import load
 
-BESTOF = str(Path(__import__("bestof").__file__).parent)
 _EPS = torch.finfo(torch.float32).eps
 # Longest sum times layers; every operand is at most 5 in magnitude.
 _APART = 72 * 3 * _EPS * 25
@@ -54,14 +54,6 @@ class World:
         self.interruption = interruption
         self.file = folder / "plan"
         self.plan: Any = None
-
-    def take(self, step: Callable[[], object]) -> None:
-        """Take a step, armed."""
-        try:
-            with self.interruption.armed():
-                step()
-        except (Interrupt, TimeLimit):
-            assert self.interruption.happened
 
     def hold(self, plan: Any, *shape: int) -> None:
         """Hold what a plan computes right."""
@@ -103,7 +95,7 @@ class World:
 
 
 def _made(world: World) -> None:
-    world.take(world.make)
+    world.interruption.take(world.make)
     if world.plan is None:
         world.make()
 
@@ -112,7 +104,7 @@ def _used(world: World) -> None:
     world.plan = bt.optimize(MODEL, _images(*SHAPES[0]), tune=False)
     world.save()
     for step in world.steps():
-        world.take(step)
+        world.interruption.take(step)
         world.hold(load(world.file), *SHAPES[0])  # the file is whole at any time
 
 
@@ -124,7 +116,6 @@ def in_plans(filename: str) -> bool:
     return filename.startswith(
         (
             os.path.join(BESTOF, "torch", "plan"),
-            os.path.join(BESTOF, "torch", "container"),
             os.path.join(BESTOF, "whole_file"),
         )
     )
@@ -163,12 +154,4 @@ def faults(name: str, **options: Any) -> tuple[int, list[str]]:
 
 
 if __name__ == "__main__":
-    import sys
-    import time
-
-    for chosen in sys.argv[2:] or SCENARIOS:
-        begun = time.perf_counter()
-        number, wrong = faults(chosen, every=int(sys.argv[1]))
-        print(f"{chosen}: {number} lines, {len(wrong)} faults, {time.perf_counter() - begun:.0f} s")
-        for one in wrong[:12]:
-            print("   ", one)
+    print_sweeps(faults, SCENARIOS, sys.argv[1:])

@@ -10,11 +10,16 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from interrupted import Interrupt, Interruption, TimeLimit, sweep
+from interrupted import (
+    Interrupt,
+    Interruption,
+    TimeLimit,
+    assert_nothing_is_open,
+    sweep,
+)
 
 from bestof import Alternative, BestOf
 from bestof.selection.store.memory import MemoryStore
@@ -90,14 +95,7 @@ class World:
         self.look()
 
     def look(self) -> None:
-        assert detours == [], "a trial is open"
-        trial = current_trial.get()
-        assert trial is None or trial.done, "a trial is the current one"
-        if trial is not None:
-            current_trial.set(None)
-        with ThreadPoolExecutor(1) as other:
-            for selector in self.selectors:
-                assert other.submit(_takes, selector._knowledge.lock).result(), "a lock is held"
+        assert_nothing_is_open(self.selectors)
         for selector in self.selectors:
             for row in selector.explain(1.0).alternatives:
                 out = row.name in ("wrong", "broken")
@@ -107,13 +105,6 @@ class World:
         for record in self.store.records():
             if record.decision is not None and record.selector == self.selectors[-1].name:
                 assert record.decision == self.winner, f"stored {record.decision}"
-
-
-def _takes(lock: Any) -> bool:
-    if not lock.acquire(timeout=2):
-        return False
-    lock.release()
-    return True
 
 
 def _plain(policy: str) -> Callable[[World], None]:

@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import sqlite3
+import sys
 import tempfile
 import time
 import warnings
@@ -18,7 +19,7 @@ from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from interrupted import Interrupt, Interruption, TimeLimit, sweep
+from interrupted import BESTOF, Interruption, print_sweeps, sweep
 
 from bestof.cli import store as command
 from bestof.errors import StoreBusy
@@ -27,7 +28,6 @@ from bestof.selection.store.lock_file import import_records
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.sqlite_database import SqliteDatabase
 
-BESTOF = str(Path(__import__("bestof").__file__).parent)
 HOST = "here"
 
 
@@ -46,16 +46,6 @@ class World:
         self.path = folder / "store.sqlite"
         self.written: set[str] = set()
         self.removed: set[str] = set()
-
-    def take(self, step: Callable[[], object]) -> bool:
-        """Take a step, and return whether it ended."""
-        try:
-            with self.interruption.armed():
-                step()
-        except (Interrupt, TimeLimit):
-            assert self.interruption.happened
-            return False
-        return True
 
     def look(self) -> None:
         """Read the file as another process would."""
@@ -123,11 +113,11 @@ def _database(world: World) -> None:
         return made[-1]
 
     for step in _steps(world, make, lambda it, records: it.write(records)):
-        world.take(step)
+        world.interruption.take(step)
     made[-1].write([record("5")])  # the same object goes on
     world.written.add("5")
     assert {one.problem for one in made[-1].records(None)} >= world.written
-    world.take(made[-1].disconnect)
+    world.interruption.take(made[-1].disconnect)
     for one in made:
         one.disconnect()
 
@@ -145,11 +135,11 @@ def _store(world: World) -> None:
         assert it.flush(60.0)
 
     for step in _steps(world, make, write):
-        world.take(step)
+        world.interruption.take(step)
     write(made[-1], [record("5")])
     world.written.add("5")
     assert {one.problem for one in made[-1].records(None)} >= world.written
-    if not world.take(made[-1].close):
+    if not world.interruption.take(made[-1].close):
         made[-1].close()
     for one in made:
         one.close()
@@ -177,7 +167,7 @@ def _lock_file(world: World) -> None:
         called("merge", "--store", str(world.path), str(lock)),
     )
     for step in steps:
-        world.take(step)
+        world.interruption.take(step)
         assert {one.problem for one in import_records(lock.read_text("utf-8"))} == {"1", "2"}
     assert steps[1]() == 0
     second = SqliteStore(other)
@@ -219,11 +209,4 @@ def faults(name: str, **options: Any) -> tuple[int, list[str]]:
 
 
 if __name__ == "__main__":
-    import sys
-
-    for chosen in sys.argv[2:] or SCENARIOS:
-        begun = time.perf_counter()
-        number, wrong = faults(chosen, every=int(sys.argv[1]))
-        print(f"{chosen}: {number} lines, {len(wrong)} faults, {time.perf_counter() - begun:.0f} s")
-        for one in wrong[:12]:
-            print("   ", one)
+    print_sweeps(faults, SCENARIOS, sys.argv[1:])

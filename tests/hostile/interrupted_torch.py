@@ -11,15 +11,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from interrupted import Interrupt, Interruption, TimeLimit, sweep
+from interrupted import (
+    BESTOF,
+    Interrupt,
+    Interruption,
+    TimeLimit,
+    assert_nothing_is_open,
+    sweep,
+)
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -38,7 +43,6 @@ from bestof.torch.product.products import Products
 from bestof.torch.product.row import Row
 from bestof.torch.product.table import ROWS
 
-BESTOF = str(Path(__import__("bestof").__file__).parent)
 PLANTED = "planted"
 # What trials take by the clock of these selectors. Names that are not here take 5 seconds.
 _SECONDS = {
@@ -95,14 +99,7 @@ class World:
 
     def look(self, lines: list[int]) -> None:
         """Look at everything that an interrupt could have left."""
-        assert detours == [], "a trial is open"
-        trial = current_trial.get()
-        assert trial is None or trial.done, "a trial is the current one"
-        if trial is not None:
-            current_trial.set(None)
-        with ThreadPoolExecutor(1) as other:
-            for selector in self.selectors:
-                assert other.submit(_takes, selector._knowledge.lock).result(), "a lock is held"
+        assert_nothing_is_open(self.selectors)
         for selector in self.selectors:
             for problem in selector.report().problems:
                 where = f"{selector.name} {problem.problem}"
@@ -119,13 +116,6 @@ class World:
         if not lines:
             lines.append(min(counted))
         assert min(counted) <= lines[0], f"a step runs {min(counted)} lines, not {lines[0]}"
-
-
-def _takes(lock: Any) -> bool:
-    if not lock.acquire(timeout=2):
-        return False
-    lock.release()
-    return True
 
 
 def in_bestof(filename: str) -> bool:
