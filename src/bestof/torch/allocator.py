@@ -10,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
 
 # From glibc's malloc.h. mallopt returns 1 for success.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
@@ -22,6 +24,17 @@ _TUNABLES = (
     "glibc.malloc.mmap_threshold=",
     "glibc.malloc.trim_threshold=",
 )
+
+# The largest threshold that glibc accepts: it can map blocks from this size on singly.
+LARGE_BYTES = 32 << 20
+
+
+class _State:
+    keeps = False  # whether `keep_freed` holds
+    mapping: ClassVar[set[object]] = set()  # the blocks of `mapping_large` that are being run
+
+
+os.register_at_fork(after_in_child=_State.mapping.clear)
 
 
 def keep_freed() -> bool:
@@ -37,6 +50,7 @@ def keep_freed() -> bool:
     if libc.mallopt(_M_TRIM_THRESHOLD, -1) != _DONE:  # never shrink the heap
         hand_back_freed()
         return False
+    _State.keeps = True
     return True
 
 
@@ -48,8 +62,8 @@ def hand_back_freed() -> None:
     """
     libc = _glibc()
     assert libc is not None
-    libc.mallopt(_M_MMAP_MAX, 65536)
-    libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    _State.keeps = False
+    _map_large(libc)
     libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
     libc.malloc_trim(0)
 
@@ -62,6 +76,36 @@ def hand_back_unused() -> None:
     libc = _glibc()
     if libc is not None:
         libc.malloc_trim(0)
+
+
+@contextmanager
+def mapping_large() -> Iterator[None]:
+    """Return what is free to the system, and meanwhile map blocks from LARGE_BYTES on singly.
+
+    A large block on the heap seldom fits into the piece that one of the same size has left, so the
+    heap grows. A block that is mapped singly leaves nothing behind. This is for work that is done
+    once: each of its blocks meets page faults. It holds in all threads of the process, and does
+    nothing if freed memory is not kept.
+    """
+    libc = _glibc() if _State.keeps else None
+    if libc is None:
+        yield
+        return
+    block = object()
+    try:
+        _State.mapping.add(block)
+        _map_large(libc)
+        libc.malloc_trim(0)
+        yield
+    finally:
+        _State.mapping.discard(block)
+        if _State.keeps and not _State.mapping:
+            libc.mallopt(_M_MMAP_MAX, 0)
+
+
+def _map_large(libc: ctypes.CDLL) -> None:
+    libc.mallopt(_M_MMAP_MAX, 65536)
+    libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def is_set(environment: Mapping[str, str]) -> bool:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import torch
 
 import bestof.torch as integration
-from bestof.torch.allocator import is_set
+from bestof.torch.allocator import (
+    LARGE_BYTES,
+    hand_back_freed,
+    is_set,
+    keep_freed,
+    mapping_large,
+)
+from bestof.torch.comparison import Finding
 from bestof.torch.enable import convolution_override
+from bestof.torch.row_verifier import RowVerifier
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 KEEPS = [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1)]
@@ -149,6 +159,61 @@ def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     integration.enable()
     integration.disable()
     assert heard == []
+
+
+MAPS = [(M_MMAP_MAX, 65536), (M_MMAP_THRESHOLD, LARGE_BYTES), "trim"]
+MAPS_NO_MORE = [(M_MMAP_MAX, 0)]
+
+
+def test_large_blocks_are_mapped_singly_until_the_last_of_several_is_left(
+    heard: list[Any],
+) -> None:
+    integration.enable()
+    with suppress(KeyError), mapping_large():
+        assert heard == [*KEEPS, *MAPS]
+        with mapping_large():
+            pass
+        assert heard == [*KEEPS, *MAPS, *MAPS]
+        raise KeyError
+    assert heard == [*KEEPS, *MAPS, *MAPS, *MAPS_NO_MORE]
+
+
+def test_memory_that_is_not_kept_is_not_kept_afterwards(heard: list[Any]) -> None:
+    with mapping_large():
+        assert heard == []
+    integration.enable()
+    with mapping_large():
+        integration.disable()
+    with mapping_large():
+        pass
+    assert heard == [*KEEPS, *MAPS, *HANDS_BACK]
+
+
+def test_large_operands_of_a_comparison_are_mapped_singly(heard: list[Any]) -> None:
+    for size, expected in ((64, []), (1024, [*MAPS, *MAPS_NO_MORE] * 2)):
+        keep_freed()
+        heard.clear()
+        one = torch.zeros(1, 8, size, size)
+        right = Doubled()
+        verdict = right.judge("other", 0, (None, one), right.expect(0, (None, one)), one + one)
+        assert verdict.wrong is None
+        assert heard == expected
+    hand_back_freed()
+
+
+class Doubled(RowVerifier):
+    """Twice its operand, by every row."""
+
+    def __init__(self) -> None:
+        super().__init__("first")
+
+    def run(self, _alternative: str, _stage: int, args: tuple[Any, ...]) -> Any:
+        return args[1] + args[1]
+
+    def compare(
+        self, _alternative: str, _stage: int, _args: tuple[Any, ...], expected: Any, got: Any
+    ) -> Finding:
+        return Finding(None if torch.equal(expected, got) else "differs")
 
 
 @pytest.mark.parametrize(
