@@ -159,7 +159,7 @@ def read_recipe(path: Path, remedy: str = "run `bestof tune` here") -> Recipe:
             comparisons=[_comparison(one, where) for one in content["comparisons"]],
             complete=bool(content["complete"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise InvalidArgument(
             f"{where} is damaged: {type(error).__name__}: {error}; {remedy}"
         ) from None

@@ -68,6 +68,21 @@ def test_parts_that_were_not_compared_are_named_together() -> None:
         ({"settings": []}, "settings: expected a dict; got list"),
         ({"comparisons": [{}]}, "is damaged: KeyError: 'kept'; run `bestof tune` here"),
         ({"comparisons": 3}, "is damaged: TypeError"),
+        (
+            {
+                "comparisons": [
+                    {
+                        "kept": None,
+                        "part": "threads",
+                        "standing": {},
+                        "candidate": {},
+                        "ratios": [10**400],
+                        "why": "",
+                    }
+                ]
+            },
+            "is damaged: OverflowError",
+        ),
     ],
 )
 def test_an_unusable_recipe_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
