@@ -53,13 +53,13 @@ memcheck:
 sanitize:
 	bash native/fuzz/sanitize.sh
 
-# Kills, crowds, signals, interrupts and damaged files, for more than ten minutes; the tests do the
-# same for a minute.
+# Kills, crowds, signals, interrupts and damaged files, for about an hour; the tests do the same for a
+# minute.
 hostile: .venv/installed
 	$(PY) tests/hostile/run.py --kills 500 --writers 200 --mutations 10000
 
 # Every alternative that hands calls to a library, on 4,000 problems of each operation, and plans of
-# 4,000 random models, in processes with checked memory: about two hours. The tests do the same for some seconds.
+# 4,000 random models, in processes with checked memory: about half an hour. The tests do the same for some seconds.
 sweep: .venv/installed
 	$(PY) tests/sweep/run.py --shapes 4000
 

@@ -31,7 +31,7 @@ LARGE_BYTES = 32 << 20
 
 class _State:
     keeps = False  # whether `keep_freed` holds
-    mapping: ClassVar[set[object]] = set()  # the blocks of `mapping_large` that are being run
+    mapping: ClassVar[set[object]] = set()  # one token for each open context of `mapping_large`
 
 
 os.register_at_fork(after_in_child=_State.mapping.clear)
@@ -91,14 +91,14 @@ def mapping_large() -> Iterator[None]:
     if libc is None:
         yield
         return
-    block = object()
+    token = object()
     try:
-        _State.mapping.add(block)
+        _State.mapping.add(token)
         _map_large(libc)
         libc.malloc_trim(0)
         yield
     finally:
-        _State.mapping.discard(block)
+        _State.mapping.discard(token)
         if _State.keeps and not _State.mapping:
             libc.mallopt(_M_MMAP_MAX, 0)
 

@@ -31,6 +31,8 @@ HANDS_BACK = [
     (M_TRIM_THRESHOLD, 64 << 20),
     "trim",
 ]
+MAPS = [(M_MMAP_MAX, 65536), (M_MMAP_THRESHOLD, LARGE_BYTES), "trim"]
+MAPS_NO_MORE = [(M_MMAP_MAX, 0)]
 LEFT = {"memory": {"keep_freed": False}}
 
 
@@ -159,10 +161,6 @@ def test_another_system_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     integration.enable()
     integration.disable()
     assert heard == []
-
-
-MAPS = [(M_MMAP_MAX, 65536), (M_MMAP_THRESHOLD, LARGE_BYTES), "trim"]
-MAPS_NO_MORE = [(M_MMAP_MAX, 0)]
 
 
 def test_large_blocks_are_mapped_singly_until_the_last_of_several_is_left(
