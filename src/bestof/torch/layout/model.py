@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from bestof.selection.paired import judge, speedup
 from bestof.selection.registry import trials_of_all
-from bestof.torch.layout.known_convolutions import KnownConvolutions
+from bestof.torch.layout.known_operators import KnownOperators
 from bestof.torch.layout.weights import Weights
 
 TURN = 4  # steps; the first one after a change of layout is not counted
@@ -237,7 +237,8 @@ def _probe(
 ) -> str | None:
     """Call a copy of the model and its gradients once. Return why that failed, or None.
 
-    It fails if oneDNN is not known to compute a convolution of the model in channels last.
+    It fails if oneDNN is not known to compute a convolution of the model in channels last, and if
+    the model has a group norm of images on the CPU.
 
     Some programs use `view` where the layout of a tensor decides whether it can be viewed. The copy
     shares the memory of the parameters and nothing else, so buffers, attributes and gradients are
@@ -252,7 +253,7 @@ def _probe(
             copied = copy.deepcopy(model, {id(one): _alias(one) for one in model.parameters()})
             doing = "fails in channels last"
             given = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), arguments)
-            with KnownConvolutions(torch.is_grad_enabled()):
+            with KnownOperators(torch.is_grad_enabled()):
                 result = copied(*given)
             wanted = [one for one in copied.parameters() if one.requires_grad]
             sums = [

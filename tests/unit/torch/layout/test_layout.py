@@ -26,10 +26,10 @@ ONLY_LAYOUT = {"kernel": {"enable": False}, "layout": {"enable": True}}
 class Net(nn.Module):
     """A small network with buffers, and a change from images to vectors."""
 
-    def __init__(self, by_view: bool = False) -> None:
+    def __init__(self, by_view: bool = False, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.norm = nn.BatchNorm2d(8)
+        self.norm = norm or nn.BatchNorm2d(8)
         self.second = nn.Conv2d(8, 8, 3, padding=1)
         self.last = nn.Linear(8 * 36, 4)
         self.by_view = by_view
@@ -170,6 +170,15 @@ def test_a_model_that_views_its_images_is_left_as_it_is(clock: Clock) -> None:
     assert train(net, 60, clock, lambda last: 0.1 if last else 1.0) == expected
     assert not is_last(net)
     assert any("fails in channels last: RuntimeError: view size" in one for one in layout_lines())
+
+
+def test_a_model_with_a_group_norm_is_left_as_it_is(clock: Clock) -> None:
+    net = Net(norm=nn.GroupNorm(2, 8))
+    expected = train(copy.deepcopy(net), 60)
+    bt.set_config(ONLY_LAYOUT)
+    assert train(net, 60, clock, lambda last: 0.1 if last else 1.0) == expected
+    assert not is_last(net)
+    assert any("group norm of (4, 8, 6, 6) is less exact" in one for one in layout_lines())
 
 
 def test_weights_whose_memory_is_shared_are_left_alone() -> None:
