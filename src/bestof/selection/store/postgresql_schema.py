@@ -17,6 +17,7 @@ from typing import Any
 from bestof.errors import StoreError
 from bestof.selection.record import Pin, Record
 from bestof.selection.store.parsed_evidence import parsed_evidence
+from bestof.selection.store.pin_order import without_repetitions
 from bestof.selection.store.postgresql_session import Session
 
 SCHEMA = "bestof"
@@ -217,7 +218,7 @@ def read_pins(session: Session, selector: str | None, damaged: Callable[[str], N
             pins.append(_pin(*row))
         except ValueError as error:
             damaged(f"the pin of {row[0]:.200} ({error})")
-    return pins
+    return without_repetitions(pins, lambda pin: damaged(f"a second pin of {pin.selector:.200}"))
 
 
 # Conversion

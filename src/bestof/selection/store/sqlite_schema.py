@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bestof.selection.record import Evidence, Pin, Record
 from bestof.selection.store.parsed_evidence import parsed_evidence
+from bestof.selection.store.pin_order import without_repetitions
 from bestof.selection.store.sqlite_file import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -324,7 +325,7 @@ def read_pins(connection: sqlite3.Connection, selector: str | None, tell: _Tell)
             pins.append(Pin(*row))
         else:
             tell(f"the pin of {_short(selector_)}")
-    return pins
+    return without_repetitions(pins, lambda pin: tell(f"a second pin of {_short(pin.selector)}"))
 
 
 def _records(rows: Iterable[tuple[Any, ...]], tell: _Tell) -> list[Record]:

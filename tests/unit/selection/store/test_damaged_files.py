@@ -18,6 +18,7 @@ from bestof.errors import BestofWarning, StoreError
 from bestof.selection.record import Pin, Record
 from bestof.selection.store import sqlite_schema as schema
 from bestof.selection.store.database import Unavailable
+from bestof.selection.store.lock_file import export_records, import_pins
 from bestof.selection.store.sqlite import SqliteStore
 from bestof.selection.store.sqlite_database import SqliteDatabase
 
@@ -197,6 +198,25 @@ def test_a_pin_that_is_no_text_is_left_out(tmp_path: Path, whole: bytes, pin: st
     assert store.pinned("s", "(2,)") is None
     store.close()
     assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_the_second_pin_of_one_place_is_left_out(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "decisions.sqlite"
+    path.write_bytes(whole)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("INSERT INTO pin VALUES ('s', NULL, NULL, 'a'), ('s', NULL, NULL, 'b')")
+    connection.close()
+    store = SqliteStore(path)
+    with pytest.warns(BestofWarning, match="a second pin of s is damaged") as told:
+        records, pins = store.contents()
+    assert len(told) == 1
+    assert len(pins) == 1
+    assert import_pins(export_records(records, pins)) == pins
+    assert store.pinned("s", "(1,)") == pins[0].alternative
+    store.pin("s", "c")
+    assert store.pins() == [Pin("s", "c")]
+    store.close()
 
 
 def test_every_damaged_file_is_kept_under_a_name_of_its_own(tmp_path: Path, whole: bytes) -> None:
