@@ -77,7 +77,7 @@ class NeighbourSearch:
         self._dropped: set[int] = set()
         self._patience = patience
         self._asked = False
-        self._inner = self._begin()
+        self._inner = self._begin(left_out)
 
     def ask(self) -> int | None:
         """Return `decision` while patience lasts, then what the inner search asks for."""
@@ -103,8 +103,8 @@ class NeighbourSearch:
         if place == 0:
             self._patience = 0
         if self._left_out and len(self._dropped | self._left_out) == len(self._order):
-            self._left_out = set()
-            self._inner = self._begin()
+            # At once: an interrupt in between would keep them out for good.
+            self._inner, self._left_out = self._begin(set()), set()
         else:
             self._inner.drop(place)
 
@@ -133,9 +133,9 @@ class NeighbourSearch:
         best = self._inner.best
         return self._outside(0 if best is None and 0 not in self._dropped else best)
 
-    def _begin(self) -> OpenSearch:
+    def _begin(self, left_out: set[int]) -> OpenSearch:
         inner = self._policy.start(self._names)
-        for place in sorted(self._dropped | self._left_out):
+        for place in sorted(self._dropped | left_out):
             inner.drop(place)
         return inner
 

@@ -172,10 +172,12 @@ class RaceSearch:
         self._next = None
 
     def drop(self, position: int) -> None:
-        """Take an alternative out for good; judge again those that lost to it."""
-        if position in self._live:
-            self._live.remove(position)
-            self._restart()
+        """Take an alternative out for good; judge again those that lost to it.
+
+        If an interrupt comes in between, dropping it again completes this.
+        """
+        self._live = [other for other in self._live if other != position]
+        self._restart()
 
     @property
     def winner(self) -> int | None:
@@ -189,14 +191,15 @@ class RaceSearch:
         return self._winner if self._winner is not None else self._front()
 
     def _restart(self) -> None:
-        self._contenders = list(self._live)
-        self._turns = [position for position in self._order if position in self._live]
         policy = self._policy
         drops_at_once = policy.hopeless is not None or policy.costly is not None
-        self._rounds = min(1 if drops_at_once else 2, policy.max_trials)
-        self._winner = self._live[0] if len(self._live) == 1 else None
-        self.near_tie = False
-        self._next = None
+        rounds = min(1 if drops_at_once else 2, policy.max_trials)
+        turns = [position for position in self._order if position in self._live]
+        winner = self._live[0] if len(self._live) == 1 else None
+        # At once: after an interrupt in between, those that lost before would be judged by samples
+        # that they have not got.
+        self._contenders, self._turns, self._rounds = list(self._live), turns, rounds
+        self._winner, self._next, self.near_tie = winner, None, False
 
     def _advance(self) -> None:
         """Judge as often as the samples allow, and find the next alternative to call."""

@@ -3,7 +3,6 @@ fewer."""
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,14 +81,14 @@ class RoundsSearch:
     def tell(self, position: int, seconds: float) -> None:
         """Take the time of one call. Samples beyond `rounds` of one alternative are ignored."""
         assert 0.0 <= seconds < float("inf"), seconds
-        ranked = self._samples[position]
-        if len(ranked) < self._policy.rounds:
+        if len(self._samples[position]) < self._policy.rounds:
             self._current = False
-            insort(ranked, seconds)
+            ranked = sorted((*self._samples[position], seconds))
             half = len(ranked) // 2
-            self._medians[position] = (
-                ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
-            )
+            median = ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
+            # An interrupt may come between the two: a sample without its median would win by 0.
+            self._medians[position] = median
+            self._samples[position] = ranked
 
     def drop(self, position: int) -> None:
         """Take an alternative out for good. Dropping it twice is the same as once."""
