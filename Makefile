@@ -17,7 +17,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 # In the order of their names: the files of few, long tests come first. By default, those of many
 # tests do, and one process then runs the last long file alone.
-PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=20
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
@@ -28,11 +28,11 @@ demo: .venv/installed
 	$(PY) -m bestof report --tree build/demo.json
 	@echo "The command is .venv/bin/bestof; see what else was tried: .venv/bin/bestof report build/demo.json"
 
-# Without the tests marked `long`, which `make test-all` and .ci/run run too.
+# Without the tests marked `long`, which take an hour of two processors; .ci/run must end in 20 minutes.
 test: .venv/installed
 	$(PYTEST) -m "not long"
 
-# Every test.
+# Every test: run it before you hand in.
 test-all: .venv/installed
 	$(PYTEST)
 

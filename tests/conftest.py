@@ -1,14 +1,12 @@
 """For every test: no decisions of this machine's user are read or written, and nothing is fetched.
 
 A test marked `long` runs by `make test-all` only. `long(every=10)` is for tests with hundreds of
-parameters: one in ten of them stays in `make test`, always the same ones. All of `hostile/` is
-long.
+parameters: one in ten of them stays in `make test`, always the same ones.
 """
 
 import os
 import signal
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,10 +29,6 @@ settings.load_profile("loaded")
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    hostile = Path(__file__).parent / "hostile"
-    for item in items:
-        if hostile in item.path.parents:
-            item.add_marker(pytest.mark.long)
     families: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("long")

@@ -12,7 +12,10 @@ import plan_mutations
 import pytest
 import reader_mutations
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+]
 
 
 @pytest.mark.parametrize(("kind", "count"), [("stores", 100), ("lock_files", 500), ("plans", 60)])

@@ -12,6 +12,7 @@ import pytest
 import run
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", run.SCRIPTS)
 def test_a_script_ends_well(name: str, tmp_path: Path) -> None:
     if name == "fork" and not hasattr(os, "fork"):

@@ -12,7 +12,10 @@ import shim
 import signals
 import store_stress
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+]
 
 
 def test_kills_and_crowds_lose_nothing(tmp_path: Path) -> None:

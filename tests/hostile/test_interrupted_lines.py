@@ -28,6 +28,7 @@ _WHOLE = ("rounds", "stored", "stored group", "pinned")
 _EVERY = {"evicting": 997}
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("kind", [Interrupt, TimeLimit])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_interrupt_at_any_line_leaves_a_selector_whole(
@@ -42,7 +43,6 @@ def test_an_interrupt_at_any_line_leaves_a_selector_whole(
 _STORED = [(name, True) for name in interrupted_torch.STORED]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "stored"), [(name, False) for name in interrupted_torch.SCENARIOS] + _STORED
 )
@@ -52,7 +52,6 @@ def test_an_interrupt_leaves_a_layer_whole(name: str, stored: bool) -> None:
     assert found == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_decision_whose_note_is_interrupted_is_noted_all_the_same(stored: bool) -> None:
     def notes(filename: str) -> bool:
@@ -91,6 +90,7 @@ def test_an_interrupt_leaves_a_plan_whole(name: str) -> None:
     assert found == []
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", interrupted_store.SCENARIOS)
 def test_an_interrupt_leaves_a_store_whole(name: str) -> None:
     tried, found = interrupted_store.faults(name, samples=4)

@@ -204,6 +204,7 @@ KEYS = [1, 15, 17, 31, 33, 255, 257]
 QUERIES = [17, 31, 33, 65]
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("keys", KEYS)
 def test_around_the_sizes_of_tiles(keys: int, causal: bool) -> None:

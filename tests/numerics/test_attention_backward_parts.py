@@ -49,6 +49,7 @@ def test_masks(shape: tuple[int, ...]) -> None:
     check(replace(case, mask=~hidden))
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("power", [-100, -80, -55, -41, -20, 9, 40])
 def test_operands_of_any_magnitude(power: int) -> None:
     """A whole operand, one token of it, or one number of each token, times a power of two. Tile

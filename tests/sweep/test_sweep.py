@@ -11,10 +11,7 @@ import pytest
 
 import sweep
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's checks of memory"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's checks of memory")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +32,7 @@ def test_plans_of_random_models_are_accepted_and_right() -> None:
     assert found.cases.total() == 8
 
 
+@pytest.mark.long
 def test_a_crash_is_named_and_the_sweep_goes_on() -> None:
     found = sweep.sweep("faults", 0, 3)
     assert found.cases == {"right": 3, "written behind": 1, "read behind": 1, "wrong": 1}

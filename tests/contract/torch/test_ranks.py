@@ -91,7 +91,7 @@ def test_jobs_with_noise_decide_alike(count: int, tmp_path: Path) -> None:
     assert {name for job in found[0] for name in job} <= {"best", "good", "as is"}
 
 
-@pytest.mark.long
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("count", [2, 4])
 def test_drift_on_one_rank_reopens_the_problem_on_all(count: int, tmp_path: Path) -> None:
     assert ranks(count, "drifts", tmp_path) == [["best", "good"]] * count

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("library_faults.py")
 
 
-@pytest.mark.long
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", ["strided_points", "thin_images", "thin_behind_others", "layouts"])
 def test_program_runs_well(name: str) -> None:
     ran = subprocess.run(

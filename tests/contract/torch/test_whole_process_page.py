@@ -75,7 +75,6 @@ def test_the_page_holds_what_is_followed() -> None:
     assert len(PROGRAMS) == len(PRINTED)
 
 
-@pytest.mark.long
 def test_the_training_is_tuned_and_its_loader_reported(folder: Path) -> None:
     done = run(COMMANDS[0], folder)
     assert re.fullmatch(r"loss \d\.\d\d\n", done.stdout)
