@@ -312,9 +312,9 @@ class Knowledge:
         tuning.asked = None
         tuning.calls = 0
         tuning.unverified |= self.uncompared(tuning, position)
-        tuning.decision = decision
+        tuning.decision, tuning.untold = decision, True
         self.decisions[tuning.problem] = decision
-        self.journal.add(DecisionEntry(tuning.problem, decision.alternative, source))
+        self._tell(tuning)
         best = decision.seconds
         for candidate in tuning.candidates:
             if best is not None:
@@ -357,6 +357,8 @@ class Knowledge:
         ):
             return  # another search has replaced this one
         self.decisions[problem] = decision
+        if tuning.untold:  # an interrupt came between the decision and the journal
+            self._tell(tuning)
         if not tuning.unverified and not tuning.retries and not self.watches(tuning):
             if tuning.unsaved:  # an interrupt came between the decision and its record
                 self._save(tuning)
@@ -368,6 +370,12 @@ class Knowledge:
             self.tunings.pop(problem, None)
         elif held is None:
             self.hold(tuning)  # its calls stay on the long way until they are verified
+
+    def _tell(self, tuning: Tuning) -> None:
+        decision = tuning.decision
+        assert decision is not None
+        self.journal.add(DecisionEntry(tuning.problem, decision.alternative, decision.source))
+        tuning.untold = False  # last, as in `_save`
 
     def new_winner(self, decision: Decision) -> PythonWinner:
         """Return a winner for the hot path."""

@@ -56,6 +56,7 @@ class Tuning:
         "search",
         "shared",
         "unsaved",
+        "untold",
         "unverified",
     )
 
@@ -88,6 +89,7 @@ class Tuning:
         self.retried: set[int] = set()  # positions that answer such a call, or have answered one
         self.shared = False  # whether other selectors may take part in the search
         self.unsaved = False  # whether there is evidence that the store does not have
+        self.untold = False  # whether there is a decision that the journal does not have
 
     def ask(self) -> int | None:
         """Return the alternative to call next; None if the search is over."""

@@ -131,3 +131,16 @@ def test_many_threads() -> None:
         thread.join()
     assert wrong == []
     assert len(kept) == 0
+
+
+def test_a_matrix_whose_backward_pass_never_comes_leaves() -> None:
+    """After an exception between the passes of a program that reuses the memory of its batches."""
+    kept, batch = KeptMatrices(), torch.zeros(3)
+    first, other, later = batch.detach(), batch.view(1, 3), batch.detach()
+    kept.keep(first, "a", matrix())
+    kept.keep(other, "a", matrix())  # of another problem
+    for _ in range(64):
+        kept.drop(later, "a")
+    assert len(kept) == 2, "a network may have as many layers of one problem"
+    kept.drop(later, "a")
+    assert [key[1] for key in kept.entries] == [(1, 3)]

@@ -14,6 +14,10 @@ from bestof.torch.source_cache import Owner, SourceCache, Stamp
 # their matrices again.
 _LIMIT_BYTES = 2**30
 
+# Forward passes of one problem that do not make the matrix, after which its backward pass will not
+# come: more than a network has layers of one problem.
+_ABANDONED = 64
+
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
 """The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
@@ -23,7 +27,9 @@ class KeptMatrices(SourceCache[Key, Tensor]):
     """Keeps lowered matrices, each for as long as the memory of the tensor that it was made from.
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
-    leaks nothing. Autograd gives the backward pass the tensor object of the forward pass. If hooks
+    leaks nothing, if its input does not outlive it. A program may write each batch into the same
+    memory: after an exception between the passes, the matrix leaves once so many forward passes of
+    the problem did without it. Autograd gives the backward pass the tensor object of the forward pass. If hooks
     on saved tensors replace it, nothing is found, and the backward pass builds the matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
@@ -34,6 +40,8 @@ class KeptMatrices(SourceCache[Key, Tensor]):
 
     def __init__(self, limit: int = _LIMIT_BYTES) -> None:
         super().__init__(limit)
+        # Forward passes since the last matrix was kept or taken, by what follows the id in a key.
+        self._since: dict[tuple[object, ...], int] = {}
 
     @property
     def entries(self) -> dict[Any, Any]:
@@ -50,7 +58,9 @@ class KeptMatrices(SourceCache[Key, Tensor]):
             return
         stamp = _stamp(source)
         if stamp is not None:
-            self._keep(_key(source, geometry), _owner(source), stamp, matrix, matrix.nbytes)
+            key = _key(source, geometry)
+            self._since.pop(key[1:], None)
+            self._keep(key, _owner(source), stamp, matrix, matrix.nbytes)
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
         """Return the matrix of `source` and forget it; None if it is missing or outdated."""
@@ -60,12 +70,25 @@ class KeptMatrices(SourceCache[Key, Tensor]):
         stamp = _stamp(source)
         matrix = None if stamp is None else self._find(key, _owner(source), stamp)
         self._kept.pop(key, None)
+        self._since.pop(key[1:], None)
         return matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
-        """Drop the matrix of `source`, because the present forward pass did not make it."""
-        if self._kept:
-            self._kept.pop(_key(source, geometry), None)
+        """Drop the matrix of `source`, because the present forward pass did not make it.
+
+        Drop all of the problem if their backward passes will not come.
+        """
+        if not self._kept:
+            return
+        key = _key(source, geometry)
+        self._kept.pop(key, None)
+        problem = key[1:]
+        self._since[problem] = since = self._since.get(problem, 0) + 1
+        if since > _ABANDONED:
+            for old in list(self._kept):
+                if old[1:] == problem:
+                    self._kept.pop(old, None)
+            self._since.clear()
 
 
 def _key(source: Tensor, geometry: Hashable) -> Key:
