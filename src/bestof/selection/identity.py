@@ -3,7 +3,8 @@
 Stored evidence is valid for one identity. If a function is edited, its digest changes, and it is
 measured again. A function of the same name in another program has another place, so two programs do
 not share decisions by accident. A script is named by its file, without the folder: evidence in a
-lock file is valid wherever the script is copied.
+lock file is valid wherever the script is copied. A module of bestof is named `bestof`: bestof's own
+functions move between its modules, and stay what they are.
 
 The digest reads code objects (bytecode, constants, names, defaults), the functions that closures
 and partials hold, and plain data: numbers, texts, tuples, lists, dicts and sets. It reads the
@@ -17,7 +18,6 @@ same digest.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import os
@@ -25,6 +25,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from functools import cache, partial
 from operator import itemgetter
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -38,6 +39,9 @@ _LONG = 1_000  # characters or bytes; a longer text is read as a digest
 _MAIN = ("__main__", "__mp_main__")
 _CODE, _DATA = 12, 8  # digits of the two parts of a digest
 _IDENTITY = re.compile(rf"(?:^|(?<= ))(\S+)#([0-9a-f]{{{_CODE}}})[0-9a-f]{{{_DATA}}}(?= |$)")
+_OWN = __name__.partition(".")[0]
+_OWN_PLACE = re.compile(rf"(?:^|(?<= )){_OWN}\.[\w.]+:")
+_Naming = Callable[[str], str]
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 
 
@@ -48,7 +52,7 @@ def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) 
     read. State that differs between processes (a path, a counter) then does not make the evidence
     invalid.
     """
-    return _version_text(functions, depends, None)
+    return _version_text(functions, depends, _present)
 
 
 def is_former(
@@ -56,22 +60,28 @@ def is_former(
 ) -> bool:
     """Return whether a version of an earlier bestof is that of these functions.
 
-    It named the script by its path, in the digest of classes too. The folder does not matter.
+    It named the script by its path, in the digest of classes too. The folder does not matter. It
+    named each module of bestof.
     """
+    scripts: list[str | None] = [None]
     for place, _ in _IDENTITY.findall(version):
         path = re.sub(r"%([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), place)
         path = path.rpartition(":")[0]
-        if "/" in path or "\\" in path:
-            name = _without_folder(path)
-            return name == _module_place("__main__", None) and version == _version_text(
-                functions, depends, path
-            )
-    return False
+        if ("/" in path or "\\" in path) and _without_folder(path) == _module_name("__main__"):
+            scripts.append(path)
+    for script in scripts:
+        if version == _version_text(functions, depends, partial(_module_name, script=script)):
+            return True
+    # The function may have moved since, if no class of bestof is in its digest.
+    return bool(_OWN_PLACE.search(version)) and _OWN_PLACE.sub(f"{_OWN}:", version) == (
+        version_of(functions, depends)
+    )
 
 
 def places(version: str) -> tuple[str, ...]:
     """Return where the functions of a version live. Empty for a version without identities."""
-    return tuple(_without_folder(place) for place, _ in _IDENTITY.findall(version))
+    found = (_OWN_PLACE.sub(f"{_OWN}:", place) for place, _ in _IDENTITY.findall(version))
+    return tuple(_without_folder(place) for place in found)
 
 
 def has_code_of(version: str, other: str) -> bool:
@@ -81,23 +91,22 @@ def has_code_of(version: str, other: str) -> bool:
 
 
 def _version_text(
-    functions: Sequence[Callable[..., Any]], depends: Sequence[str], script: str | None
+    functions: Sequence[Callable[..., Any]], depends: Sequence[str], naming: _Naming
 ) -> str:
-    """Return a version. `script` is what stands for the main program's file; None: its name."""
-    identities = (_identity(function, script, data=not depends) for function in functions)
+    identities = (_identity(function, naming, data=not depends) for function in functions)
     return " ".join([*identities, *depends])
 
 
-def _identity(function: Callable[..., Any], script: str | None, *, data: bool) -> str:
-    code = _digest(function, script, _CODE, data=False)
-    held = _digest(function, script, _DATA, data=True) if data else "0" * _DATA
-    return f"{_place(function, script)}#{code}{held}"
+def _identity(function: Callable[..., Any], naming: _Naming, *, data: bool) -> str:
+    code = _digest(function, naming, _CODE, data=False)
+    held = _digest(function, naming, _DATA, data=True) if data else "0" * _DATA
+    return f"{_place(function, naming)}#{code}{held}"
 
 
-def _digest(function: Callable[..., Any], script: str | None, digits: int, *, data: bool) -> str:
+def _digest(function: Callable[..., Any], naming: _Naming, digits: int, *, data: bool) -> str:
     digest = hashlib.blake2b(digest_size=digits // 2)
     try:
-        for token in _Reader(script, data=data).tokens(function):
+        for token in _Reader(naming, data=data).tokens(function):
             digest.update(f"{len(token)}:{token}".encode("utf-8", "backslashreplace"))
     except Exception as error:  # a user's object may raise whatever it likes when it is read
         reraise_from_outside()
@@ -106,9 +115,9 @@ def _digest(function: Callable[..., Any], script: str | None, digits: int, *, da
     return digest.hexdigest()
 
 
-def _place(function: Any, script: str | None) -> str:
+def _place(function: Any, naming: _Naming) -> str:
     """Return the module and the name of a function, without blanks."""
-    while type(function) is functools.partial:
+    while type(function) is partial:
         function = function.func
     try:
         module, name = _attribute(function, "__module__"), _name(function)
@@ -116,12 +125,17 @@ def _place(function: Any, script: str | None) -> str:
         reraise_from_outside()
         module, name = None, type(function).__qualname__
     module = module if isinstance(module, str) else type(function).__module__
-    place = f"{_module_place(module, script)}:{name}"
+    place = f"{naming(module)}:{name}"
     return re.sub(r"[\s#%]", lambda found: f"%{ord(found[0]):02x}", place)
 
 
-def _module_place(module: str, script: str | None) -> str:
-    """Return the name of a module.
+def _present(module: str) -> str:
+    """Return what stands for a module."""
+    return _OWN if module.partition(".")[0] == _OWN else _module_name(module)
+
+
+def _module_name(module: str, script: str | None = None) -> str:
+    """Return what stands for a module outside of bestof; in earlier versions, inside too.
 
     For the main program, this is the module that was run, or the name of the script's file. If
     `script` is given, it stands for that file.
@@ -153,8 +167,8 @@ class _Reader:
     Equal values give equal tokens, whether or not they are the same object.
     """
 
-    def __init__(self, script: str | None, *, data: bool) -> None:
-        self._script = script
+    def __init__(self, naming: _Naming, *, data: bool) -> None:
+        self._naming = naming
         self._data = data
         self._inside: set[int] = set()  # the ids of the values being read, outermost first
         self._left = _MOST
@@ -204,7 +218,7 @@ class _Reader:
             yield "method"
             yield from self.tokens(value.__func__, depth + 1)
             yield from self._object(value.__self__, depth)
-        elif isinstance(value, functools.partial):
+        elif isinstance(value, partial):
             yield f"partial {self._class_place(kind)}"
             yield from self.tokens(value.func, depth + 1)
             yield from self._if_data(value.args, depth)
@@ -303,7 +317,7 @@ class _Reader:
             self._inside.discard(id(value))
 
     def _class_place(self, kind: type) -> str:
-        return f"{_module_place(kind.__module__, self._script)}.{kind.__qualname__}"
+        return f"{self._naming(kind.__module__)}.{kind.__qualname__}"
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -326,9 +340,7 @@ def _text(value: Any) -> str:
 
 
 def _is_code(value: Any) -> bool:
-    return isinstance(
-        value, FunctionType | MethodType | BuiltinFunctionType | functools.partial | type
-    )
+    return isinstance(value, FunctionType | MethodType | BuiltinFunctionType | partial | type)
 
 
 def _is_readable(value: Any) -> bool:
@@ -358,7 +370,7 @@ def _name(value: Any) -> str:
     return name if isinstance(name, str) else type(value).__qualname__
 
 
-@functools.cache
+@cache
 def _version(module: str) -> str:
     """Return the version of the package that holds a module.
 

@@ -17,7 +17,7 @@ from fake_program import Clock
 
 from bestof import Alternative, BestOf
 from bestof.errors import BestofWarning
-from bestof.selection.identity import has_code_of, places, version_of
+from bestof.selection.identity import has_code_of, is_former, places, version_of
 from bestof.selection.journal import TrialEntry
 from bestof.selection.store.memory import MemoryStore
 
@@ -268,7 +268,8 @@ plain = [("slow", slow), ("fast", fast), ("held", Taking(2.0)), ("method", Held(
 groups = [("one", [slow, Taking(2.0)]), ("two", [fast, Taking(1.0)])]
 if len(sys.argv) > 2:  # as earlier versions did: the path of the script, also in digests
     own = identity._version_text
-    identity._version_text = lambda f, d, script: own(f, d, script or sys.argv[2])
+    def named(module): return identity._module_name(module, sys.argv[2])
+    identity._version_text = lambda f, d, naming: own(f, d, named)
 usual = dict(policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
 made = [BestOf("plain", plain, len, **usual), BestOf("group", groups, len, **usual)]
 for _ in range(30):
@@ -388,3 +389,27 @@ def test_a_copy_has_the_identity_of_its_original() -> None:
     original = recursive()
     versions = [one.version for one in original._knowledge.alternatives]
     assert [one.version for one in copy.copy(original)._knowledge.alternatives] == versions
+
+
+def own(module: str) -> Callable[[int], int]:
+    """Return a function that lives in a module of bestof."""
+    exec("def f(x): return x + 1", scope := {"__name__": module})
+    found: Callable[[int], int] = scope["f"]
+    return found
+
+
+def test_a_function_of_bestof_keeps_its_identity_when_it_moves() -> None:
+    here, there = own("bestof.torch.one"), own("bestof.other.two")
+    version = version_of([here], ["torch==2"])
+    assert version == version_of([there], ["torch==2"])
+    assert places(version) == ("bestof:f",)
+    assert version != version_of([own("bestofall.one")], ["torch==2"])
+
+
+def test_evidence_under_a_module_of_bestof_stays_valid() -> None:
+    function = own("bestof.torch.one")
+    former = version_of([function], ["torch==2"]).replace("bestof:", "bestof.torch.gone:")
+    assert is_former(former, [function], ["torch==2"])
+    assert not is_former(former, [function], ["torch==3"])
+    assert not is_former(former.replace(":f#", ":g#"), [function], ["torch==2"])
+    assert places(former) == ("bestof:f",)

@@ -29,8 +29,9 @@ class KeptMatrices(SourceCache[Key, Tensor]):
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing, if its input does not outlive it. A program may write each batch into the same
     memory: after an exception between the passes, the matrix leaves once so many forward passes of
-    the problem did without it. Autograd gives the backward pass the tensor object of the forward pass. If hooks
-    on saved tensors replace it, nothing is found, and the backward pass builds the matrix again.
+    the problem did without it. Autograd gives the backward pass the tensor object of the forward
+    pass. If hooks on saved tensors replace it, nothing is found, and the backward pass builds the
+    matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
