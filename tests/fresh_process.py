@@ -11,7 +11,9 @@ import bestof
 import bestof.torch
 from bestof.torch import frozen_norm
 from bestof.torch.enable import _State
-from bestof.torch.plan import admission, raced_step, selection
+from bestof.torch.plan import admission
+from bestof.torch.plan.algorithms import selection
+from bestof.torch.plan.steps import raced_step
 
 # They are made once, with the policy of that moment.
 SELECTORS = (

@@ -27,7 +27,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import bestof.torch as bt
 from bestof.errors import BestofError
-from bestof.torch.plan.container import read, write
+from bestof.torch.plan.file.container import read, write
 
 _SECONDS = 60
 _BYTES = (

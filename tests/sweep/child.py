@@ -45,9 +45,9 @@ from bestof.torch.max_pooling import MaxPoolOverride, MaxPoolProblem, Pooled  # 
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Site  # noqa: E402
 from bestof.torch.plan.algorithms.onednn import OneDnn  # noqa: E402
 from bestof.torch.plan.algorithms.pytorch import PyTorch  # noqa: E402
-from bestof.torch.plan.frozen_weights import FrozenWeights  # noqa: E402
-from bestof.torch.plan.layer import Layer  # noqa: E402
-from bestof.torch.plan.problem import FusedProblem, problem_of  # noqa: E402
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights  # noqa: E402
+from bestof.torch.plan.layers.layer import Layer  # noqa: E402
+from bestof.torch.plan.layers.problem import FusedProblem, problem_of  # noqa: E402
 from bestof.torch.product.originals import Originals as Products  # noqa: E402
 from bestof.torch.product.problem import ProductProblem  # noqa: E402
 from bestof.torch.product.row import Row  # noqa: E402

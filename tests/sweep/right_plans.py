@@ -20,8 +20,8 @@ from bestof.errors import BestofError, BestofWarning
 from bestof.torch.distance import differences, rms
 from bestof.torch.plan import optimized
 from bestof.torch.plan.algorithms.table import applicable
-from bestof.torch.plan.problem import FusedProblem
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.layers.problem import FusedProblem
+from bestof.torch.plan.run.program import Program
 
 _RUNS = 16
 _QUANTILE = 7.642

@@ -9,8 +9,8 @@ from typing import Any
 from bestof.profile.named_range import new_range
 from bestof.profile.operation import KERNEL
 from bestof.profile.own_lines import step_problem
-from bestof.torch.plan import observer
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.steps import observer
+from bestof.torch.plan.steps.step import Step
 
 
 def watch_plan_steps() -> Callable[[], None]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from bestof.errors import ProfileError
-from bestof.torch.plan.file_operators import computes
-from bestof.torch.plan.file_values import memory_limit
-from bestof.torch.plan.unchecked_operands import UNCHECKED
+from bestof.torch.plan.file.operators import computes
+from bestof.torch.plan.file.values import memory_limit
+from bestof.torch.plan.run.unchecked_operands import UNCHECKED
 
 _NAME = re.compile(r"aten::([a-z0-9_]+)")
 _LARGEST = 2**63

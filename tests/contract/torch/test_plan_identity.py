@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.torch.distance import are_equal
-from bestof.torch.plan import trace, verification
+from bestof.torch.plan.trace import traced as trace
+from bestof.torch.plan.verify import verification
 
 Given = tuple[Any, ...]
 

@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 
 import bestof
 import bestof.torch as bt
-from bestof.torch.plan import arena
+from bestof.torch.plan.algorithms.selection import selector
 from bestof.torch.plan.algorithms.table import algorithm, promised_error
+from bestof.torch.plan.layers.problem import FusedProblem
+from bestof.torch.plan.memory import arena
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.problem import FusedProblem
-from bestof.torch.plan.selection import selector
 
 # What F(4) promises a layer, rms of the error over rms of the result: the most that accuracy
 # float32 allows.
@@ -203,7 +203,7 @@ def test_a_fork_plans_though_a_thread_of_its_parent_was_at_it() -> None:
     code = """
 import os, signal, threading, torch
 import bestof.torch as bt
-from bestof.torch.plan import trace
+from bestof.torch.plan.trace import traced as trace
 torch.set_num_threads(1)
 model, x = torch.nn.Conv2d(4, 4, 3).eval(), torch.randn(1, 4, 8, 8)
 bt.optimize(model, (x,))

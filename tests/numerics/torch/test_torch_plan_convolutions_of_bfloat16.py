@@ -17,10 +17,10 @@ import bestof.torch as bt
 from bestof import kernels
 from bestof.errors import BestofWarning
 from bestof.torch.plan.algorithms.table import applicable
-from bestof.torch.plan.convolution_step import ConvolutionStep
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.verification import verify
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.verify.verification import verify
 
 UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
 EPSILON = float(torch.finfo(torch.float32).eps) / 2

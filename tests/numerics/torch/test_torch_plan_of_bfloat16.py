@@ -16,12 +16,12 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofWarning
 from bestof.torch.distance import Size
-from bestof.torch.plan import bounds
-from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.injected_errors import Moved
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.verification import verify
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.verify import bounds
+from bestof.torch.plan.verify.injected_errors import Moved
+from bestof.torch.plan.verify.verification import verify
 
 UNIT = 2.0**-8  # the largest relative error of rounding to 8 bits
 EPSILON = float(torch.finfo(torch.float32).eps) / 2

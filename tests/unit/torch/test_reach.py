@@ -18,7 +18,7 @@ from bestof.torch.convolution.problem import ConvProblem
 from bestof.torch.enable import convolution_override
 from bestof.torch.override import originals
 from bestof.torch.plan import optimized as optimizing
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.run.program import Program
 from bestof.torch.product.table import ROWS as PRODUCTS
 
 FAULTS = {"NaN": torch.nan, "infinity": torch.inf, "1e9": 1e9, "-1e6": -1e6, "700": 700.0}

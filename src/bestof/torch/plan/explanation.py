@@ -10,8 +10,8 @@ from statistics import median
 from torch import Tensor
 
 from bestof.selection.duration import duration
-from bestof.torch.plan.memory import PlanMemory, memory_of
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.run.plan_bytes import PlanMemory, memory_of
+from bestof.torch.plan.run.program import Program
 
 
 @dataclass(frozen=True, slots=True)

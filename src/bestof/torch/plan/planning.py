@@ -11,15 +11,15 @@ from torch.utils import _pytree as pytree
 
 from bestof.accuracy import Accuracy
 from bestof.errors import TorchError
-from bestof.torch.plan.fusion import drop_unread_attributes, fuse
-from bestof.torch.plan.layouts import bring_into_rows
-from bestof.torch.plan.memory import model_bytes, peak_of_values
-from bestof.torch.plan.mutation import AliasedMutation, refuse_state, remove_mutation
-from bestof.torch.plan.planned import Planned
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.rewriter import Weights
-from bestof.torch.plan.trace import Trace, trace, without_mutation
-from bestof.torch.plan.updates import update_in_place
+from bestof.torch.plan.fusion.fused import drop_unread_attributes, fuse
+from bestof.torch.plan.fusion.layouts import bring_into_rows
+from bestof.torch.plan.operations.rewriter import Weights
+from bestof.torch.plan.run.plan_bytes import model_bytes, peak_of_values
+from bestof.torch.plan.run.planned import Planned
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.trace.mutation import AliasedMutation, refuse_state, remove_mutation
+from bestof.torch.plan.trace.traced import Trace, trace, without_mutation
+from bestof.torch.plan.trace.updates import update_in_place
 
 
 def plan_inputs(

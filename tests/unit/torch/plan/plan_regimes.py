@@ -15,11 +15,11 @@ from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
 from bestof.torch.plan.algorithms.table import algorithm, applicable
-from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.operations.row_norm import RowNorm
-from bestof.torch.plan.problem import FusedProblem
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.raced_step import RacedStep
 
 
 class Blocks(nn.Module):

@@ -8,7 +8,7 @@ import torch
 
 from bestof import kernels
 from bestof.errors import KernelError
-from bestof.torch.plan.activations import ACTIVATIONS, Activation
+from bestof.torch.plan.layers.activations import ACTIVATIONS, Activation
 
 # Each row reads the slopes, or computes the same for all of them.
 CASES = [

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bestof.torch.plan.arena import Arena, Buffer, plan_offsets
+from bestof.torch.plan.memory.arena import Arena, Buffer, plan_offsets
 
 BUFFERS = st.lists(
     st.tuples(st.integers(1, 500), st.integers(0, 12), st.integers(0, 6)).map(

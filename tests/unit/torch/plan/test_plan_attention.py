@@ -14,9 +14,9 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.kernels import AttentionPlan
-from bestof.torch.plan.container import read, write
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.file.container import read, write
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.steps.raced_step import RacedStep
 
 
 class Attended(nn.Module):

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofError, TorchError
-from bestof.torch.plan.container import read, write
-from bestof.torch.plan.file_operators import target_of
+from bestof.torch.plan.file.container import read, write
+from bestof.torch.plan.file.operators import target_of
 
 Content = dict[str, Any]
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.arena import Arena, Buffer
-from bestof.torch.plan.container import read, write
-from bestof.torch.plan.file_operators import target_of
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.window import MAX_2X2, pooling_runner
+from bestof.torch.plan.file.container import read, write
+from bestof.torch.plan.file.operators import target_of
+from bestof.torch.plan.layers.window import MAX_2X2, pooling_runner
+from bestof.torch.plan.memory.arena import Arena, Buffer
+from bestof.torch.plan.run.program import Program
 
 Content = dict[str, Any]
 

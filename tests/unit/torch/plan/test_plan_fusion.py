@@ -15,7 +15,7 @@ from bestof.torch.plan.operations.channels import ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
 from bestof.torch.plan.operations.pooling import Pooling
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.run.program import Program
 
 
 class Around(nn.Module):

@@ -18,11 +18,11 @@ import bestof.torch as bt
 from bestof.errors import TorchError
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.table import algorithm, table
-from bestof.torch.plan.container import read, write
+from bestof.torch.plan.file.container import read, write
 from bestof.torch.plan.operations.checks import operation_of
 from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.run.program import Program
 
 X = torch.linspace(-2, 2, 2 * 9 * 24).sin().reshape(2, 9, 24)
 

@@ -10,8 +10,9 @@ import pytest
 _FORKS = """
 import os, signal, threading, torch
 import bestof.torch as bt
-from bestof.torch.plan import optimized, program
-from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
+from bestof.torch.plan import optimized
+from bestof.torch.plan.run import program
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
 torch.set_num_threads(1)
 model, x = torch.nn.Conv2d(4, 4, 3).eval(), torch.randn(1, 4, 8, 8)
 plan = bt.optimize(model, (x,))
@@ -98,7 +99,7 @@ def test_a_forked_child_answers_though_its_parent_held_a_lock(held: str, used: s
 
 _OWN = """
 import os
-from bestof.torch.plan.fork_lock import ForkLock
+from bestof.torch.fork_lock import ForkLock
 lock = ForkLock()
 with lock:
     child = os.fork()

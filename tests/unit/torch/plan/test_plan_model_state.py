@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.compile.backend import InferenceGraph, bestof_backend
-from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 
 
 def model() -> nn.Module:

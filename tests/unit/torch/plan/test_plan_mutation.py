@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bestof.errors import TorchError
-from bestof.torch.plan.mutation import (
+from bestof.torch.plan.trace.mutation import (
     AliasedMutation,
     changed_argument,
     refuse_state,
     remove_mutation,
 )
-from bestof.torch.plan.trace import Trace, trace, without_mutation
+from bestof.torch.plan.trace.traced import Trace, trace, without_mutation
 
 
 class Function(nn.Module):

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from bestof.kernels import matmul_algorithms
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.product import Product, products
-from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.problem import problem_of
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import problem_of
 
 INS, OUTS = 65, 49
 ROUNDED = 2.0**-9  # half a unit in the last place of bfloat16

@@ -15,8 +15,8 @@ import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.selection import selector
+from bestof.torch.plan.algorithms.selection import selector
+from bestof.torch.plan.run.program import Program
 
 
 def small() -> nn.Module:

@@ -12,9 +12,9 @@ from torch import Tensor
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.torch.plan import optimized as optimizing
+from bestof.torch.plan.layers.problem import FusedProblem
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.problem import FusedProblem
-from bestof.torch.plan.program import Program
+from bestof.torch.plan.run.program import Program
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import bestof.torch as bt
 from bestof.errors import BestofWarning, TorchError
 from bestof.kernels import RotaryPlan
-from bestof.torch.plan.container import read, write
-from bestof.torch.plan.raced_step import RacedStep
+from bestof.torch.plan.file.container import read, write
+from bestof.torch.plan.steps.raced_step import RacedStep
 
 Turn = Callable[[Tensor], Tensor]
 

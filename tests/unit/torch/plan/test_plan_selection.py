@@ -21,15 +21,16 @@ from bestof.selection.registry import Defaults
 from bestof.torch.convolution.layer import ConvolutionLayer
 from bestof.torch.convolution.originals import Originals
 from bestof.torch.max_pooling import MaxPoolOverride
-from bestof.torch.plan import raced_step, selection, tuning
-from bestof.torch.plan.algorithms import native
+from bestof.torch.plan.algorithms import native, selection
 from bestof.torch.plan.algorithms.algorithm import Site
 from bestof.torch.plan.algorithms.onednn import OneDnn
+from bestof.torch.plan.algorithms.selection import neighbourhood, selector
 from bestof.torch.plan.algorithms.table import promised_error
-from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.problem import FusedProblem, problem_of
-from bestof.torch.plan.selection import neighbourhood, selector
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import FusedProblem, problem_of
+from bestof.torch.plan.run import tuning
+from bestof.torch.plan.steps import raced_step
 
 
 def problem(

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import BestofWarning, InvalidArgument, TorchError
-from bestof.torch.plan import admission, optimized, twin
+from bestof.torch.plan import admission, optimized
 from bestof.torch.plan.admission import Admission
+from bestof.torch.plan.trace import twin
 
 MEETINGS, PATIENCE = admission.MEETINGS, admission.PATIENCE
 

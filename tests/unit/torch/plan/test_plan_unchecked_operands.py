@@ -16,8 +16,8 @@ from torch.utils import _pytree as pytree
 
 import bestof.torch as bt
 from bestof.errors import TorchError
-from bestof.torch.plan.container import read, write
-from bestof.torch.plan.unchecked_operands import checked
+from bestof.torch.plan.file.container import read, write
+from bestof.torch.plan.run.unchecked_operands import checked
 
 
 class _Attention(nn.Module):

@@ -16,18 +16,18 @@ from bestof.errors import BestofWarning, TorchError
 from bestof.torch import distance as distances
 from bestof.torch.comparison import energies
 from bestof.torch.distance import differences, finite, peak, rms
-from bestof.torch.plan import bounds, injected_errors, layer_reference, verification
 from bestof.torch.plan import optimized as optimizing
 from bestof.torch.plan.algorithms.algorithm import Bound, Site
 from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.product import Product
-from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.layer_reference import compared_images, mean_of_squares
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.row_norm import RowNorm
-from bestof.torch.plan.program import Program
-from bestof.torch.plan.raced_step import RacedStep
-from bestof.torch.plan.telling_inputs import are_usual, finite_inputs, normal_inputs
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.verify import bounds, injected_errors, layer_reference, verification
+from bestof.torch.plan.verify.layer_reference import compared_images, mean_of_squares
+from bestof.torch.plan.verify.telling_inputs import are_usual, finite_inputs, normal_inputs
 
 NAN, INF = float("nan"), float("inf")
 

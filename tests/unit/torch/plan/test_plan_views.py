@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import bestof.torch as bt
 from bestof.errors import TorchError
+from bestof.torch.plan.layers.window import Window, pooling_runner
 from bestof.torch.plan.operations.channels import ToChannelsFirst
 from bestof.torch.plan.optimized import OptimizedModel
-from bestof.torch.plan.window import Window, pooling_runner
 
 X = torch.linspace(-1, 1, 3 * 3 * 12 * 12).reshape(3, 3, 12, 12)
 

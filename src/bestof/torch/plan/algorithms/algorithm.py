@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bestof.errors import TorchError
 from bestof.torch.convolution.alternative import Reach
-from bestof.torch.plan.frozen_weights import Packed
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.frozen_weights import Packed
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import FusedProblem
 
 Runner = Callable[[], object]
 

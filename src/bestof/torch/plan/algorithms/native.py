@@ -12,8 +12,8 @@ from bestof.kernels import Algorithm as Row
 from bestof.kernels import Conv2dPlan, algorithms, isa, pack_weights
 from bestof.torch.convolution.catalogue import FORWARD
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site, checked_rows
-from bestof.torch.plan.frozen_weights import Packed
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.frozen_weights import Packed
+from bestof.torch.plan.layers.problem import FusedProblem
 
 UNPACKED = " unpacked"
 

@@ -6,10 +6,10 @@ import torch
 
 from bestof.torch.convolution import onednn
 from bestof.torch.convolution.alternative import summation_bound
-from bestof.torch.plan.activations import activation_of
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site
-from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.activations import activation_of
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
+from bestof.torch.plan.layers.problem import FusedProblem
 
 
 def has_onednn(problem: FusedProblem) -> bool:

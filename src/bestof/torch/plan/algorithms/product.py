@@ -17,8 +17,8 @@ from bestof.kernels import (
 )
 from bestof.torch.convolution.alternative import ROUNDED
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Site, checked_rows
-from bestof.torch.plan.frozen_weights import FrozenWeights, Packed
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Packed
+from bestof.torch.plan.layers.problem import FusedProblem
 
 BFLOAT16 = "bfloat16"
 

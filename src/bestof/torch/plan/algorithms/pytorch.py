@@ -9,7 +9,7 @@ from bestof.torch.convolution import onednn
 from bestof.torch.convolution.alternative import summation_bound
 from bestof.torch.plan.algorithms.algorithm import Algorithm, Bound, Runner, Site
 from bestof.torch.plan.algorithms.onednn import has_onednn
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.problem import FusedProblem
 
 
 class PyTorch(Algorithm):

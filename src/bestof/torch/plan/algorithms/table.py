@@ -10,7 +10,7 @@ from bestof.torch.plan.algorithms.native import Native
 from bestof.torch.plan.algorithms.onednn import OneDnn
 from bestof.torch.plan.algorithms.product import products
 from bestof.torch.plan.algorithms.pytorch import PyTorch
-from bestof.torch.plan.problem import FusedProblem
+from bestof.torch.plan.layers.problem import FusedProblem
 
 PYTORCH = PyTorch()
 

@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.kernels import AttentionPlan
-from bestof.torch.plan.graph import (
+from bestof.torch.plan.layers.raced_problem import RacedProblem
+from bestof.torch.plan.operations.checks import expect, val
+from bestof.torch.plan.operations.operands import as_planned, side_by_side
+from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
     argument,
     behind,
@@ -21,14 +29,6 @@ from bestof.torch.plan.graph import (
     shape_of,
     value_of,
 )
-from bestof.torch.plan.operations.checks import expect, val
-from bestof.torch.plan.operations.operands import as_planned, side_by_side
-from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.raced_problem import RacedProblem
-from bestof.torch.plan.raced_step import RacedStep
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
 
 aten = torch.ops.aten
 

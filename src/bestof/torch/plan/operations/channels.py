@@ -14,8 +14,8 @@ from torch.fx import Node
 from bestof.kernels import transpose
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
 
 
 @dataclass(frozen=True, slots=True)

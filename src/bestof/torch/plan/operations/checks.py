@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.plan.graph import MULTIPLIED, value_of
 from bestof.torch.plan.operations.operation import Operation
+from bestof.torch.plan.trace.graph import MULTIPLIED, value_of
 
 
 def expect(right: bool, what: str) -> None:

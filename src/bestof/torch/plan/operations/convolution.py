@@ -10,19 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Node
 
-from bestof.torch.plan.activations import activation_of
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.frozen_weights import Norm
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, only_user, pair, shape_of
-from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.layers.activations import activation_of
+from bestof.torch.plan.layers.frozen_weights import Norm
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import problem_of
 from bestof.torch.plan.operations.checks import expect, is_alike, is_rows, val
 from bestof.torch.plan.operations.fused_layer import FusedLayer
 from bestof.torch.plan.operations.pooling import Pooling
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.problem import problem_of
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, only_user, pair, shape_of
 
 aten = torch.ops.aten
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch.fx import Node
 
-from bestof.torch.plan.graph import MULTIPLIED
 from bestof.torch.plan.operations.checks import expect, is_alike, val
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import MULTIPLIED
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from typing import Any
 from torch.fx import Node
 
 from bestof.accuracy import Accuracy
-from bestof.torch.plan.activations import activation_of, recognise_activation
-from bestof.torch.plan.frozen_weights import FrozenWeights, Norm
-from bestof.torch.plan.graph import MULTIPLIED, only_user, shape_of
-from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.layers.activations import activation_of, recognise_activation
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights, Norm
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.layers.problem import FusedProblem, problem_of
 from bestof.torch.plan.operations.checks import expect, expect_pair, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
-from bestof.torch.plan.problem import FusedProblem, problem_of
-from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.trace.graph import MULTIPLIED, only_user, shape_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch.fx import Node
 
-from bestof.torch.plan.activations import recognise_activation
-from bestof.torch.plan.graph import only_user
-from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.layers.activations import recognise_activation
+from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.checks import is_alike, is_dense, operation_of
 from bestof.torch.plan.operations.linear import Linear
-from bestof.torch.plan.rewriter import Rewriter
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.trace.graph import only_user
 
 aten = torch.ops.aten
 

@@ -12,9 +12,17 @@ from torch import Tensor
 from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.frozen_weights import Norm
-from bestof.torch.plan.graph import (
+from bestof.torch.plan.layers.frozen_weights import Norm
+from bestof.torch.plan.layers.layer import Layer
+from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
+from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.operations.fused_layer import FusedLayer
+from bestof.torch.plan.operations.pixel_linear import turned
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import (
     MULTIPLIED,
     argument,
     is_plain,
@@ -22,14 +30,6 @@ from bestof.torch.plan.graph import (
     other_argument,
     shape_of,
 )
-from bestof.torch.plan.layer import Layer
-from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
-from bestof.torch.plan.operations.dense import Dense
-from bestof.torch.plan.operations.fused_layer import FusedLayer
-from bestof.torch.plan.operations.pixel_linear import turned
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
 
 aten = torch.ops.aten
 

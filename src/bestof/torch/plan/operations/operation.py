@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from torch.fx import Node
 
-from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.raced_problem import RacedProblem
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.raced_problem import RacedProblem
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
 
 
 class Operation(ABC):

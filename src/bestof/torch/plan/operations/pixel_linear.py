@@ -10,9 +10,7 @@ import torch
 from torch.fx import Node
 
 from bestof.torch.plan.algorithms.algorithm import Site
-from bestof.torch.plan.convolution_step import ConvolutionStep
-from bestof.torch.plan.graph import argument, is_plain, only_user, shape_of
-from bestof.torch.plan.layer import Layer
+from bestof.torch.plan.layers.layer import Layer
 from bestof.torch.plan.operations.channels import ToChannelsLast
 from bestof.torch.plan.operations.checks import (
     expect,
@@ -23,9 +21,11 @@ from bestof.torch.plan.operations.checks import (
     val,
 )
 from bestof.torch.plan.operations.fused_layer import FusedLayer
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import argument, is_plain, only_user, shape_of
 
 aten = torch.ops.aten
 _CHANNELS_FIRST = [0, 3, 1, 2]

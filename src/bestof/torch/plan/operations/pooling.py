@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Node
 
-from bestof.torch.plan.frozen_weights import FrozenWeights
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, pair, shape_of
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.window import Window, pooling_runner
 from bestof.torch.plan.operations.checks import expect, expect_pair, is_rows, val
 from bestof.torch.plan.operations.operation import Operation, decoded_fields, encoded_fields
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
-from bestof.torch.plan.window import Window, pooling_runner
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, pair, shape_of
 
 aten = torch.ops.aten
 

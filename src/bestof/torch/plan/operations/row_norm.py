@@ -13,15 +13,15 @@ from torch.fx import Node
 
 from bestof.errors import TorchError
 from bestof.kernels import NormPlan
-from bestof.torch.plan.graph import MULTIPLIED, argument, is_plain, shape_of
+from bestof.torch.plan.layers.raced_problem import RacedProblem
 from bestof.torch.plan.operations.checks import expect, is_alike, is_dense, val
 from bestof.torch.plan.operations.operands import as_planned
 from bestof.torch.plan.operations.operation import Operation
-from bestof.torch.plan.place import Place
-from bestof.torch.plan.raced_problem import RacedProblem
-from bestof.torch.plan.raced_step import RacedStep
-from bestof.torch.plan.rewriter import Rewriter
-from bestof.torch.plan.step import Step
+from bestof.torch.plan.operations.rewriter import Rewriter
+from bestof.torch.plan.steps.place import Place
+from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.plan.trace.graph import MULTIPLIED, argument, is_plain, shape_of
 
 aten = torch.ops.aten
 

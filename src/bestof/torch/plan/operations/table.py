@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from bestof.torch.plan.frozen_weights import FrozenWeights
+from bestof.torch.plan.layers.frozen_weights import FrozenWeights
 from bestof.torch.plan.operations.attention import Attention
 from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
 from bestof.torch.plan.operations.convolution import Convolution
@@ -17,10 +17,10 @@ from bestof.torch.plan.operations.linear import Linear
 from bestof.torch.plan.operations.operation import Operation
 from bestof.torch.plan.operations.pixel_linear import PixelLinear
 from bestof.torch.plan.operations.pooling import Pooling
+from bestof.torch.plan.operations.rewriter import Rewriter
 from bestof.torch.plan.operations.rotary import Rotary
 from bestof.torch.plan.operations.row_norm import RowNorm
 from bestof.torch.plan.operations.written import Written
-from bestof.torch.plan.rewriter import Rewriter
 
 OPERATIONS: tuple[type[Operation], ...] = (
     Convolution,

@@ -1,0 +1,1 @@
+"""Replace operators of a graph by operations of the plan."""

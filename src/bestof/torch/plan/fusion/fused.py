@@ -1,0 +1,101 @@
+"""Replace operators of a traced graph by operations of the plan."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import GraphModule, Node
+
+from bestof.torch.plan.fusion.composites import unite
+from bestof.torch.plan.fusion.joining import join_products
+from bestof.torch.plan.fusion.parts import take_parts
+from bestof.torch.plan.fusion.repeats import merge_repeats
+from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.operations.rewriter import Rewriter, Weights
+from bestof.torch.plan.operations.table import RECOGNISERS
+from bestof.torch.plan.trace.graph import value_of
+from bestof.torch.plan.trace.strides import VIEWS, reads_strides
+
+aten = torch.ops.aten
+
+
+def fuse(module: GraphModule, weights: Weights, joins: bool = True) -> None:
+    """Rewrite the graph of a trace in place.
+
+    First every operation replaces the operators that it recognises, then each takes in the nodes
+    that follow. `weights` holds the layers of earlier shapes, which share them. joins: whether
+    products of the same value may become one, which copies their weights.
+    """
+    graph, rewriter = module.graph, Rewriter(module, weights)
+    for node in list(graph.nodes):
+        if node.target in VIEWS:
+            # A view if strides allow it: the strides of a plan's values are its own.
+            node.target = aten.reshape.default
+        if _is_identity(node) and not any(map(reads_strides, node.users)):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    take_parts(graph)
+    merge_repeats(graph)
+    unite(graph)
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
+        if node.op == "call_function" and (recognise := RECOGNISERS.get(node.target)) is not None:
+            recognise(rewriter, node)
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
+        operation = operation_of(node)
+        if operation is not None and not node._erased:
+            operation.absorb(rewriter, node)
+    graph.eliminate_dead_code()
+    if joins:
+        join_products(rewriter)
+
+
+def drop_unread_attributes(module: GraphModule) -> None:
+    """Drop the parameters and buffers that no node reads: operations hold what they need."""
+    read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for own in (module._parameters, module._buffers):
+        for name in list(own):
+            if name not in read:
+                del own[name]
+
+
+def _is_identity(node: Node) -> bool:
+    if node.op != "call_function":
+        return False
+    target = node.target
+    if target in _IDENTITIES:
+        return True
+    if target is aten.dropout.default or target is aten.feature_dropout.default:
+        return not node.args[2]
+    given, result = value_of(node.args[0] if node.args else None), value_of(node)
+    if given is None or result is None:
+        return False
+    same = (
+        given.shape == result.shape
+        and given.dtype is result.dtype
+        and given.device == result.device
+    )
+    return same and target in _IDENTITIES_OF_SHAPE
+
+
+# The graph is pure, and the plan chooses layouts: copies and aliases change nothing.
+_IDENTITIES = {
+    aten.detach.default,
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+}
+_IDENTITIES_OF_SHAPE = {
+    aten.adaptive_avg_pool2d.default,
+    aten.adaptive_max_pool2d.default,
+    aten._adaptive_avg_pool2d.default,
+    aten.to.dtype,
+    aten.to.device,
+    aten.to.dtype_layout,
+    aten._to_copy.default,
+    aten.expand.default,
+    aten.flatten.using_ints,
+    aten.view.default,
+    aten.reshape.default,
+}

@@ -1,0 +1,1 @@
+"""The fused layers of a plan, as values, and their weights."""

@@ -1,0 +1,66 @@
+"""The pooling windows that native kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from bestof.errors import TorchError
+from bestof.kernels import Pool2dPlan
+from bestof.torch.plan.trace.graph import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The maximum or average of every window of (N, C, H, W)."""
+
+    kind: str
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    count_padding: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} pooling {self.kernel[0]}x{self.kernel[1]}"
+
+    @property
+    def is_max_2x2(self) -> bool:
+        """Whether it yields the largest of each 2x2 values, which some convolutions do as well."""
+        return (self.kind, self.kernel, self.stride, self.padding) == (
+            "max",
+            (2, 2),
+            (2, 2),
+            (0, 0),
+        )
+
+
+MAX_2X2 = Window("max", (2, 2), (2, 2), (0, 0), count_padding=True)
+
+
+def pooling_runner(pool: Window, x: Tensor, out: Tensor) -> Callable[[], object]:
+    """Return a function that pools x into `out`, both in channels last.
+
+    The kernel is given addresses: 20 us a call where the code has left the caches; 60 by arrays.
+    TorchError if `out` has another shape or type, for the kernel does not know its size.
+    """
+    n, c, h, w = x.shape
+    plan = Pool2dPlan(
+        (n, h, w, c),
+        pool.kernel,
+        kind=pool.kind,
+        stride=pool.stride,
+        padding=pool.padding,
+        count_padding=pool.count_padding,
+        dtype=str(x.dtype).removeprefix("torch."),
+    )
+    given, made = x.permute(0, 2, 3, 1), out.permute(0, 2, 3, 1)
+    into, alike = made.shape, given.is_contiguous() and made.is_contiguous()
+    if into != plan.y_shape or x.dtype is not out.dtype or not alike:
+        raise TorchError(
+            f"optimize: a {pool} of {tuple(x.shape)} yields (N, H, W, C) {tuple(plan.y_shape)} of "
+            f"{x.dtype}; the plan keeps {tuple(into)} of {out.dtype} for it: make the plan anew"
+        )
+    return partial(plan.run, x.data_ptr(), out.data_ptr())

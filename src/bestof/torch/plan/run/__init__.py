@@ -1,0 +1,1 @@
+"""The program of a plan: its steps, tuned and bound."""

@@ -1,0 +1,56 @@
+"""A program bound to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from bestof.errors import TorchError
+from bestof.torch.plan.memory.arena import Arena
+from bestof.torch.plan.steps.step import Step
+from bestof.torch.shim import Watch, watch
+
+
+@dataclass(slots=True)
+class Binding:
+    """The steps of a program, on an arena of its own; one call at a time.
+
+    slots: the values of the running call. runs: what a call runs, one function a step. settled:
+    whether all algorithms are chosen. shared, versions: the model's tensors that the steps read,
+    and how often each was changed. home: where the binding waits between calls.
+    """
+
+    arena: Arena
+    slots: list[Any]
+    steps: list[Step]
+    runs: list[Callable[[], object]] = field(default_factory=list)
+    settled: bool = False
+    shared: list[Tensor] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    home: list[Any] = field(default_factory=list)
+    watch: Watch | None = None
+
+    def refresh(self) -> None:
+        """Bind to the algorithms that were chosen since."""
+        choosing = [step.chosen for step in self.steps if step.chosen is not None]
+        self.settled = sum(one.learn() for one in choosing) == len(choosing)
+        for step in self.steps:
+            if step.chosen is not None:
+                step.run = step.chosen.run
+        self.runs = [step.run for step in self.steps]
+
+    def check(self) -> None:
+        """Raise TorchError if a parameter that the steps read was changed in place."""
+        if self.watch is not None and self.watch.is_unchanged():
+            return
+        if [one._version for one in self.shared] != self.versions:
+            raise TorchError(
+                "optimize: a parameter or buffer of the model was changed after the plan was made, "
+                "which is frozen and "
+                "shares the memory of those that it does not transform; call optimize again"
+            )
+        if self.watch is not None:
+            self.watch = watch(self.shared, sampled=False)  # memory has moved

@@ -1,0 +1,1 @@
+"""From a model to a graph of operators that change nothing."""

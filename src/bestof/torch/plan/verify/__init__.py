@@ -1,0 +1,1 @@
+"""Verify a plan against its model before it is handed out."""

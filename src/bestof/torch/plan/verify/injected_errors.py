@@ -1,0 +1,146 @@
+"""Runs a plan with injected errors, to measure how rounding grows on its way to the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from bestof.torch.distance import Size, moved, pieces, size_of
+from bestof.torch.plan.algorithms.table import PYTORCH, promised_error
+from bestof.torch.plan.operations.channels import ToChannelsFirst, ToChannelsLast
+from bestof.torch.plan.operations.checks import operation_of
+from bestof.torch.plan.operations.dense import Dense
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.binding import Binding
+from bestof.torch.plan.steps.convolution_step import ConvolutionStep
+from bestof.torch.plan.steps.step import Step
+
+# Injected errors are magnified to stand out of the rounding of everything else. No step errs by
+# more than _SHAKEN: errors of bfloat16 stand out as they are, and a network answers larger ones out
+# of proportion.
+_MAGNIFIED = 64.0
+_SHAKEN = 3e-3
+# Operations that round nothing.
+_COPIES = Dense, ToChannelsLast, ToChannelsFirst
+_EPS = float(torch.finfo(torch.float32).eps)
+
+
+class Moved(NamedTuple):
+    """What injected errors do to a result: whether a result of whole numbers stays the same, and
+    the size of the finite differences of others."""
+
+    same: bool
+    size: Size
+
+
+def error_of(step: ConvolutionStep) -> float:
+    """Return the promised rms error of a step, that of PyTorch's result included.
+
+    It is relative to the rms of the sums.
+    """
+    theirs = PYTORCH.error(step.problem)
+    return theirs + max(theirs, promised_error(step.problem, step.algorithm))
+
+
+def promised_errors(program: Program) -> dict[str, float]:
+    """Return the promised errors of the layers, by the names of their steps."""
+    binding = program.borrow()
+    try:
+        steps = ((step.name, step.convolution) for step in binding.steps)
+        return {name: error_of(one) for name, one in steps if one is not None}
+    finally:
+        program.give_back(binding)
+
+
+def rounding_errors(program: Program) -> list[float]:
+    """Return the errors that are injected into the values of other steps in the arena."""
+    nodes = (node for node in program.planned if not _is_copy(node))
+    return [_rounding_error(node.meta["val"]) for node in nodes]
+
+
+def _is_copy(node: Node) -> bool:
+    return isinstance(operation_of(node), _COPIES)
+
+
+def _rounding_error(value: Tensor) -> float:
+    return 2 * float(torch.finfo(value.dtype).eps)
+
+
+def magnification(errors: Collection[float]) -> float:
+    """Return how many times larger than promised the injected errors are."""
+    return min(_MAGNIFIED, max(1.0, _SHAKEN / max(errors, default=_EPS)))
+
+
+def run_shaken(
+    program: Program,
+    inputs: Sequence[Tensor],
+    injected: dict[str, tuple[float, float]],
+    magnified: float,
+    plain: Sequence[Any],
+    seed: int = 0,
+    varies: Callable[[int], Collection[int]] = range,
+) -> list[Moved]:
+    """Return how magnified errors move the results; they are injected into values in the arena.
+
+    plain: the results without these errors. The others are not kept: they would take as much memory
+    as the results of the plan and of the model.
+    injected: (the error, what it is relative to) of each layer. Other steps err by rounding.
+    varies: the axes along which the signs of errors vary, by the number of axes; the errors are
+    alike along the others.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(binding: Binding, step: Step) -> None:
+        one = step.convolution
+        out = one.site.out if one is not None else binding.slots[step.slot]
+        copies = _is_copy(program.nodes[step.slot])
+        if isinstance(out, Tensor) and step.is_planned and not copies:
+            error, scale = magnified * _rounding_error(out), 0.0
+            if one is not None:
+                error, scale = injected[step.name]
+                error *= magnified
+            # All of one size: a single output with an error near zero would be allowed none.
+            axes = varies(out.dim())
+            extents = [size if axis in axes else 1 for axis, size in enumerate(out.shape)]
+            error *= max(size_of(out).rms, scale)
+            if len(axes) == out.dim():
+                for (part,) in pieces(out):  # signs take as much memory as what they change
+                    part.add_(_signs(torch.empty_like(part), error, generator))
+            else:
+                out.add_(_signs(out.new_empty(extents), error, generator))
+
+    given = program.changed.copied(inputs)
+
+    def compared(outputs: list[Any]) -> list[Moved]:
+        results = [*outputs, *(given[place] for place in program.changed.places)]
+        return [_moved(rough, one) for rough, one in zip(results, plain, strict=True)]
+
+    return program.read(list(given), shake, compared)
+
+
+def _signs(memory: Tensor, error: float, generator: torch.Generator) -> Tensor:
+    """Return errors of one size and random signs, in the given memory."""
+    return memory.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0).mul_(error)
+
+
+def _moved(rough: Any, plain: Any) -> Moved:
+    if not isinstance(plain, Tensor):
+        return Moved(True, Size())
+    if plain.is_floating_point():
+        return Moved(True, moved(rough, plain))
+    return Moved(torch.equal(rough, plain), Size())
+
+
+def results_of(
+    program: Program,
+    inputs: Sequence[Tensor],
+    after_step: Callable[[Binding, Step], object] | None = None,
+) -> list[Any]:
+    """Return the outputs, then the changed inputs, of a run on copies of those."""
+    given = program.changed.copied(inputs)
+    outputs = program.run(list(given), after_step)
+    return [*outputs, *(given[place] for place in program.changed.places)]

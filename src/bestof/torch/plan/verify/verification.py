@@ -1,0 +1,222 @@
+"""Verify that a plan computes what its model does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from bestof.errors import BestofWarning, TorchError
+from bestof.torch.distance import are_equal, peak
+from bestof.torch.plan.algorithms.algorithm import Runner
+from bestof.torch.plan.layers.raced_problem import NATIVE, RacedProblem
+from bestof.torch.plan.layers.raced_problem import PYTORCH as RACED_BY_PYTORCH
+from bestof.torch.plan.run.program import Program
+from bestof.torch.plan.steps.raced_step import RacedStep
+from bestof.torch.plan.trace.graph import argument
+from bestof.torch.plan.trace.strides import copied
+from bestof.torch.plan.verify.bounds import Bounds
+from bestof.torch.plan.verify.injected_errors import results_of
+from bestof.torch.plan.verify.step_verification import verify_steps
+from bestof.torch.plan.verify.telling_inputs import are_usual, finite_inputs, normal_inputs
+
+_REMEDY = "accuracy='exact' runs the model's own operators; the model is untouched"
+
+Results = tuple[Sequence[Any], Sequence[Tensor]]  # the outputs; the inputs as they are left
+
+
+def verify_examples(
+    program: Program,
+    inputs: Sequence[Tensor],
+    expected: Results,
+    run: Callable[[Sequence[Tensor]], Results],
+) -> None:
+    """Verify a plan for the example inputs, and for others if these tell little.
+
+    run: runs the model on other inputs. If the example holds NaN or infinity, the plan must also be
+    right for numbers in their place. If rounding explains large differences, as for numbers near
+    1e6 before a norm, or if no input is of a usual size, it must also be right for normal numbers.
+    Inputs of which the model makes no numbers are left out.
+    """
+    if _is_random(program):
+        return
+    if program.accuracy == "exact":
+        verify_bits(program, inputs, expected, run)
+        return
+    tells = False
+    numbers = finite_inputs(inputs)
+    if numbers is not None:  # first, for what they show of a kernel
+        tells = _verify_others(program, numbers, run)
+    tells = (verify(program, inputs, *expected) and are_usual(inputs)) or tells
+    others = None if tells else normal_inputs(inputs)
+    if others is not None:
+        _verify_others(program, others, run)
+
+
+def verify_bits(
+    program: Program,
+    inputs: Sequence[Tensor],
+    expected: Results,
+    run: Callable[[Sequence[Tensor]], Results],
+) -> None:
+    """Raise TorchError if a plan has other bits than its model, where the model repeats its own."""
+    rights = _flat(program, expected)
+    got = results_of(program, [copied(one, one.stride()) for one in inputs])
+    if same_bits(got, rights) or not same_bits(_flat(program, run(inputs)), rights):
+        return
+    raise TorchError(
+        "optimize: with accuracy='exact', the plan and the model differ in some bits: an operator "
+        "runs another kernel when it is traced; run the model itself, or choose "
+        "accuracy='float32', which keeps within rounding errors"
+    )
+
+
+def _flat(program: Program, results: Results) -> list[Any]:
+    """Return the outputs, then the inputs that the program changes."""
+    outputs, changed = results
+    return [*outputs, *(changed[place] for place in program.changed.places)]
+
+
+def same_bits(got: Sequence[Any], rights: Sequence[Any]) -> bool:
+    """Return whether tensors are equal, NaN being equal to NaN; other values are not compared."""
+    pairs = zip(got, rights, strict=True)
+    return all(
+        are_equal(one, right)
+        for one, right in pairs
+        if isinstance(one, Tensor) and isinstance(right, Tensor)
+    )
+
+
+def _verify_others(
+    program: Program, inputs: Sequence[Tensor], run: Callable[[Sequence[Tensor]], Results]
+) -> bool:
+    """Verify a plan for other inputs, unless the model makes no numbers of them.
+
+    Next to the roots of negative numbers, rounding alone decides between 0 and NaN.
+    """
+    try:
+        expected = run(inputs)
+    except TorchError:
+        return False
+    outputs = (one for one in expected[0] if isinstance(one, Tensor))
+    if not all(isfinite(peak(one)) for one in outputs if one.is_floating_point()):
+        return False
+    return verify(program, inputs, *expected) and are_usual(inputs)
+
+
+def verify(
+    program: Program, inputs: Sequence[Tensor], expected: Sequence[Any], changed: Sequence[Tensor]
+) -> bool:
+    """Return whether the results tell that the plan is right.
+
+    They do not if a result holds NaN or infinity, is 0, or if rounding explains large differences.
+    TorchError if they differ from the model's by more than rounding explains.
+
+    expected: the outputs. changed: the inputs, as the model leaves them. `inputs` are not changed.
+
+    First, each kernel is compared with PyTorch or float64 on the values that reach it. If it is
+    wrong, PyTorch's takes its place, and a warning says so. Then the outputs are compared. How
+    rounding errors of single steps grow on their way to the outputs is measured: in a run with
+    errors injected, in proportion to what each algorithm promises.
+    """
+    with torch.no_grad():
+        scales = verify_steps(program, inputs)
+        rights = [*expected, *(changed[place] for place in program.changed.places)]
+        bounds = Bounds(program, inputs, scales)
+        wrong = bounds.complaint(bounds.got, rights)
+        if wrong is not None:
+            wrong = _complaint_of_kernels(program, inputs, bounds, rights, wrong)
+        if wrong is not None:
+            raise TorchError(f"optimize: {wrong}; {_REMEDY}")
+        return bounds.tell(rights)
+
+
+def _complaint_of_kernels(
+    program: Program, inputs: Sequence[Tensor], bounds: Bounds, rights: list[Any], wrong: str
+) -> str | None:
+    """Return what is wrong, or None if the error of PyTorch's own operators explains it.
+
+    Its norm of 1,000 + x errs by 3e-5. Two comparisons take the place of one, within the same
+    bounds. PyTorch's operators replace the results of all norms and attentions, and the outputs
+    must be the model's: all else is right. Results in float64 replace them, and the outputs must be
+    the plan's: its norms and attentions are right. If they are not, PyTorch's take their place.
+    """
+    raced = [one for one in program.choices.values() if isinstance(one.problem, RacedProblem)]
+    raced = [one for one in raced if one.algorithm != RACED_BY_PYTORCH]
+    if not raced or bounds.complaint(_results_with(program, inputs, _by_pytorch), rights):
+        return wrong
+    is_open = any(one.algorithm is None for one in raced)
+    got = _results_with(program, inputs, _by_kernel) if is_open else bounds.got
+    difference = bounds.complaint(got, _results_with(program, inputs, _by_float64))
+    if difference is None:
+        return None
+    warnings.warn(
+        f"optimize: {difference}, with norms and attentions by native kernels; PyTorch's "
+        "operators take their place",
+        BestofWarning,
+        stacklevel=8,
+    )
+    for choice in raced:
+        choice.settle(RACED_BY_PYTORCH)
+    program.bind_anew()
+    return bounds.complaint(results_of(program, inputs), rights)
+
+
+def _results_with(
+    program: Program, inputs: Sequence[Tensor], replaced: Callable[[RacedStep], Runner]
+) -> list[Any]:
+    """Return the results of a run in which norms and attentions run otherwise."""
+    binding = program.borrow()
+    for step in binding.steps:
+        if step.raced is not None and step.raced.algorithm != RACED_BY_PYTORCH:
+            step.run = replaced(step.raced)
+    program.give_back(binding)
+    try:
+        return results_of(program, inputs, lambda *_: None)  # by this binding, step by step
+    finally:
+        binding.refresh()
+
+
+def _by_kernel(one: RacedStep) -> Runner:
+    return one.runner(NATIVE)
+
+
+def _by_pytorch(one: RacedStep) -> Runner:
+    """Run the kernel, for what it may write elsewhere, then PyTorch's operator."""
+
+    def run() -> None:
+        operand = one.overwritten()
+        one.runner(NATIVE)()
+        one.renew(operand)
+        one.runner(RACED_BY_PYTORCH)()
+
+    return run
+
+
+def _by_float64(one: RacedStep) -> Runner:
+    """Run the kernel, for what it may write elsewhere, then take the result from float64."""
+
+    def run() -> None:
+        right = one.reference()
+        one.runner(NATIVE)()
+        one.out.copy_(right)
+
+    return run
+
+
+def _is_random(program: Program) -> bool:
+    """Return whether an operator draws random numbers: then no two runs agree."""
+    return any(map(_draws, program.nodes))
+
+
+def _draws(node: Node) -> bool:
+    """Return whether an operator draws random numbers; attention without dropout draws none."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    is_attention = node.target is torch.ops.aten.scaled_dot_product_attention.default
+    return not (is_attention and argument(node, "dropout_p") == 0)
