@@ -252,6 +252,7 @@ def test_a_hidden_nan_stays_hidden() -> None:
         hold(got, which, np.s_[45:])
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [1, 2])
 def test_shared_heads_of_several_blocks(shared: int, causal: bool) -> None:

@@ -219,6 +219,7 @@ def test_around_the_sizes_of_tiles(keys: int, causal: bool) -> None:
             check(replace(case, mask=mask))
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [1, 2])
 def test_shared_heads_of_several_blocks(shared: int, causal: bool) -> None:

@@ -24,6 +24,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     yield from forced(request.param)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("queries", "keys", "size", "causal"),
     [
@@ -38,6 +39,7 @@ def test_sizes_beside_those_of_tiles(queries: int, keys: int, size: int, causal:
         check(case, threads)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("shape", [(127, 159), (1, 159), (3, 127, 159), (2, 1, 1, 159)])
 def test_masks(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(7)

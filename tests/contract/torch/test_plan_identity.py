@@ -277,6 +277,7 @@ def made(name: str) -> tuple[nn.Module, Given]:
     return model.eval(), given
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_has_the_models_bits(name: str) -> None:
     model, given = made(name)

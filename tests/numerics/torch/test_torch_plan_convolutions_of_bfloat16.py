@@ -86,6 +86,7 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3)).bfloat16()
 
 
+@pytest.mark.long(every=3)
 @torch.no_grad()
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("normed", [False, True], ids=["", "norm"])

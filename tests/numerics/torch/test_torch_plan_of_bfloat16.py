@@ -85,6 +85,7 @@ def settled(layer: nn.Module, x: Tensor) -> OptimizedModel:
     return plan
 
 
+@pytest.mark.long(every=3)
 @torch.no_grad()
 @pytest.mark.parametrize(("bias", "turned", "then"), CASES)
 def test_each_result_is_rounded_as_often_as_a_layer_ends(

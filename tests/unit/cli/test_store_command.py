@@ -199,6 +199,7 @@ def many(tmp_path: Path) -> str:
     return str(tmp_path / "many.sqlite")
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("command", [["store", "show"], ["report"], ["store", "explain", "s0"]])
 def test_tables_of_many_problems_are_cut_and_say_so(
     command: list[str], many: str, capsys: pytest.CaptureFixture[str]

@@ -60,6 +60,7 @@ def places(image: Tensor) -> list[tuple[int, ...]]:
     return [(0, 0, 0, 0), (n - 1, c - 1, h - 1, w // 2), (0, c // 2, h // 2, w // 2)]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=lambda one: one.direction)

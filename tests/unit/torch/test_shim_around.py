@@ -22,6 +22,7 @@ from bestof.torch.override import ConvolutionOverride
 __all__ = ["either", "override"]  # fixtures
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "error",
     [

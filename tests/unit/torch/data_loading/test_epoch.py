@@ -109,6 +109,7 @@ LOADERS: dict[str, Make] = {
 }
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", LOADERS)
 def test_order_and_random_state_are_as_without_tuning(name: str) -> None:
     expected, state, _ = seeded(LOADERS[name], False, 3)

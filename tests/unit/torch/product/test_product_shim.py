@@ -57,6 +57,7 @@ def test_a_settled_call_does_not_enter_python(name: str) -> None:
     assert shim.asked == asked
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_settled_call_of_another_kernel_does_not_either(name: str, row: Row) -> None:
