@@ -28,7 +28,7 @@ demo: .venv/installed
 	$(PY) -m bestof report --tree build/demo.json
 	@echo "The command is .venv/bin/bestof; see what else was tried: .venv/bin/bestof report build/demo.json"
 
-# Without the tests marked `long`, which take an hour of two processors; .ci/run must end in 20 minutes.
+# Without the tests marked `long`, which take half an hour to an hour; .ci/run must end in 20 minutes.
 test: .venv/installed
 	$(PYTEST) -m "not long"
 

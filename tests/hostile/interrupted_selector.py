@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from interrupted import (
 )
 
 from bestof import Alternative, BestOf
+from bestof.selection.journal import DecisionEntry
 from bestof.selection.store.memory import MemoryStore
 from bestof.selection.trial import current_trial, detours
 
@@ -100,11 +101,22 @@ class World:
             for row in selector.explain(1.0).alternatives:
                 out = row.name in ("wrong", "broken")
                 assert out or row.reason is None, f"{row.name} is out: {row.reason}"
+            self._look_at_journal(selector)
         decision = self.selectors[-1].explain(1.0).decision
         assert decision == self.winner, f"decided for {decision}"
         for record in self.store.records():
             if record.decision is not None and record.selector == self.selectors[-1].name:
                 assert record.decision == self.winner, f"stored {record.decision}"
+
+    def _look_at_journal(self, selector: BestOf) -> None:
+        knowledge = selector._knowledge
+        last: dict[Hashable, str] = {}
+        for entry in knowledge.journal.entries():
+            if isinstance(entry, DecisionEntry):
+                last[entry.problem] = entry.alternative
+        for problem, decision in knowledge.decisions.items():
+            told = last.get(problem)
+            assert told == decision.alternative, f"the journal has {told} for {problem}"
 
 
 def _plain(policy: str) -> Callable[[World], None]:

@@ -64,7 +64,7 @@ class World:
         self.selectors: list[BestOf] = []
         self.step: Callable[[], list[Tensor]] = list
         self.right: Results = []
-        self.steps, self.steps_after = 40, 100
+        self.steps, self.steps_after = 40, 300
 
     def clock(self) -> float:
         """Return the time, which the alternative on trial has advanced."""

@@ -40,7 +40,7 @@ _MAIN = ("__main__", "__mp_main__")
 _CODE, _DATA = 12, 8  # digits of the two parts of a digest
 _IDENTITY = re.compile(rf"(?:^|(?<= ))(\S+)#([0-9a-f]{{{_CODE}}})[0-9a-f]{{{_DATA}}}(?= |$)")
 _OWN = __name__.partition(".")[0]
-_OWN_PLACE = re.compile(rf"(?:^|(?<= )){_OWN}\.[\w.]+:")
+_OWN_PLACE = re.compile(rf"^{_OWN}\.(?:(?!\.py:)[\w.])+:")
 _Naming = Callable[[str], str]
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 
@@ -60,8 +60,8 @@ def is_former(
 ) -> bool:
     """Return whether a version of an earlier bestof is that of these functions.
 
-    It named the script by its path, in the digest of classes too. The folder does not matter. It
-    named each module of bestof.
+    Earlier versions named the script by its path, in the digest of classes too; its folder does not
+    matter. They named each module of bestof.
     """
     scripts: list[str | None] = [None]
     for place, _ in _IDENTITY.findall(version):
@@ -73,9 +73,8 @@ def is_former(
         if version == _version_text(functions, depends, partial(_module_name, script=script)):
             return True
     # The function may have moved since, if no class of bestof is in its digest.
-    return bool(_OWN_PLACE.search(version)) and _OWN_PLACE.sub(f"{_OWN}:", version) == (
-        version_of(functions, depends)
-    )
+    moved = _IDENTITY.sub(lambda found: _OWN_PLACE.sub(f"{_OWN}:", found[0]), version)
+    return moved != version and moved == version_of(functions, depends)
 
 
 def places(version: str) -> tuple[str, ...]:
@@ -130,12 +129,12 @@ def _place(function: Any, naming: _Naming) -> str:
 
 
 def _present(module: str) -> str:
-    """Return what stands for a module."""
+    """Return the name of a module in a version: `bestof` for all modules of bestof."""
     return _OWN if module.partition(".")[0] == _OWN else _module_name(module)
 
 
 def _module_name(module: str, script: str | None = None) -> str:
-    """Return what stands for a module outside of bestof; in earlier versions, inside too.
+    """Return the name of a module as earlier versions of bestof wrote it.
 
     For the main program, this is the module that was run, or the name of the script's file. If
     `script` is given, it stands for that file.

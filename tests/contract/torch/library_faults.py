@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 
 import torch
 from torch import nn
@@ -74,7 +75,13 @@ def thin_behind_others() -> None:
         plan = bt.optimize(net, (x,))
         for _ in range(20):
             torch.testing.assert_close(plan(x), net(x), rtol=1e-4, atol=1e-4)
-    assert set(read) == {(112, 14, 1, 1), (96, 12, 2, 1)}, read
+        assert set(read) == {(112, 14, 1, 1), (96, 12, 2, 1)}, read
+        read.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            plan.save(f"{folder}/plan")
+            loaded = bt.load(f"{folder}/plan")
+        torch.testing.assert_close(loaded(x), net(x), rtol=1e-4, atol=1e-4)
+        assert set(read) == {(112, 14, 1, 1), (96, 12, 2, 1)}, read
 
 
 def layouts() -> None:

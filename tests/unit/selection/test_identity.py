@@ -413,3 +413,7 @@ def test_evidence_under_a_module_of_bestof_stays_valid() -> None:
     assert not is_former(former, [function], ["torch==3"])
     assert not is_former(former.replace(":f#", ":g#"), [function], ["torch==2"])
     assert places(former) == ("bestof:f",)
+    depends = ["bestof.torch.kernels:3"]  # no place of a function
+    former = version_of([function], depends).replace("bestof:f", "bestof.torch.gone:f")
+    assert is_former(former, [function], depends)
+    assert places("bestof.bench.py:f#" + "0" * 20) == ("bestof.bench.py:f",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -133,14 +134,17 @@ def test_many_threads() -> None:
     assert len(kept) == 0
 
 
-def test_a_matrix_whose_backward_pass_never_comes_leaves() -> None:
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_matrix_whose_backward_pass_never_comes_leaves(shares: bool) -> None:
     """After an exception between the passes of a program that reuses the memory of its batches."""
     kept, batch = KeptMatrices(), torch.zeros(3)
-    first, other, later = batch.detach(), batch.view(1, 3), batch.detach()
-    kept.keep(first, "a", matrix())
-    kept.keep(other, "a", matrix())  # of another problem
-    for _ in range(64):
-        kept.drop(later, "a")
-    assert len(kept) == 2, "a network may have as many layers of one problem"
-    kept.drop(later, "a")
-    assert [key[1] for key in kept.entries] == [(1, 3)]
+    left, other, later = batch.detach(), batch.view(1, 3), batch.detach()
+    kept.keep(left, "a", matrix())
+    for number in range(300):
+        assert number > 256 or len(kept) > 0, "a network may have as many layers"
+        if shares:  # each step makes a matrix, and takes it
+            kept.keep(other, "b", matrix())
+            assert kept.take(other, "b") is not None
+        else:
+            kept.drop(later, "a" if number % 3 else "b")
+    assert len(kept) == 0

@@ -174,7 +174,7 @@ class RaceSearch:
     def drop(self, position: int) -> None:
         """Take an alternative out for good; judge again those that lost to it.
 
-        If an interrupt comes in between, dropping it again completes this.
+        If an interrupt stops this method, call it again with the same position.
         """
         self._live = [other for other in self._live if other != position]
         self._restart()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from bestof.entries import entries
 from bestof.torch.fingerprint import fingerprint_of
 from bestof.torch.source_cache import Owner, SourceCache, Stamp
 
@@ -14,24 +15,31 @@ from bestof.torch.source_cache import Owner, SourceCache, Stamp
 # their matrices again.
 _LIMIT_BYTES = 2**30
 
-# Forward passes of one problem that do not make the matrix, after which its backward pass will not
-# come: more than a network has layers of one problem.
-_ABANDONED = 64
+# Forward passes after which the backward pass of a matrix will hardly come: an exception came in
+# between. Few networks have more convolutions. If it comes all the same, it makes the matrix again.
+_ABANDONED = 256
+_LOOKED_AT = 32  # forward passes between two looks for such matrices
 
 
 Key: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], Hashable]
 """The id of the tensor, its shape and strides, and what the matrix depends on beside its values."""
 
 
-class KeptMatrices(SourceCache[Key, Tensor]):
+class _Made(NamedTuple):
+    """A matrix, and the number of the forward pass that made it."""
+
+    matrix: Tensor
+    number: int
+
+
+class KeptMatrices(SourceCache[Key, _Made]):
     """Keeps lowered matrices, each for as long as the memory of the tensor that it was made from.
 
     The graph keeps the input of a forward pass alive, so a forward pass without a backward pass
     leaks nothing, if its input does not outlive it. A program may write each batch into the same
-    memory: after an exception between the passes, the matrix leaves once so many forward passes of
-    the problem did without it. Autograd gives the backward pass the tensor object of the forward
-    pass. If hooks on saved tensors replace it, nothing is found, and the backward pass builds the
-    matrix again.
+    memory: then the matrix leaves after about 256 forward passes. Autograd gives the backward pass
+    the tensor object of the forward pass. If hooks on saved tensors replace it, nothing is found,
+    and the backward pass builds the matrix again.
 
     A matrix is returned only if its tensor's version and fingerprint are unchanged. So a write
     through `.data` between the passes is noticed. The matrices take at most `limit` bytes; the
@@ -41,8 +49,7 @@ class KeptMatrices(SourceCache[Key, Tensor]):
 
     def __init__(self, limit: int = _LIMIT_BYTES) -> None:
         super().__init__(limit)
-        # Forward passes since the last matrix was kept or taken, by what follows the id in a key.
-        self._since: dict[tuple[object, ...], int] = {}
+        self._passes = 0  # forward passes since the first matrix was kept
 
     @property
     def entries(self) -> dict[Any, Any]:
@@ -59,9 +66,9 @@ class KeptMatrices(SourceCache[Key, Tensor]):
             return
         stamp = _stamp(source)
         if stamp is not None:
-            key = _key(source, geometry)
-            self._since.pop(key[1:], None)
-            self._keep(key, _owner(source), stamp, matrix, matrix.nbytes)
+            self._count()
+            made = _Made(matrix, self._passes)
+            self._keep(_key(source, geometry), _owner(source), stamp, made, matrix.nbytes)
 
     def take(self, source: Tensor, geometry: Hashable) -> Tensor | None:
         """Return the matrix of `source` and forget it; None if it is missing or outdated."""
@@ -69,27 +76,25 @@ class KeptMatrices(SourceCache[Key, Tensor]):
         if key not in self._kept:
             return None
         stamp = _stamp(source)
-        matrix = None if stamp is None else self._find(key, _owner(source), stamp)
+        made = None if stamp is None else self._find(key, _owner(source), stamp)
         self._kept.pop(key, None)
-        self._since.pop(key[1:], None)
-        return matrix
+        return None if made is None else made.matrix
 
     def drop(self, source: Tensor, geometry: Hashable) -> None:
         """Drop the matrix of `source`, because the present forward pass did not make it.
 
-        Drop all of the problem if their backward passes will not come.
+        Drop those, too, whose backward pass will not come.
         """
-        if not self._kept:
-            return
-        key = _key(source, geometry)
-        self._kept.pop(key, None)
-        problem = key[1:]
-        self._since[problem] = since = self._since.get(problem, 0) + 1
-        if since > _ABANDONED:
-            for old in list(self._kept):
-                if old[1:] == problem:
-                    self._kept.pop(old, None)
-            self._since.clear()
+        if self._kept:
+            self._kept.pop(_key(source, geometry), None)
+            self._count()
+
+    def _count(self) -> None:
+        self._passes += 1
+        if self._passes % _LOOKED_AT == 0:
+            for key, kept in entries(self._kept):
+                if self._passes - kept.value.number > _ABANDONED:
+                    self._kept.pop(key, None)
 
 
 def _key(source: Tensor, geometry: Hashable) -> Key:

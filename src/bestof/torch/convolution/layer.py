@@ -240,6 +240,8 @@ class ConvolutionLayer:
     def _joint_forward(
         self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
+        if len(self.kept):
+            self.kept.drop(input, _geometry(layer.convolution))
         return self._forward_as_is(layer.convolution, input, weight, bias)
 
     def _joint_backward(

@@ -11,16 +11,16 @@ Layout = Literal["channels_first", "channels_last", "other"]
 
 
 def _like_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether PyTorch reads these strides of a 4-D tensor as channels last.
+    """Return whether PyTorch reads these strides of a 4-D or 5-D tensor as channels last.
 
     The tensor need not be dense. Ambiguous strides (one channel, one pixel) count as channels
     first, unless the strides of the dimensions of size 1 say otherwise. Follows
-    `is_channels_last_strides_2d` in c10/core/MemoryFormat.h.
+    `is_channels_last_strides_2d` and `_3d` in c10/core/MemoryFormat.h.
     """
     if strides[1] == 0:
         return False
     least = 0
-    for axis in (1, 3, 2, 0):
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
         stride = strides[axis]
         if shape[axis] == 0 or stride < least or (axis == 0 and least == strides[1]):
             return False
@@ -29,7 +29,7 @@ def _like_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> boo
 
 
 def layout_of(tensor: Tensor) -> Layout:
-    """Return the class of a 4-D tensor's strides.
+    """Return the class of a 4-D or 5-D tensor's strides.
 
     It is "channels_last" as PyTorch judges, "channels_first" if dense, or "other" (sliced,
     expanded, permuted), which PyTorch copies to channels first.

@@ -78,4 +78,4 @@ class KnownOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_in_channels_last(x: Tensor) -> bool:
-    return x.dim() == 4 and x.device.type == "cpu" and layout_of(x) == "channels_last"
+    return x.dim() in (4, 5) and x.device.type == "cpu" and layout_of(x) == "channels_last"

@@ -15,9 +15,10 @@ from torch import nn
 
 import bestof.torch as bt
 from bestof.configuration import parse_configuration
-from bestof.errors import InvalidArgument
+from bestof.errors import InvalidArgument, TorchError
 from bestof.torch.layout import model as model_module
 from bestof.torch.layout.interception import layout_lines, tune_layouts
+from bestof.torch.layout.known_operators import KnownOperators
 from bestof.torch.layout.weights import Weights
 
 ONLY_LAYOUT = {"kernel": {"enable": False}, "layout": {"enable": True}}
@@ -179,6 +180,15 @@ def test_a_model_with_a_group_norm_is_left_as_it_is(clock: Clock) -> None:
     assert train(net, 60, clock, lambda last: 0.1 if last else 1.0) == expected
     assert not is_last(net)
     assert any("group norm of (4, 8, 6, 6) is less exact" in one for one in layout_lines())
+
+
+@pytest.mark.parametrize("last", [torch.channels_last, torch.channels_last_3d])
+def test_a_group_norm_is_refused_in_channels_last_only(last: torch.memory_format) -> None:
+    x = torch.randn(2, 4, *[3] * (3 if last is torch.channels_last_3d else 2))
+    with KnownOperators(False):
+        torch.nn.functional.group_norm(x, 2)
+        with pytest.raises(TorchError, match="less exact"):
+            torch.nn.functional.group_norm(x.contiguous(memory_format=last), 2)
 
 
 def test_weights_whose_memory_is_shared_are_left_alone() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bestof.torch.convolution.memory_format import in_format
+from bestof.torch.convolution.memory_format import in_format, layout_of
 from bestof.torch.convolution.onednn import serves_operator
 from bestof.torch.plan.memory.arena import Arena
 from bestof.torch.plan.run.unchecked_operands import checked
@@ -64,21 +64,23 @@ def torch_step(node: Node, place: Place) -> Step:
 
 
 def _reads_channels_first(node: Node) -> bool:
-    """Return whether an operator must not read an image in channels last.
+    """Return whether an operator must be given its image in channels first.
 
-    Values of a plan lie so where the model's may not. If the model's does, so may the plan's.
-
-    oneDNN does not serve each convolution there. PyTorch's group norm errs by 2e-3 where it errs by
-    5e-6 in channels first, if the mean is 100 standard deviations: it subtracts the square of the
-    mean from the mean of the squares. It is slower there, too.
+    The plan may keep a value in channels last that the model has otherwise. If the model has it in
+    channels last too, nothing is copied. oneDNN does not serve each convolution in channels last.
+    PyTorch's group norm subtracts the square of the mean from the mean of the squares there: it
+    errs by 2e-3 where it errs by 5e-6 in channels first, if the mean is 100 standard deviations.
     """
     if node.target not in _CONVOLUTIONS | _GROUP_NORMS:
         return False
     image = argument(node, "input")
     value = image.meta["val"] if isinstance(image, Node) else None
-    if not isinstance(value, Tensor) or value.dim() != 4 or value.device.type != "cpu":
+    # The values of a plan from a file have no memory, so their device is "meta".
+    if not isinstance(value, Tensor) or value.device.type not in ("cpu", "meta"):
         return False
-    return value.is_contiguous() and (node.target in _GROUP_NORMS or not _is_served(node))
+    if value.dim() not in (4, 5) or layout_of(value) == "channels_last":
+        return False
+    return node.target in _GROUP_NORMS or (value.dim() == 4 and not _is_served(node))
 
 
 def _is_served(node: Node) -> bool:
@@ -104,11 +106,12 @@ def _is_served(node: Node) -> bool:
 
 
 def _in_channels_first(target: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator on an image in channels first.
+    """Call an operator on an image in channels first, of 2 or 3 dimensions.
 
     The strides of an image of one pixel tell PyTorch its format, too.
     """
-    return target(in_format(input, False), *args, **kwargs)
+    image = in_format(input, False) if input.dim() == 4 else input.contiguous()
+    return target(image, *args, **kwargs)
 
 
 def _strided_within(node: Node, arena: Arena) -> Callable[..., Tensor]:
