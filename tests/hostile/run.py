@@ -29,6 +29,7 @@ import held  # noqa: E402  beside this file
 import interrupted_plan  # noqa: E402
 import interrupted_selector  # noqa: E402
 import interrupted_store  # noqa: E402
+import interrupted_switches  # noqa: E402
 import interrupted_torch  # noqa: E402
 import mutations  # noqa: E402
 import plan_mutations  # noqa: E402
@@ -142,7 +143,7 @@ def lines(figures: Figures, name: str, every: int) -> None:
 
 
 def parts_by_line(every: int) -> Iterator[tuple[str, Callable[[], tuple[int, list[str]]]]]:
-    """Yield the scenarios of stores, layers and plans, the longer ones with fewer lines.
+    """Yield the scenarios of stores, layers, switches and plans, the longer ones with fewer lines.
 
     A run of these takes 0.2 to 1.5 s, and has 250 to 25,000 lines.
     """
@@ -157,6 +158,8 @@ def parts_by_line(every: int) -> Iterator[tuple[str, Callable[[], tuple[int, lis
                 f"{what}, engine too",
                 partial(run, every=15 * every, chosen=interrupted_torch.in_bestof),
             )
+    for name in interrupted_switches.SCENARIOS:
+        yield f"{name} (switch)", partial(interrupted_switches.faults, name)
     for name in interrupted_plan.SCENARIOS:
         yield f"{name} (plan)", partial(interrupted_plan.faults, name, every=15 * every)
 

@@ -9,6 +9,7 @@ import os
 
 import interrupted_plan
 import interrupted_store
+import interrupted_switches
 import interrupted_torch
 import pytest
 import torch
@@ -87,6 +88,13 @@ def test_an_interrupt_while_attention_is_met_first_leaves_it_to_be_answered_by_c
 def test_an_interrupt_leaves_a_plan_whole(name: str) -> None:
     tried, found = interrupted_plan.faults(name, samples=2)
     assert tried > 1
+    assert found == []
+
+
+@pytest.mark.parametrize("name", interrupted_switches.SCENARIOS)
+def test_an_interrupt_leaves_a_switch_whole(name: str) -> None:
+    tried, found = interrupted_switches.faults(name, every=31)
+    assert tried > 2
     assert found == []
 
 

@@ -123,7 +123,9 @@ class ConvolutionOverride:
         """Put bestof's kernels in; nothing if they are in."""
         if self._library is not None or self._is_shim_in:
             return
-        self._is_shim_in = self._shim is not None and self._shim.put_in()
+        if self._shim is not None:
+            self._shim.take_out()  # an interrupt may have come after `put_in`
+            self._is_shim_in = self._shim.put_in()
         if not self._is_shim_in:
             self._put_in()
         for name in _OPERATIONS:
@@ -143,12 +145,13 @@ class ConvolutionOverride:
 
     def remove(self) -> None:
         """Put PyTorch's own kernels back; nothing if they are in."""
-        if self._shim is not None and self._is_shim_in:
+        # First what is known, then what is in: whatever an interrupt leaves in, the next call takes
+        # out. A library that nobody holds leaves by itself.
+        self._is_shim_in, library, self._library = False, self._library, None
+        if self._shim is not None:
             self._shim.take_out()
-            self._is_shim_in = False
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        if library is not None:
+            library._destroy()
         self.layer.kept.clear()
         self.packed.clear()
 

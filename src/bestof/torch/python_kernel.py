@@ -39,9 +39,9 @@ class PythonKernel:
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        library, self._library = self._library, None  # one that nobody holds leaves by itself
+        if library is not None:
+            library._destroy()
 
     def warn_early(self) -> None:
         """Let PyTorch give its one warning that this operator is overridden now, unseen.

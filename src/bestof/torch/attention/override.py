@@ -80,13 +80,14 @@ class AttentionOverride:
         if self.shim is None or self._is_in:
             return
         PythonKernel(self._pass.operator, self._original).warn_early()
+        self.shim.take_out()  # an interrupt may have come after `put_in`
         self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
         """Put PyTorch's own kernel back. Does nothing if it is in."""
-        if self.shim is not None and self._is_in:
+        self._is_in = False  # first: whatever an interrupt leaves in, the next call takes out
+        if self.shim is not None:
             self.shim.take_out()
-            self._is_in = False
 
     def _answer(
         self, tensors: list[Tensor], has_mask: bool, causal: bool, scale: float | None

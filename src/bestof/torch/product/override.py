@@ -73,13 +73,14 @@ class ProductOverride:
         if self.shim is None or self._is_in:
             return
         PythonKernel("aten::mm", partial(self.products.as_is, "mm", None)).warn_early()
+        self.shim.take_out()  # an interrupt may have come after `put_in`
         self._is_in = self.shim.put_in()
 
     def remove(self) -> None:
         """Put PyTorch's own kernels back; nothing if they are in."""
-        if self.shim is not None and self._is_in:
+        self._is_in = False  # first: whatever an interrupt leaves in, the next call takes out
+        if self.shim is not None:
             self.shim.take_out()
-            self._is_in = False
         self.packed.clear()
 
     def _answer(self, operation: int, bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:

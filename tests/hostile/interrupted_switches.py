@@ -1,0 +1,110 @@
+"""`enable`, `disable` and `set_config` for `interrupted.py`, interrupted at every line.
+
+Afterwards PyTorch computes the right results. A new `enable` tunes again, and a new `disable` gives
+PyTorch's own kernels back.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from interrupted import Interrupt, Interruption, TimeLimit, print_sweeps, sweep
+from interrupted_torch import in_bestof
+from torch import Tensor
+
+import bestof.torch as bt
+from bestof.selection.registry import use_store
+from bestof.selection.store.memory import MemoryStore
+
+_EPS = torch.finfo(torch.float32).eps
+_CONFIG: dict[str, Any] = {
+    "kernel": {"enable": True},
+    "layout": {"enable": True},
+    "dataloader": {"enable": True},
+    "memory": {"keep_freed": False},
+}
+# What is on before the switch, and the switch.
+SCENARIOS: dict[str, tuple[bool, Callable[[], object]]] = {
+    "enable": (False, bt.enable),
+    "disable": (True, bt.disable),
+    "set_config": (True, lambda: bt.set_config(_CONFIG)),
+}
+
+
+def _results(dtype: torch.dtype) -> list[Tensor]:
+    made = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=made).to(dtype)
+
+    x, weight = drawn(1, 4, 6, 7).requires_grad_(), drawn(4, 4, 3, 3).requires_grad_()
+    output = F.conv2d(x, weight, padding=1)
+    output.sum().backward()
+    assert x.grad is not None
+    assert weight.grad is not None
+    tokens = drawn(1, 2, 256, 64)
+    product = F.linear(drawn(64, 256), drawn(256, 256))
+    attended = F.scaled_dot_product_attention(tokens, tokens, tokens)
+    return [output.detach(), x.grad, weight.grad, product, attended, F.max_pool2d(output, 2)]
+
+
+def _hold() -> set[str]:
+    """Hold what PyTorch computes right, whoever answers. Return of what bestof has seen calls."""
+    before = _calls()
+    for got, right in zip(_results(torch.float32), _results(torch.float64), strict=True):
+        # Sums of up to 256 products of up to 25.
+        near = (got.double() - right).abs() <= 256 * 25 * _EPS
+        assert bool(near.all()), "a result is wrong"
+    return set(_calls() - before)
+
+
+def _calls() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in bt.summary().passes:
+        found[one.name] += one.calls
+    return found
+
+
+def faults(name: str, **options: Any) -> tuple[int, list[str]]:
+    """Interrupt a switch at every line, or every so many. Return their number, and faults."""
+    is_on, switch = SCENARIOS[name]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    use_store(MemoryStore())
+    bt.enable()  # what the first one imports is no part of it
+    bt.disable()
+
+    def run(interruption: Interruption) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                if is_on:
+                    bt.enable()
+                try:
+                    with interruption.armed():
+                        switch()
+                except (Interrupt, TimeLimit):
+                    assert interruption.happened
+                _hold()
+                bt.enable()
+                seen = set().union(*(_hold() for _ in range(4)))  # reports begin after trials
+                assert {"forward", "product"} <= seen, f"the next enable sees {seen} only"
+            finally:
+                bt.disable()
+            assert not _hold(), "disable leaves something in PyTorch"
+
+    try:
+        return sweep(name, run, in_bestof, **options)
+    finally:
+        use_store(None)
+        torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    print_sweeps(faults, SCENARIOS, sys.argv[1:])
