@@ -60,7 +60,7 @@ _LOAD_ELSEWHERE = (
     AND decision IS NOT NULL ORDER BY updated DESC, host LIMIT 1) ORDER BY e.id"""
 )
 _LOAD_ALL = (
-    _LOAD + "WHERE ?1 IS NULL OR r.selector = ?1 ORDER BY r.selector, r.problem, r.host, e.id"
+    _LOAD + "WHERE r.selector IS ifnull(?, r.selector) ORDER BY r.selector, r.problem, r.host, e.id"
 )
 
 _LOAD_PINS = "SELECT selector, alternative, problem, host FROM pin "
@@ -275,7 +275,7 @@ def delete_records(
     connection: sqlite3.Connection, selector: str | None
 ) -> set[tuple[str, str, str]]:
     """Remove records with their evidence. Return their keys."""
-    which = "WHERE ?1 IS NULL OR selector = ?1"
+    which = "WHERE selector IS ifnull(?, selector)"
     name = None if selector is None else storable(selector)
     keys = _fetched(connection, f"SELECT selector, problem, host FROM record {which}", (name,))
     gone = {(str(row[0]), str(row[1]), str(row[2])) for row in keys}
@@ -316,7 +316,7 @@ def read_pins(connection: sqlite3.Connection, selector: str | None, tell: _Tell)
     """Return every readable pin, or those of one selector, in no order."""
     name = None if selector is None else storable(selector)
     pins = []
-    query = f"{_LOAD_PINS}WHERE ?1 IS NULL OR selector = ?1"
+    query = f"{_LOAD_PINS}WHERE selector IS ifnull(?, selector)"
     for row in _fetched(connection, query, (name,)):
         selector_, alternative, problem, host = row
         if _are_texts(selector_, alternative) and all(

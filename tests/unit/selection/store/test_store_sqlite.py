@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,14 @@ import pytest
 from forked_stores import record, save, started, status_of
 
 from bestof.errors import StoreError
-from bestof.selection.store import deferred, lifetime, sqlite_database, worker
+from bestof.selection.store import (
+    deferred,
+    lifetime,
+    sqlite_database,
+    sqlite_file,
+    sqlite_schema,
+    worker,
+)
 from bestof.selection.store.sqlite import SqliteStore
 
 STRESS = Path(__file__).parents[4] / "benchmarks" / "store_stress.py"
@@ -246,3 +254,10 @@ def test_nothing_is_lost_under_stress(what: list[str]) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+
+
+def test_statements_have_no_numbered_placeholders() -> None:
+    """Python 3.14 refuses them beside a sequence of values; 3.12 warns."""
+    for module in (sqlite_schema, sqlite_database, sqlite_file):
+        assert module.__file__ is not None
+        assert not re.search(r"\?\d", Path(module.__file__).read_text(encoding="utf-8"))
