@@ -42,7 +42,9 @@ def test_the_plan_computes_the_same_and_is_saved(
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/extending.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/extending.md", "docs/install.md"]
+)
 def test_links_lead_to_files(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8"))
