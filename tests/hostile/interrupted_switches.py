@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from interrupted import Interrupt, Interruption, TimeLimit, print_sweeps, sweep
 from interrupted_torch import in_bestof
 from torch import Tensor
+from torch.nn.modules import module
+from torch.utils.data import DataLoader
 
 import bestof.torch as bt
 from bestof.selection.registry import use_store
@@ -29,6 +31,8 @@ _CONFIG: dict[str, Any] = {
     "dataloader": {"enable": True},
     "memory": {"keep_freed": False},
 }
+_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
+_ITERATE = DataLoader.__iter__
 # What is on before the switch, and the switch.
 SCENARIOS: dict[str, tuple[bool, Callable[[], object]]] = {
     "enable": (False, bt.enable),
@@ -98,6 +102,9 @@ def faults(name: str, **options: Any) -> tuple[int, list[str]]:
             finally:
                 bt.disable()
             assert not _hold(), "disable leaves something in PyTorch"
+            left = [name for name in _HOOKS if getattr(module, name)]
+            assert not left, f"disable leaves hooks of all modules: {left}"
+            assert DataLoader.__iter__ is _ITERATE, "disable leaves something in DataLoader"
 
     try:
         return sweep(name, run, in_bestof, **options)

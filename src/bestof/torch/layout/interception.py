@@ -41,12 +41,18 @@ def tune_layouts(wanted: bool, fixed: bool = False) -> None:
     _State.fixed = fixed
     if wanted and not _State.handles:
         _State.process, _State.thread = os.getpid(), threading.get_ident()
-        _State.handles = [
-            register_module_forward_pre_hook(_before),
-            register_module_forward_hook(_after, always_call=True),
-            register_optimizer_step_pre_hook(_stepping),
-            register_optimizer_step_post_hook(_stepped),
-        ]
+        made: list[Any] = []
+        try:
+            made.append(register_module_forward_pre_hook(_before))
+            made.append(register_module_forward_hook(_after, always_call=True))
+            made.append(register_optimizer_step_pre_hook(_stepping))
+            made.append(register_optimizer_step_post_hook(_stepped))
+            _State.handles = made
+        except BaseException:  # an interrupt: all or none
+            _State.handles = []
+            for handle in made:
+                handle.remove()
+            raise
     elif not wanted and _State.handles:
         for handle in _State.handles:
             handle.remove()
