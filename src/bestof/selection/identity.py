@@ -52,7 +52,7 @@ def version_of(functions: Sequence[Callable[..., Any]], depends: Sequence[str]) 
     read. State that differs between processes (a path, a counter) then does not make the evidence
     invalid.
     """
-    return _version_text(functions, depends, _present)
+    return _version_text(functions, depends, _present_name)
 
 
 def is_former(
@@ -67,10 +67,10 @@ def is_former(
     for place, _ in _IDENTITY.findall(version):
         path = re.sub(r"%([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), place)
         path = path.rpartition(":")[0]
-        if ("/" in path or "\\" in path) and _without_folder(path) == _module_name("__main__"):
+        if ("/" in path or "\\" in path) and _without_folder(path) == _former_name("__main__"):
             scripts.append(path)
     for script in scripts:
-        if version == _version_text(functions, depends, partial(_module_name, script=script)):
+        if version == _version_text(functions, depends, partial(_former_name, script=script)):
             return True
     # The function may have moved since, if no class of bestof is in its digest.
     moved = _IDENTITY.sub(lambda found: _OWN_PLACE.sub(f"{_OWN}:", found[0]), version)
@@ -128,12 +128,12 @@ def _place(function: Any, naming: _Naming) -> str:
     return re.sub(r"[\s#%]", lambda found: f"%{ord(found[0]):02x}", place)
 
 
-def _present(module: str) -> str:
+def _present_name(module: str) -> str:
     """Return the name of a module in a version: `bestof` for all modules of bestof."""
-    return _OWN if module.partition(".")[0] == _OWN else _module_name(module)
+    return _OWN if module.partition(".")[0] == _OWN else _former_name(module)
 
 
-def _module_name(module: str, script: str | None = None) -> str:
+def _former_name(module: str, script: str | None = None) -> str:
     """Return the name of a module as earlier versions of bestof wrote it.
 
     For the main program, this is the module that was run, or the name of the script's file. If

@@ -372,6 +372,7 @@ class Knowledge:
             self.hold(tuning)  # its calls stay on the long way until they are verified
 
     def _tell(self, tuning: Tuning) -> None:
+        """Write the decision to the journal."""
         decision = tuning.decision
         assert decision is not None
         self.journal.add(DecisionEntry(tuning.problem, decision.alternative, decision.source))

@@ -268,7 +268,7 @@ plain = [("slow", slow), ("fast", fast), ("held", Taking(2.0)), ("method", Held(
 groups = [("one", [slow, Taking(2.0)]), ("two", [fast, Taking(1.0)])]
 if len(sys.argv) > 2:  # as earlier versions did: the path of the script, also in digests
     own = identity._version_text
-    def named(module): return identity._module_name(module, sys.argv[2])
+    def named(module): return identity._former_name(module, sys.argv[2])
     identity._version_text = lambda f, d, naming: own(f, d, named)
 usual = dict(policy="rounds:rounds=2", clock=lambda: now, store=sys.argv[1])
 made = [BestOf("plain", plain, len, **usual), BestOf("group", groups, len, **usual)]

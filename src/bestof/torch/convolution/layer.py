@@ -211,6 +211,11 @@ class ConvolutionLayer:
         verifier = LayerVerifier(SHARED, self._originals)
         return group_selector(name, rows, self._version, verifier, self.decisions.listener(name))
 
+    def _drop_kept(self, layer: LayerProblem, input: Tensor) -> None:
+        """Drop the matrix of an input, which the present forward pass does not make."""
+        if len(self.kept):
+            self.kept.drop(input, _geometry(layer.convolution))
+
     def _forward_as_is(
         self, problem: ConvProblem, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
@@ -240,8 +245,7 @@ class ConvolutionLayer:
     def _joint_forward(
         self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        if len(self.kept):
-            self.kept.drop(input, _geometry(layer.convolution))
+        self._drop_kept(layer, input)
         return self._forward_as_is(layer.convolution, input, weight, bias)
 
     def _joint_backward(
@@ -259,8 +263,7 @@ class ConvolutionLayer:
     def _independent_forward(
         self, layer: LayerProblem, input: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        if len(self.kept):
-            self.kept.drop(input, _geometry(layer.convolution))
+        self._drop_kept(layer, input)
         return self._forward_apart(layer.convolution, input, weight, bias)
 
     def _independent_backward(
