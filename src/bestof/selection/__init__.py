@@ -7,8 +7,8 @@ from bestof.selection.alternative import Alternative
 from bestof.selection.best_of import BestOf
 from bestof.selection.decorator import best_of
 from bestof.selection.policies import Fixed, Race, Rounds, Window, parse_policy
-from bestof.selection.registry import report_all, shared_store, unless_shared, use_policy, use_store
-from bestof.selection.report_builder import store_report
+from bestof.selection.registry import shared_store, unless_shared, use_policy, use_store
+from bestof.selection.report_builder import report_all, store_report
 from bestof.selection.store import default_store, open_store
 from bestof.selection.verifier import Verdict, Verifier
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from bestof.errors import InvalidArgument
 from bestof.selection.alternative import Alternative
-from bestof.selection.policies import Rounds, parse_policy
+from bestof.selection.policies import Rounds
 from bestof.selection.policies.argument import check_count
+from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policy import Policy, has_short_form
 from bestof.selection.store import open_store
 from bestof.selection.store.protocol import Store
@@ -30,18 +31,6 @@ def check_callable(where: str, argument: str, value: object) -> None:
         raise InvalidArgument(
             f"{where}: {argument}: expected a callable; got {type(value).__name__}"
         )
-
-
-def parse_any_policy(policy: Any) -> Policy:
-    """Return the policy that an object or a text stands for.
-
-    Raises InvalidArgument for anything else.
-    """
-    if isinstance(policy, str):
-        return parse_policy(policy)
-    if isinstance(policy, type) or not callable(getattr(policy, "start", None)):
-        raise InvalidArgument(f"policy: expected a policy or its text; got {policy!r}")
-    return policy  # type: ignore[no-any-return]  # Any until here: it came from the user
 
 
 def parse_own_policy(

@@ -12,7 +12,7 @@ from typing import Any
 from bestof.errors import InvalidArgument
 from bestof.selection import registry
 from bestof.selection.chooser import Chooser
-from bestof.selection.copies import Beside, fill, own_slots, remade
+from bestof.selection.copies import Beside, Teaching, fill, own_slots, remade, teachings
 from bestof.selection.drift_watch import DriftWatch
 from bestof.selection.family import family_of
 from bestof.selection.forced_choice import forced
@@ -24,10 +24,9 @@ from bestof.selection.original import Original
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policy import Policy
 from bestof.selection.report import ProblemReport, SelectorReport
-from bestof.selection.report_builder import Price, report_problem, report_selector
+from bestof.selection.report_builder import Price, report_all, report_problem, report_selector
 from bestof.selection.settings import Settings, parse_settings
 from bestof.selection.store.protocol import Store
-from bestof.selection.teaching import Teaching, teachings
 from bestof.selection.timer import Timer
 
 
@@ -252,7 +251,7 @@ class BestOf(Original, HotPath):
     @staticmethod
     def print_report() -> None:
         """Print the reports of every selector of the process."""
-        print(registry.report_all())
+        print(report_all())
 
     def best_method_has_been_found(self, *args: Any, **kwargs: Any) -> bool:
         """Return whether a problem is settled. Takes the arguments of `explain`."""

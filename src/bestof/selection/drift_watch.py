@@ -14,13 +14,13 @@ from bestof.selection.decision import Decision
 from bestof.selection.earlier_race import EarlierRace
 from bestof.selection.journal import DisqualificationEntry, DriftEntry
 from bestof.selection.knowledge import Knowledge
-from bestof.selection.open_tuning import open_tuning
 from bestof.selection.outside import comes_from_outside
 from bestof.selection.policies import Drift, Mixture, Neighbour
 from bestof.selection.policy import Policy, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.sample_interval import calls_between
 from bestof.selection.trial import Trial, call_inside
+from bestof.selection.tuning import open_tuning
 from bestof.selection.verifier import Verdict, Verifier
 from bestof.selection.winner import NEVER, PythonWinner
 

@@ -16,14 +16,13 @@ from bestof.selection.forced_choice import ForcedChoice
 from bestof.selection.journal import DisqualificationEntry
 from bestof.selection.knowledge import Knowledge
 from bestof.selection.noise import is_noisy
-from bestof.selection.open_tuning import open_tuning, start_search
 from bestof.selection.outside import reraise_from_outside
 from bestof.selection.policies import Neighbour
 from bestof.selection.policy import Policy, Search, always, has_short_form, searches_at_any_time
 from bestof.selection.policy_choice import PolicyChoice
 from bestof.selection.problem import canonical
 from bestof.selection.record import Record
-from bestof.selection.tuning import Tuning
+from bestof.selection.tuning import Tuning, open_tuning, start_search
 from bestof.selection.waiting_problems import WaitingProblems
 
 Neighbours = Callable[[Any], Iterable[Hashable]]

@@ -16,12 +16,11 @@ from typing import Any, ClassVar, Protocol
 
 from bestof.errors import StoreError
 from bestof.selection import family
-from bestof.selection.argument import parse_any_policy
 from bestof.selection.forced_choice import orders
 from bestof.selection.identity import has_code_of, places
 from bestof.selection.notice import warn
+from bestof.selection.policies.parse import parse_any_policy
 from bestof.selection.policy import Policy, always
-from bestof.selection.report import Report, SelectorReport
 from bestof.selection.store import default_store
 from bestof.selection.store.protocol import Store
 from bestof.selection.trial import detours, forget_other_detours
@@ -38,9 +37,6 @@ class Selector(Protocol):
     @property
     def trials(self) -> int:
         """The number of timed calls."""
-
-    def report(self) -> SelectorReport:
-        """Return what is known of every problem."""
 
     def flush(self) -> None:
         """Save the evidence of unsettled problems."""
@@ -212,11 +208,6 @@ def use_first_only(on: bool) -> None:
     elif not on and Defaults.first_only:
         detours.remove(None)
         Defaults.first_only.clear()
-
-
-def report_all() -> Report:
-    """Return what is known of every live selector, oldest first."""
-    return Report(tuple(selector.report() for selector in selectors()))
 
 
 def trials_of_all() -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bestof.selection.alternative import Alternative
 from bestof.selection.decision import Decision
 from bestof.selection.noise import is_noisy, spread
 from bestof.selection.problem import problem_text
 from bestof.selection.record import Evidence, Record
+from bestof.selection.registry import selectors
 from bestof.selection.report import AlternativeReport, ProblemReport, Report, SelectorReport, Status
 from bestof.selection.savings import Savings
 from bestof.selection.store.protocol import Store
@@ -93,6 +94,12 @@ def report_selector(
         if problem not in decisions
     ]
     return SelectorReport(name, stages, tuple(problems), *price, *savings)
+
+
+def report_all() -> Report:
+    """Return what is known of every live selector, oldest first."""
+    live: list[Any] = selectors()  # the registry asks no selector for reports, which stand above it
+    return Report(tuple(selector.report() for selector in live))
 
 
 def store_report(store: Store) -> Report:

@@ -15,8 +15,8 @@ from typing import Literal
 
 from bestof.distribution import install
 from bestof.errors import InvalidArgument
+from bestof.selection import report_all
 from bestof.selection.record import Record
-from bestof.selection.registry import report_all
 from bestof.selection.report import Report
 from bestof.view.html import html
 from bestof.view.printable import printable_json, printable_record, printable_report

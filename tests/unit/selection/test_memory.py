@@ -10,7 +10,7 @@ import weakref
 from fake_program import DictStore, Program
 
 from bestof import BestOf
-from bestof.selection import registry
+from bestof.selection import registry, report_all
 
 
 def settle(selector: BestOf, problem: int, calls: int = 4) -> None:
@@ -142,7 +142,7 @@ def test_selectors_are_reported_oldest_first(program: Program) -> None:
         dropped,
     ]
     del dropped
-    assert [one.selector for one in registry.report_all().selectors][-3:] == ["z", "y", "x"]
+    assert [one.selector for one in report_all().selectors][-3:] == ["z", "y", "x"]
 
 
 def test_children_of_ever_new_problems_are_bounded(program: Program) -> None:

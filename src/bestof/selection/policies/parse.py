@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 from bestof.errors import InvalidArgument
 from bestof.selection.policies.fixed import Fixed
@@ -82,3 +83,15 @@ def parse_policy(text: str) -> Policy:
     if make is None:
         raise InvalidArgument(f"policy: expected one of {', '.join(POLICIES)}, got {text!r}")
     return make(rest)
+
+
+def parse_any_policy(policy: Any) -> Policy:
+    """Return the policy that an object or a text stands for.
+
+    Raises InvalidArgument for anything else.
+    """
+    if isinstance(policy, str):
+        return parse_policy(policy)
+    if isinstance(policy, type) or not callable(getattr(policy, "start", None)):
+        raise InvalidArgument(f"policy: expected a policy or its text; got {policy!r}")
+    return policy  # type: ignore[no-any-return]  # Any until here: it came from the user
